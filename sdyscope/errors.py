@@ -151,3 +151,13 @@ def caret_snippet(text: str, line: int, column: int, width: int = SNIPPET_WIDTH)
     before, after = "..." if start else "", "..." if end < len(source) else ""
     shown = "".join(c if c.isprintable() else " " if c == "\t" else "?" for c in source[start:end])
     return f"  {before}{shown}{after}\n  {' ' * (len(before) + at - start)}^"
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in a line; of an error in a callback, what the callback raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return "no message"
+    first, traceback, _ = lines[0].partition(": Traceback (most recent call last)")
+    # What a callback raised is in the last line.
+    return f"{first}: {lines[-1]}" if traceback else first

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.lint import LogicalAxes
     from sdyscope.snapshots import Snapshot, Stage
-    from sdyscope.stages.executed.processes import Group
+    from sdyscope.stages.executed.processes import ProcessGroup
     from sdyscope.stages.lowered.lower import LoweredModule
 
 __all__ = ["PARTITIONERS", "Inspection", "inspect", "of_modules", "read"]
@@ -452,7 +452,7 @@ class Inspection(Staged, Displayed):
         steps: int = 10,
         devices: Sequence[Any] | None = None,
         notify: Callable[[str, int, int], None] | None = None,
-        group: Group | None = None,
+        group: ProcessGroup | None = None,
         on_mesh: Callable[[Mapping[str, int]], Program] | None = None,
         meshes: Sequence[Mapping[str, int]] = (),
         reference: Callable[..., Any] | None = None,

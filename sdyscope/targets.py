@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.facts.compiled import Compiled
@@ -70,6 +70,19 @@ class ReferenceModel:
     summary: str
     mesh: Mapping[str, int]
     settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """The document of `sdyscope models --json`.
+
+    Attributes:
+      schema: name and version of this form.
+      models: the reference models, by name.
+    """
+
+    schema: Literal["sdyscope.models/1"] = "sdyscope.models/1"
+    models: tuple[ReferenceModel, ...]
 
 
 def reference_models() -> tuple[ReferenceModel, ...]:

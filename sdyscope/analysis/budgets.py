@@ -31,6 +31,7 @@ from sdyscope.facts.findings import (
     Severity,
     UnreadLines,
 )
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
 
@@ -362,7 +363,7 @@ def memory_spent(
 
 def _needed(
     name: MemoryLimit, memory: MemoryAnalysis | None, held: Sequence[Held]
-) -> list[tuple[str, int]]:
+) -> list[tuple[str | MemoryPart, int]]:
     """What the memory is for, as far as is known."""
     if name == "arguments":
         arguments = [one for one in held if one.kind == "argument"]
@@ -370,10 +371,10 @@ def _needed(
         return [(argument.name, argument.stored.bytes) for argument in arguments]
     if name == "temporaries" or memory is None:
         return []
-    parts = {
-        "arguments": memory.arguments,
-        "results beside them": memory.results,
-        "temporaries": memory.temporaries,
-        "code": memory.generated_code,
-    }
-    return [(what, size) for what, size in parts.items() if size]
+    summands = (
+        MemoryPart.ARGUMENTS,
+        MemoryPart.RESULTS,
+        MemoryPart.TEMPORARIES,
+        MemoryPart.CODE,
+    )
+    return [(part, memory.part(part)) for part in summands if memory.part(part)]

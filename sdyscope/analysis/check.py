@@ -42,7 +42,7 @@ from sdyscope.values.tiling import HloSharding
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """What a comparison of every row of the table came to.
 
     Attributes:
@@ -58,7 +58,7 @@ class Checked:
     agreed: int
 
 
-def check(table: TensorTable, of_modules: Sequence[Observation] = ()) -> Checked:
+def check(table: TensorTable, of_modules: Sequence[Observation] = ()) -> CheckResult:
     """Compares every row of the table.
 
     Args:
@@ -102,7 +102,7 @@ def check(table: TensorTable, of_modules: Sequence[Observation] = ()) -> Checked
         if partitioner not in wrong
         for one in _compare_unrequested(tensor, partitioner, there)
     ]
-    return Checked(tuple(observations), len(table.tensors), compared, agreed)
+    return CheckResult(tuple(observations), len(table.tensors), compared, agreed)
 
 
 def agrees(tensor: Tensor, partitioner: Partitioner) -> bool:

@@ -18,7 +18,7 @@ from sdyscope.analysis.naming.globs import glob
 from sdyscope.ci.config import Check, Config, Ignore, Target
 from sdyscope.ci.document import CheckStatus, CiBudget, CiCheck, CiTarget, Outcome
 from sdyscope.ci.golden import golden
-from sdyscope.ci.places import Found, Places
+from sdyscope.ci.places import Found, RepositoryPlaces
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
@@ -128,7 +128,7 @@ def judged(
         found: what was found, the ignored findings included.
         updating: whether golden files are written where they differ.
     """
-    places = Places(config.file, updating=updating)
+    places = RepositoryPlaces(config.file, updating=updating)
     findings = places.findings(found, target)
     checks = []
     for check, one in done.items():
@@ -182,7 +182,7 @@ def unjudged(
         error: why it could not be.
         skipped: why it was not meant to be.
     """
-    places = Places(config.file)
+    places = RepositoryPlaces(config.file)
     return CiTarget(
         name=target.name,
         target=target.word,

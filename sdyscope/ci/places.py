@@ -17,7 +17,7 @@ from sdyscope.facts.findings import Severity
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
 
-__all__ = ["Found", "Places"]
+__all__ = ["Found", "RepositoryPlaces"]
 
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
 
@@ -42,7 +42,7 @@ class Found:
     ignored: str = ""
 
 
-class Places:
+class RepositoryPlaces:
     """The repository that a configuration is in: as GitHub has it, or from the nearest `.git` on.
 
     Args:

@@ -15,7 +15,7 @@ from sdyscope.ci.config import Config, Target
 from sdyscope.ci.document import Ci, CiTarget, Outcome
 from sdyscope.ci.golden import golden_files
 from sdyscope.ci.judge import unjudged, unused_ignores
-from sdyscope.ci.places import Found, Places
+from sdyscope.ci.places import Found, RepositoryPlaces
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.hardware.names import parse_devices
 from sdyscope.process import child, children
@@ -110,7 +110,7 @@ def summed(
         seconds: how long it took.
         updated: golden files that were written.
     """
-    places = Places(config.file)
+    places = RepositoryPlaces(config.file)
     findings = places.findings(general, None)
     is_error = any(target.status == "error" for target in targets)
     failed = any(target.status == "failed" for target in targets) or any(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import click
 
-from sdyscope.commands.command_help import Group
+from sdyscope.commands.command_help import CommandGroup
 
 #: The subcommands by what they answer, in the order in which help lists them.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -89,7 +89,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 
 
 @click.group(
-    cls=Group,
+    cls=CommandGroup,
     sections=SECTIONS,
     load=load,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

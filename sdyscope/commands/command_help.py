@@ -68,7 +68,7 @@ class Command(click.Command):
         formatter.write(f"\n`sdyscope docs {self.name}` says more.\n")
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A command whose subcommands are listed by what is asked, and loaded when they are used.
 
     Args:

@@ -52,7 +52,7 @@ def command(write_gpu_config: str | None, as_json: bool) -> int:
         config = gpu_config()
         file = _file(config.kind) if write_gpu_config == _NAMED_FOR_GPU else write_gpu_config
         output.write_atomically(file, config.text)
-        written = view.GpuConfig(file=file, kind=config.kind, count=config.count)
+        written = view.WrittenGpuConfig(file=file, kind=config.kind, count=config.count)
     found = view.document(doctor.examine(), written)
     if as_json:
         output.answers().write_bytes(document.encode(found))

@@ -197,7 +197,7 @@ def _is_picture(path: Path | None) -> bool:
 
 def _read(file: Path, inspection: Inspection) -> Run:
     """A run that was, of this program."""
-    from sdyscope.page.ran import check_run_of, read_run
+    from sdyscope.page.run_document import check_run_of, read_run
 
     run = read_run(file)
     check_run_of(run, inspection.name, inspection.tensors, file)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from sdyscope.facts.remarks import Remark
     from sdyscope.values.sharding import NamedSharding
     from sdyscope.values.source import SourceLocation
 
@@ -107,7 +108,7 @@ class RequestedTensor:
         none; empty for none at all. JAX has no words for it: a primitive of one's own has.
       returned: Of a result that the program does not place: what a shard_map that is manual over
         its whole mesh returns it as, by its out_specs; None for all else.
-      notes: What else is worth knowing, one sentence each.
+      notes: What else is worth knowing.
     """
 
     kind: Kind
@@ -124,4 +125,4 @@ class RequestedTensor:
     mapped: str = ""
     priorities: tuple[int | None, ...] = ()
     returned: NamedSharding | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()

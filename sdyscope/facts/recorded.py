@@ -19,6 +19,7 @@ import msgspec
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner, Versions
+from sdyscope.facts.remarks import Remark
 
 __all__ = [
     "COMPILED",
@@ -27,10 +28,10 @@ __all__ = [
     "PROCESSES",
     "SCHEMA",
     "Line",
-    "Process",
     "Record",
+    "RecordedProcess",
     "RecordedProgram",
-    "Run",
+    "RecordedRun",
     "is_recorded",
     "read_record",
 ]
@@ -58,7 +59,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """A command that was recorded.
 
     Attributes:
@@ -79,7 +80,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class RecordedProcess:
     """A process in which JAX lowered or compiled something.
 
     Attributes:
@@ -208,14 +209,14 @@ class Record:
       runs: the commands that were recorded, one unless `--add` added others.
       processes: the processes in which JAX compiled something, in the order in which they did.
       programs: every program, in the order in which they were first seen.
-      problems: what could not be recorded or read, in sentences.
+      problems: what could not be recorded or read.
     """
 
     schema: Literal["sdyscope.record/1"] = SCHEMA
-    runs: tuple[Run, ...] = ()
-    processes: tuple[Process, ...] = ()
+    runs: tuple[RecordedRun, ...] = ()
+    processes: tuple[RecordedProcess, ...] = ()
     programs: tuple[RecordedProgram, ...] = ()
-    problems: tuple[str, ...] = ()
+    problems: tuple[Remark | str, ...] = ()
 
     @property
     def own(self) -> tuple[RecordedProgram, ...]:
@@ -320,7 +321,7 @@ def read_record(folder: Path, *, trust_index: bool = True) -> Record:
     """
     if trust_index:
         _check_index(folder / INDEX)
-    problems: list[str] = []
+    problems: list[Remark | str] = []
     files = sorted((folder / PROCESSES).glob("*.jsonl"))
     written = [(file.stem, _lines(file, problems)) for file in files]
     runs = [run for _, lines in written for run in _runs(lines)]
@@ -367,7 +368,7 @@ def _check_schema(schema: str, path: Path) -> None:
     )
 
 
-def _lines(path: Path, problems: list[str]) -> list[_AnyLine]:
+def _lines(path: Path, problems: list[Remark | str]) -> list[_AnyLine]:
     """The lines of a process; what can't be read is counted in `problems`."""
     try:
         data = path.read_bytes()
@@ -385,27 +386,25 @@ def _lines(path: Path, problems: list[str]) -> list[_AnyLine]:
         if isinstance(line, _Run | _Process):
             _check_schema(line.schema, path)
     if bad:
-        problems.append(
-            f"{len(bad)} of the lines of {path.name} can't be read, the first of them {bad[0]}."
-        )
+        problems.append(Remark("unreadable lines", path.name, len(bad), bad[0]))
     return found
 
 
-def _runs(lines: Sequence[_AnyLine]) -> list[Run]:
-    runs: list[Run] = []
+def _runs(lines: Sequence[_AnyLine]) -> list[RecordedRun]:
+    runs: list[RecordedRun] = []
     for line in lines:
         if isinstance(line, _Run):
-            runs.append(Run(line.command, line.directory, line.partitioner, line.at))
+            runs.append(RecordedRun(line.command, line.directory, line.partitioner, line.at))
         elif isinstance(line, _Ended) and runs:
             runs[-1] = replace(runs[-1], ended=line.at, status=line.status)
     return runs
 
 
-def _process(name: str, lines: Sequence[_AnyLine]) -> Process | None:
+def _process(name: str, lines: Sequence[_AnyLine]) -> RecordedProcess | None:
     for line in lines:
         if isinstance(line, _Process):
             index = next((line.index for line in lines if isinstance(line, _Compiled)), None)
-            return Process(
+            return RecordedProcess(
                 name,
                 line.host,
                 line.pid,
@@ -426,7 +425,7 @@ def _programs(
     folder: Path,
     events: Iterable[tuple[_AnyLine, str]],
     versions: Mapping[str, Versions],
-    problems: list[str],
+    problems: list[Remark | str],
 ) -> list[RecordedProgram]:
     """One for each module, in the order in which they were first seen."""
     seen: dict[tuple[str, str], list[tuple[_Lowered | _Compiled, str]]] = defaultdict(list)
@@ -438,17 +437,15 @@ def _programs(
         program = _program(name, lines, versions)
         outside = [file for file in _files(program) if not _is_inside(folder, file)]
         if outside:
-            problems.append(
-                f"{program.name} is left out: {outside[0][:_NAMED]} is outside this directory."
-            )
+            problems.append(Remark("file outside", program.name, other=outside[0][:_NAMED]))
             continue
         there = {one: file for one, file in program.modules.items() if (folder / file).is_file()}
         for one, file in program.modules.items():
             if one not in there:
-                problems.append(f"{program.name} has no module for {one} any more: {file} is gone.")
+                problems.append(Remark("module gone", program.name, names=((one, 0),), other=file))
         made = program.compiled
         if made is not None and not (folder / made.file).is_file():
-            problems.append(f"The compiled {program.name} is gone: {made.file}.")
+            problems.append(Remark("compiled program gone", program.name, other=made.file))
             made = None
         if program.partitioner in there:
             programs.append(replace(program, modules=there, compiled=made))

@@ -13,13 +13,16 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sdyscope.errors import TargetError, one_of
 
-__all__ = ["Setting", "coerced", "described"]
+__all__ = ["Setting", "Value", "coerced", "described", "value_text"]
 
-_NO_DEFAULT = inspect.Parameter.empty
+Value: TypeAlias = bool | int | float | str | None
+"""What a setting of a reference model may be."""
+
+_NO_DEFAULT: Any = inspect.Parameter.empty
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True}
 _BOOLEANS |= {"false": False, "no": False, "off": False, "0": False}
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -30,7 +33,7 @@ class Setting:
     """One thing that can be set.
 
     Attributes:
-      name: Its name.
+      name: What to write before the `=`.
       type: The Python type of its values.
       default: Its value unless set; `inspect.Parameter.empty` when it must be set.
       help: What it is for.
@@ -39,13 +42,15 @@ class Setting:
 
     name: str
     type: Any
-    default: Any = _NO_DEFAULT
+    default: Value = _NO_DEFAULT
     help: str = ""
-    choices: tuple[Any, ...] = ()
+    choices: tuple[Value, ...] = ()
+
+    __document__ = ("name", "default", "help", "choices")
 
     def __str__(self) -> str:
         kind = one_of([str(choice) for choice in self.choices]) if self.choices else ""
-        default = "" if self.default is _NO_DEFAULT else f", {_text(self.default)} by default"
+        default = "" if self.default is _NO_DEFAULT else f", {value_text(self.default)} by default"
         return f"{self.name} ({kind or _words(self.type)}{default})"
 
 
@@ -152,5 +157,6 @@ def _words(kind: Any) -> str:
     return _WORDS.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as it can be written on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -193,6 +193,11 @@ class Argument:
     attributes: Mapping[str, AttributeValue] = field(hash=False)
     location: Location
 
+    @property
+    def label(self) -> str:
+        """Its name; its number where it has none."""
+        return self.name or f"argument {self.index}"
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -213,6 +218,11 @@ class Result:
     type: TensorType
     sharding: Sharding | None
     attributes: Mapping[str, AttributeValue] = field(hash=False)
+
+    @property
+    def label(self) -> str:
+        """Its name; its number where it has none."""
+        return self.name or f"result {self.index}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ from sdyscope.graph.model import (
 )
 from sdyscope.graph.op_graph import OpGraph
 from sdyscope.graph.strings import label
-from sdyscope.graph.text_records import Record
-from sdyscope.graph.text_structure import KEPT, Structure
+from sdyscope.graph.text_records import OpRecord
+from sdyscope.graph.text_structure import KEPT, StructureReader
 from sdyscope.graph.text_values import LocationTexts
 from sdyscope.graph.types import TensorType, parse_type
 
@@ -55,7 +55,7 @@ def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
       parsers: Parsers of the sharding languages, to replace sdyscope's own.
     """
     with no_collection():
-        structure = Structure(text)
+        structure = StructureReader(text)
         structure.read()
         assembly = _Assembly(structure, default_parsers() if parsers is None else parsers)
         return assembly.graph()
@@ -65,7 +65,7 @@ def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
 class _Assembly:
     """Makes the graph's values of what was found in the text."""
 
-    structure: Structure
+    structure: StructureReader
     parsers: Parsers
     types: dict[str, TensorType] = field(default_factory=dict)
     values: dict[str, AttributeValue] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class _Assembly:
         add_results(graph)
         return graph
 
-    def op(self, record: Record) -> Op:
+    def op(self, record: OpRecord) -> Op:
         attributes = self.attributes(record.attributes, record.id)
         location, understood = self.locations(record.location)
         if not understood:
@@ -142,7 +142,7 @@ class _Assembly:
             found[name] = self.texts.read_in(name, value, op)
         return Dictionary(found) if found else NO_ATTRIBUTES
 
-    def add_uses(self, graph: OpGraph, record: Record) -> None:
+    def add_uses(self, graph: OpGraph, record: OpRecord) -> None:
         values: list[ValueId] = []
         numbers: list[int] = []
         for index, use in enumerate(record.operands):
@@ -167,7 +167,7 @@ class _Assembly:
         if len(numbers) != len(record.operands):
             graph.operand_numbers[record.id] = numbers
 
-    def function(self, graph: OpGraph, record: Record) -> Function:
+    def function(self, graph: OpGraph, record: OpRecord) -> Function:
         op = graph.ops[record.id]
         arguments = [
             child

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from sdyscope.graph.text_statements import Statement
 
-__all__ = ["OpenStatement", "Record", "Region"]
+__all__ = ["OpRecord", "OpenStatement", "Region"]
 
 
 @dataclass(slots=True)
-class Record:
+class OpRecord:
     """What the text says of one op or block argument; see `Op` for most fields.
 
     Attributes:
@@ -59,7 +59,7 @@ class Region:
     begin: int = 1
     block: int = 0
     values: dict[str, tuple[int, int]] = field(default_factory=dict)
-    waiting: list[tuple[Record, int, str]] = field(default_factory=list)
+    waiting: list[tuple[OpRecord, int, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -68,5 +68,5 @@ class OpenStatement:
 
     statement: Statement
     brackets: list[str] = field(default_factory=list)
-    record: Record | None = None
+    record: OpRecord | None = None
     regions: int = 0

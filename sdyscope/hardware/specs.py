@@ -13,7 +13,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["FIGURES", "Chip", "Figure", "GpuDetails", "Source", "chip_of", "chips", "sources"]
+__all__ = [
+    "FIGURES",
+    "Chip",
+    "Figure",
+    "GpuDetails",
+    "SourceDocument",
+    "chip_of",
+    "chips",
+    "sources",
+]
 
 #: What can be known of a chip; specs.toml says what each is.
 FIGURES = (
@@ -33,7 +42,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceDocument:
     """A document.
 
     Attributes:
@@ -57,7 +66,7 @@ class Figure:
     """
 
     value: float
-    source: Source
+    source: SourceDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,7 @@ class GpuDetails:
         l2_cache: L2 cache.
     """
 
-    source: Source
+    source: SourceDocument
     compute_capability: tuple[int, int]
     cores: int
     fpus_per_core: int
@@ -151,9 +160,9 @@ class Chip:
 
 
 @cache
-def sources() -> Mapping[str, Source]:
+def sources() -> Mapping[str, SourceDocument]:
     """The documents, by the names that the table has for them."""
-    return {key: Source(**fields) for key, fields in _table()["sources"].items()}
+    return {key: SourceDocument(**fields) for key, fields in _table()["sources"].items()}
 
 
 @cache

@@ -159,7 +159,7 @@ class Computation:
 
 
 @dataclass(frozen=True, slots=True)
-class NotUnderstood:
+class UnreadLine:
     """A line that the reader could make nothing of.
 
     Attributes:
@@ -171,7 +171,7 @@ class NotUnderstood:
     text: str
 
     @classmethod
-    def of(cls, line: int, text: str) -> NotUnderstood:
+    def of(cls, line: int, text: str) -> UnreadLine:
         """Such a line, cut to its beginning."""
         return cls(line, text.strip()[:_KEPT])
 
@@ -225,7 +225,7 @@ class HloModule:
     computations: Mapping[str, Computation]
     entry: str
     stack_frames: StackFrames
-    not_understood: tuple[NotUnderstood, ...] = ()
+    not_understood: tuple[UnreadLine, ...] = ()
     not_understood_count: int = 0
 
     @property

@@ -13,21 +13,24 @@ from typing import Any
 
 from sdyscope.analysis.collectives.groups import collective_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.cost.cost import Cost, cost_document
+from sdyscope.analysis.cost.remarks import basis, doubts, limits
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
-from sdyscope.page.communication_cost import estimates
 from sdyscope.page.document import Report
-from sdyscope.terminal.table import Tone
-from sdyscope.views.comms import SENT, tensor_text, uncertain, why_text
-from sdyscope.words.counts import sentence
+from sdyscope.words.cost import limit_texts
 from sdyscope.words.mesh import axis_text, over_text
-from sdyscope.words.origins import FOLLOWED, ROLES, origin_text, spec_text
-from sdyscope.words.partitioners import partitioner_name, sends_sentence
-from sdyscope.words.types import shapes_text
+from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
+from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
+from sdyscope.words.rates import time_text
+from sdyscope.words.remarks import remark_text, remark_texts
+from sdyscope.words.tone import Tone
+from sdyscope.words.types import largest_text, shapes_text
 
 #: What tells the layers of a model apart in a scope, and in a pytree path.
 _NUMBER = re.compile(r"\d+")
@@ -81,8 +84,8 @@ def _program(collectives: Collectives, partitioners: Sequence[Partitioner]) -> d
 def _notes(collectives: Collectives) -> Iterator[tuple[str, Tone]]:
     """What is not certain, each with its tone."""
     name = partitioner_name(collectives.partitioner)
-    for words in uncertain(collectives):
-        yield (f"{name}: {sentence(words)}" if name else sentence(words)), "warning"
+    for text in remark_texts(collectives.remarks):
+        yield (f"{name}: {text}" if name else text), "warning"
 
 
 # --- bars -----------------------------------------------------------------------------------------
@@ -190,9 +193,9 @@ def _rows(
             "sent": group.sent,
             "scope": group.scope,
             "source": pool.source(first.largest.source),
-            "tensor": tensor_text(first),
+            "tensor": largest_text(first.largest.shapes, len(first.parts)),
             "labels": {name: list(label) for name, label in labels.items()},
-            "why": why_text(group),
+            "why": causes_text(group.origins),
             "of": len(group.members),
             "members": [_member(member, pool, tensors) for member in group.members[:MEMBERS]],
         }
@@ -247,3 +250,41 @@ def _tensor_keys(report: Report) -> dict[str, list[str]]:
         name = "/".join(filter(None, (value.name, value.primitive)))
         found[name].append(value.ssa or value.name)
     return found
+
+
+# --- estimates ------------------------------------------------------------------------------------
+
+
+def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
+    """Seconds by resource, mesh axis and kind, or why there are none.
+
+    Args:
+      report: the inspection as a document; says what was compiled for.
+      inspection: the program.
+    """
+    try:
+        hardware = parse_hardware(report.hardware) if report.hardware else None
+        found = cost_document(inspection, hardware)
+    except SdyscopeError as error:
+        return {"unavailable": str(error)}
+    return {
+        "words": remark_text(found.estimate),
+        "programs": list(map(_cost, found.programs)),
+    }
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return {
+        "partitioner": cost.partitioner,
+        "words": limit_texts(limits(cost)),
+        "roofs": [
+            {
+                "name": roof.axis or roof.resource,
+                "axis": bool(roof.axis),
+                "seconds": roof.seconds,
+                "time": time_text(roof.seconds),
+            }
+            for roof in cost.roofs
+        ],
+        "notes": [] if cost.limit is None else remark_texts((*doubts(cost), *basis(cost))),
+    }

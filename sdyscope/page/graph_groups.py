@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from sdyscope.graph import OpGraph
 from sdyscope.page.graph_nodes import Lane, Nodes
 
-__all__ = ["Group", "GroupKind", "Groups", "groups_of"]
+__all__ = ["GroupKind", "Groups", "ScopeGroup", "groups_of"]
 
 GroupKind: TypeAlias = Literal["lane", "scope", "repeated", "tensor", "call", "region"]
 """``lane``: a pass; ``repeated``: several alike, such as layers; ``tensor``: what is done for one
@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(slots=True)
-class Group:
+class ScopeGroup:
     """A group.
 
     Attributes:
@@ -64,7 +64,7 @@ class Groups:
     def __init__(self, nodes: Nodes, graph: OpGraph) -> None:
         self.made = nodes
         self.graph = graph
-        self.groups: list[Group] = []
+        self.groups: list[ScopeGroup] = []
         self._found: dict[tuple[int | None, str, object], int] = {}
         self._depths: list[int] = []
         lanes = dict.fromkeys(node.lane for node in nodes.nodes)
@@ -86,7 +86,7 @@ class Groups:
         found = self._found.get((parent, name, key))
         if found is None:
             found = self._found[parent, name, key] = len(self.groups)
-            self.groups.append(Group(parent, name, kind, op))
+            self.groups.append(ScopeGroup(parent, name, kind, op))
             self._depths.append(0 if parent is None else self._depths[parent] + 1)
         return found
 
@@ -362,7 +362,7 @@ class Groups:
             if counts[parent] == len(members) and inside.kind in ("scope", "tensor"):
                 inside.kind, inside.name = "repeated", f"{inside.name} {_span(names)}"
                 continue
-            self.groups.append(Group(parent, _span(names), "repeated"))
+            self.groups.append(ScopeGroup(parent, _span(names), "repeated"))
             self._depths.append(self._depths[parent] + 1)
             for n in members:
                 self.groups[n].parent = around

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from sdyscope.annotations import split_scope
 from sdyscope.graph import Op, OpGraph
 
-__all__ = ["Lane", "Node", "Nodes", "Owner", "nodes_of"]
+__all__ = ["Lane", "Nodes", "Owner", "PictureNode", "nodes_of"]
 
 Lane: TypeAlias = Literal["forward", "backward", "other"]
 """Which pass an op belongs to; everything is ``forward`` in a program that is not transposed."""
@@ -64,7 +64,7 @@ class Owner:
 
 
 @dataclass(slots=True)
-class Node:
+class PictureNode:
     """An op, an argument, or a result of the program.
 
     Attributes:
@@ -101,7 +101,7 @@ class Nodes:
         plain_calls: how many calls were not written out, because there would be too many nodes.
     """
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[PictureNode] = field(default_factory=list)
     owners: list[Owner] = field(default_factory=list)
     of_op: dict[int, list[int]] = field(default_factory=dict)
     owners_of_op: dict[int, list[int]] = field(default_factory=dict)
@@ -115,11 +115,9 @@ def nodes_of(graph: OpGraph) -> Nodes:
     if main is not None:
         returned = builder.block(graph.children(main.op), {}, None, (), None)
         for result, value in zip(main.results, returned, strict=False):
-            name = result.name or f"result {result.index}"
             source = builder.made.nodes[value[0]]
-            builder.add(
-                Node(source.op, "result", name, source.path, source.lane, source.owner, [value], 0)
-            )
+            place = source.path, source.lane, source.owner
+            builder.add(PictureNode(source.op, "result", result.label, *place, [value], 0))
     return builder.made
 
 
@@ -132,13 +130,13 @@ class _Builder:
         self.made = Nodes()
         self.differentiated = any("transpose(" in op.scope for op in graph.ops)
         self.names = {
-            argument.node: argument.name or f"argument {argument.index}"
+            argument.node: argument.label
             for argument in (graph.main.arguments if graph.main is not None else ())
         }
         self.most = _GROWTH * len(graph.ops) + 1000
         self.calls: list[str] = []
 
-    def add(self, node: Node) -> int:
+    def add(self, node: PictureNode) -> int:
         self.made.nodes.append(node)
         return len(self.made.nodes) - 1
 
@@ -196,7 +194,7 @@ class _Builder:
         if op.is_argument and owner is None:
             path = ()
         number = self.add(
-            Node(op.id, kind, name, path, lane or own, owner, operands, len(op.types))
+            PictureNode(op.id, kind, name, path, lane or own, owner, operands, len(op.types))
         )
         nodes = self.made.nodes
         if kind == "constant":

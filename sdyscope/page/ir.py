@@ -19,7 +19,7 @@ from sdyscope.graph import Op, OpGraph, Sharding, TensorType, ValueId
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
-from sdyscope.page.ir_text import Change, Line, lines_of, text_part
+from sdyscope.page.ir_text import Change, IrLine, lines_of, text_part
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
@@ -66,9 +66,9 @@ def _lowered(inspection: Inspection, pool: Pool, partitioner: Partitioner) -> di
     names = _Names(inspection, partitioner)
     text = inspection.lowered[partitioner].text(debug_info=False)
     lines = (
-        Line(line)
+        IrLine(line)
         if op is None or not op.types
-        else Line(line, op.source, _scope(op), names.of([(op.id, 0)]))
+        else IrLine(line, op.source, _scope(op), names.of([(op.id, 0)]))
         for line, op in lines_of(text, graph)
     )
     return {**text_part(pool, lines), "arguments": _arguments(graph, names, {})}
@@ -87,19 +87,19 @@ def _propagated(inspection: Inspection, pool: Pool, partitioner: Partitioner) ->
     }
 
 
-def _line(line: str, op: Op | None, compared: _Compared, names: _Names) -> Line:
+def _line(line: str, op: Op | None, compared: _Compared, names: _Names) -> IrLine:
     if op is None:
-        return Line(line)
+        return IrLine(line)
     if not op.types:
-        return Line(line, changes=tuple(compared.signature(op)))
+        return IrLine(line, changes=tuple(compared.signature(op)))
     values, is_copy = compared.lowered(op)
     change = compared.change(op)
     changes = (change,) if any(sharding is not None for sharding in op.shardings) else ()
     if not values:
-        return Line(line, changes=changes)
+        return IrLine(line, changes=changes)
     own = compared.graph.ops[values[0][0]]
     source = own.source
-    return Line(line, source, _scope(own), names.of(values), is_copy, changes)
+    return IrLine(line, source, _scope(own), names.of(values), is_copy, changes)
 
 
 def _scope(op: Op) -> str:

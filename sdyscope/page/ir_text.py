@@ -15,7 +15,7 @@ from sdyscope.graph import Op, OpGraph
 from sdyscope.page.columns import Pool, column
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["WIDTH", "Change", "Line", "broken", "elided", "lines_of", "text_part"]
+__all__ = ["WIDTH", "Change", "IrLine", "broken", "elided", "lines_of", "text_part"]
 
 #: Lines are broken from this many characters on.
 WIDTH = 150
@@ -46,7 +46,7 @@ _BREAKS = re.compile(r"(?<=,) (?!-?\d)| (?=\{(?:\w+\.)?\w+ = )")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class IrLine:
     """A line of a module's text.
 
     Attributes:
@@ -67,7 +67,7 @@ class Line:
     changes: tuple[Change | None, ...] = ()
 
 
-def text_part(pool: Pool, lines: Iterable[Line]) -> dict[str, Any]:
+def text_part(pool: Pool, lines: Iterable[IrLine]) -> dict[str, Any]:
     """The columns of a text, a row a piece of a line; `reports/js/ir/lines.js` reads them.
 
     Args:

@@ -18,9 +18,10 @@ from sdyscope.values.convert import AnySharding, to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, TensorSharding
 from sdyscope.values.tiling import HloSharding
-from sdyscope.views import check
 from sdyscope.words.counts import size
+from sdyscope.words.findings import check_summary
 from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, placement_text, short
 
 __all__ = ["ShownSharding", "html", "show_sharding"]
@@ -72,7 +73,7 @@ def _inspection(inspection: Inspection) -> str:
         shown=program,
         meshes=mesh_words_of(program.meshes),
         mark="✓" if checked.passed else "✗",
-        summary=check.summary(checked),
+        summary=check_summary(checked),
         rows=rows,
         more=len(tensors) - len(rows),
     )
@@ -143,9 +144,9 @@ def show_sharding(sharding: Any, shape: Sequence[int] | None = None) -> ShownSha
         from sdyscope.stages.lowered.request import from_jax_sharding
 
         spec = getattr(sharding, "spec", ())
-        own, notes = from_jax_sharding(sharding, len(spec) if shape is None else len(shape))
+        own, remarks = from_jax_sharding(sharding, len(spec) if shape is None else len(shape))
         if own is None:
-            why = " ".join(notes) or f"{sharding!r} is on no mesh."
+            why = " ".join(remark_texts(remarks)) or f"{sharding!r} is on no mesh."
             raise ConversionError(why, hint="Give a NamedSharding on a mesh.")
         sharding = own
     mesh, rank = _mesh_and_rank(sharding)

@@ -8,9 +8,9 @@ from typing import Any
 from sdyscope.facts.account import Account, Unknown
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
-from sdyscope.page.memory import figures
-from sdyscope.views.show import apart_text
+from sdyscope.page.memory import needs
 from sdyscope.words.account import account_lines
+from sdyscope.words.memory import apart_text
 from sdyscope.words.remarks import propagation_source_text, remark_texts
 
 
@@ -32,7 +32,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             {
                 "partitioner": one.partitioner,
                 "seconds": one.compile_seconds,
-                **figures(one.compiler),
+                **needs(one.compiler),
             }
             for one in (report.memory.compiled if report.memory is not None else ())
             if one.compiler is not None
@@ -61,7 +61,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             }
             for one in (report.propagate.propagations if report.propagate is not None else ())
         ],
-        "notes": shown.notes,
+        "notes": remark_texts(shown.notes),
         "account": list(account_lines(Account(tuple(_apart(report))))),
     }
 

@@ -25,7 +25,7 @@ State: TypeAlias = Literal["good", "warning", "bad", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class UnavailableStage:
     """A part of the inspection that is not there.
 
     Attributes:
@@ -65,7 +65,7 @@ def stages(
     held: MemoryDocument | None,
     sent: CommsDocument | None,
     ran: Run | None,
-    missing: Sequence[Unavailable],
+    missing: Sequence[UnavailableStage],
 ) -> tuple[Stage, ...]:
     """The five, in order.
 
@@ -109,7 +109,7 @@ def _requested(shown: ShownProgram) -> Stage:
     )
 
 
-def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
+def _lowered(checked: Check, missing: Sequence[UnavailableStage]) -> Stage:
     under = listed([partitioner_name(partitioner) for partitioner in checked.partitioners])
     failed = [one for one in missing if one.stage == "lowered"]
     refused = "".join(
@@ -137,7 +137,7 @@ def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
     return Stage("lowered", "good", "all agree", words)
 
 
-def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable]) -> Stage:
+def _propagated(decided: PropagateDocument | None, missing: Sequence[UnavailableStage]) -> Stage:
     if decided is None:
         return _unknown("propagated", missing)
     values = decided.values
@@ -171,7 +171,7 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
 
 
 def _compiled(
-    held: MemoryDocument | None, sent: CommsDocument | None, missing: Sequence[Unavailable]
+    held: MemoryDocument | None, sent: CommsDocument | None, missing: Sequence[UnavailableStage]
 ) -> Stage:
     if held is None:
         return _unknown("compiled", missing)
@@ -209,7 +209,7 @@ def _compiled(
     return Stage("compiled", "good", "compiled", words)
 
 
-def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
+def _executed(ran: Run | None, missing: Sequence[UnavailableStage]) -> Stage:
     if ran is None:
         if any(one.stage == "executed" for one in missing):
             return _unknown("executed", missing)
@@ -243,7 +243,7 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
     return Stage("executed", state, "as placed" if ran.passed else "with findings", " ".join(parts))
 
 
-def _unknown(name: StageName, missing: Sequence[Unavailable]) -> Stage:
+def _unknown(name: StageName, missing: Sequence[UnavailableStage]) -> Stage:
     reasons = [one for one in missing if one.stage == name]
     failed = any(reason.asked for reason in reasons)
     words = " ".join(dict.fromkeys(_first(reason.reason) for reason in reasons))

@@ -18,6 +18,7 @@ from sdyscope.terminal.document import plain
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import shown_name
 from sdyscope.words.propagation import FOLLOWED
+from sdyscope.words.remarks import remark_texts
 
 Verdict: TypeAlias = Literal[
     "agrees",
@@ -82,7 +83,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "donated": (int(row.tensor is not None and row.tensor.donated) for row in listed),
         "requested": (pool.sharding(_one(row).requested) for row in listed),
         "verdict": (_verdict(row) for row in listed),
-        "notes": (row.tensor.notes if row.tensor else () for row in listed),
+        "notes": (remark_texts(row.tensor.notes) if row.tensor else () for row in listed),
     }
     for p in _of(report):
         columns[f"lowered.{p}"] = (pool.sharding(said) for said in lowered[p])

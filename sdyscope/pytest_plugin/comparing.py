@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
 
-__all__ = ["Answer", "Golden", "ShardingSnapshot", "explanation", "shown"]
+__all__ = ["ShardingSnapshot", "SnapshotOfTest", "SnapshotVerdict", "explanation", "shown"]
 
 What: TypeAlias = Literal["same", "changed", "missing", "written"]
 
@@ -31,7 +31,7 @@ _LINES_TOLD, _WIDEST = 4, 90
 
 
 @dataclass(frozen=True)
-class Answer:
+class SnapshotVerdict:
     """What one comparison came to.
 
     Attributes:
@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass
-class Golden:
+class SnapshotOfTest:
     """The snapshot file of one test.
 
     Attributes:
@@ -71,7 +71,7 @@ class Golden:
     path: Path
     updating: bool
     item: pytest.Item
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[SnapshotVerdict] = field(default_factory=list)
     _taken: dict[str, Snapshot] = field(default_factory=dict)
 
     @property
@@ -91,7 +91,7 @@ class Golden:
             snapshot.name: snapshot for snapshot in read_snapshots(read_file(self.path), self.shown)
         }
 
-    def answer(self, subject: object, taken: Snapshot, before: Snapshot | None) -> Answer:
+    def answer(self, subject: object, taken: Snapshot, before: Snapshot | None) -> SnapshotVerdict:
         """Compares, and writes where that was asked for.
 
         Raises:
@@ -109,7 +109,7 @@ class Golden:
             what = "same" if comparison.is_same else "changed"
         if self.updating and (comparison is None or not _is_unchanged(comparison)):
             what = "written" if self._write(taken) else what
-        found = Answer(subject, name, what, comparison)
+        found = SnapshotVerdict(subject, name, what, comparison)
         self.answers.append(found)
         return found
 
@@ -149,7 +149,7 @@ class ShardingSnapshot:
         on: what to compile for at ``compiled``; by default what the file has, or CPUs.
     """
 
-    golden: Golden
+    golden: SnapshotOfTest
     name: str = ""
     stages: tuple[Stage, ...] | None = None
     partitioners: tuple[Partitioner, ...] | None = None
@@ -188,7 +188,7 @@ class ShardingSnapshot:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _answer(self, other: object) -> Answer:
+    def _answer(self, other: object) -> SnapshotVerdict:
         before = self.golden.snapshots()
         if isinstance(other, Snapshot):
             taken = replace(other, name=self.name) if self.name else other
@@ -253,7 +253,7 @@ def _is_shown_whole(item: pytest.Item, lines: Sequence[str]) -> bool:
     return len(lines) <= _LINES and sum(map(len, lines)) <= _CHARACTERS
 
 
-def _explained(answer: Answer, shown: str) -> Iterator[str]:
+def _explained(answer: SnapshotVerdict, shown: str) -> Iterator[str]:
     from sdyscope.terminal.paragraphs import lines
     from sdyscope.views.snapshot import comparison
 
@@ -267,7 +267,7 @@ def _explained(answer: Answer, shown: str) -> Iterator[str]:
     yield f"If this is intended, write it with {_UPDATE}; it is in {shown}."
 
 
-def _in_short(whole: Sequence[str], answer: Answer) -> Iterator[str]:
+def _in_short(whole: Sequence[str], answer: SnapshotVerdict) -> Iterator[str]:
     """Its first line and the first thing that differs; the rest is in a section."""
     yield whole[0]
     told: list[str] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.pytest_plugin.comparing import Golden, shown
+from sdyscope.pytest_plugin.comparing import SnapshotOfTest, shown
 
 __all__ = ["Outcomes", "TestOutcome"]
 
@@ -35,7 +35,7 @@ class TestOutcome:
     unused: tuple[str, ...]
 
     @classmethod
-    def of(cls, golden: Golden, *, passed: bool) -> TestOutcome:
+    def of(cls, golden: SnapshotOfTest, *, passed: bool) -> TestOutcome:
         """What there is to say once the test has run."""
         answers = dict.fromkeys(
             (answer.name, answer.what, answer.left_out) for answer in golden.answers

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.facts.program import Partitioner
-from sdyscope.snapshots.cells import texts_of
 from sdyscope.snapshots.folding import fold, size
+from sdyscope.snapshots.items import texts_of
 from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot
 from sdyscope.snapshots.write import template_text
 from sdyscope.syntax.partition_spec import parse_partition_spec
@@ -22,7 +22,7 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.sharding import REPLICATED
 
-__all__ = ["Block", "BlockChange", "Blocks", "NamedTensors", "Total", "blocks_between"]
+__all__ = ["BlockChange", "Blocks", "DeviceBlock", "DeviceTotal", "NamedTensors", "blocks_between"]
 
 _TYPE = re.compile(r"(.+?)\[((?:\d+(?:,\d+)*)?)\]")
 
@@ -34,7 +34,7 @@ _WITHOUT = frozenset({"collective", "memory", "not understood"})
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class DeviceBlock:
     """What a device has of a tensor.
 
     Attributes:
@@ -79,8 +79,8 @@ class BlockChange:
     """
 
     partitioner: Partitioner | None
-    before: Block
-    after: Block
+    before: DeviceBlock
+    after: DeviceBlock
     tensors: tuple[NamedTensors, ...]
 
     __document__ = ("partitioner", "same_spec", "before", "after", "tensors")
@@ -97,7 +97,7 @@ class BlockChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class DeviceTotal:
     """What a device has of all arguments, or of all results.
 
     Attributes:
@@ -127,10 +127,10 @@ class Blocks:
     changes: tuple[BlockChange, ...]
     same: int
     unknown: int
-    totals: tuple[Total, ...]
+    totals: tuple[DeviceTotal, ...]
 
 
-_Said: TypeAlias = tuple[Partitioner | None, Block, Block]
+_Said: TypeAlias = tuple[Partitioner | None, DeviceBlock, DeviceBlock]
 
 
 def blocks_between(
@@ -205,7 +205,7 @@ def _blocks(
     snapshots: tuple[Snapshot, Snapshot],
     keys: tuple[Key, Key],
     meshes: tuple[Mesh, Mesh],
-) -> list[tuple[Partitioner, Block, Block]]:
+) -> list[tuple[Partitioner, DeviceBlock, DeviceBlock]]:
     """The blocks under each partitioner; nothing where one of them is not known."""
     had, has = (
         _last(item, snapshot, key.type, mesh)
@@ -224,10 +224,10 @@ def _blocks(
 
 def _last(
     item: Item, snapshot: Snapshot, type_: str, mesh: Mesh
-) -> dict[Partitioner, Block | None]:
+) -> dict[Partitioner, DeviceBlock | None]:
     """What the last stage says that says something of a tensor."""
     texts = texts_of(item.cells, snapshot.partitioners)
-    found: dict[Partitioner, Block | None] = {}
+    found: dict[Partitioner, DeviceBlock | None] = {}
     for partitioner in snapshot.partitioners:
         said = [texts[stage].get(partitioner) for stage in STAGES if stage in texts]
         known = [text for text in said if text is not None]
@@ -237,7 +237,7 @@ def _last(
 
 
 @lru_cache(1 << 12)
-def _block(type_: str, spec: str, mesh: Mesh) -> Block | None:
+def _block(type_: str, spec: str, mesh: Mesh) -> DeviceBlock | None:
     """The block of a tensor; None where its sharding or its shape is none that is known."""
     match = _TYPE.fullmatch(type_)
     if match is None:
@@ -245,7 +245,9 @@ def _block(type_: str, spec: str, mesh: Mesh) -> Block | None:
     shape = tuple(map(int, match[2].split(","))) if match[2] else ()
     try:
         place = _placement(spec, len(shape), mesh)
-        return Block(type_, spec, place.local_shape(shape), place.bytes_per_device(shape, match[1]))
+        return DeviceBlock(
+            type_, spec, place.local_shape(shape), place.bytes_per_device(shape, match[1])
+        )
     except (ConversionError, SyntaxTextError):
         return None
 
@@ -259,7 +261,7 @@ def _placement(spec: str, rank: int, mesh: Mesh) -> Placement:
     return to_placement(NamedSharding(mesh, parse_partition_spec(spec)), rank)
 
 
-def _alike(said: Sequence[tuple[Partitioner, Block, Block]]) -> Sequence[_Said]:
+def _alike(said: Sequence[tuple[Partitioner, DeviceBlock, DeviceBlock]]) -> Sequence[_Said]:
     """What all partitioners say alike, once."""
     if len({(had, has) for _, had, has in said}) == 1:
         return [(None, *said[0][1:])]
@@ -286,13 +288,13 @@ def _order(block_change: BlockChange) -> tuple[object, ...]:
 
 def _totals(
     sums: Mapping[tuple[str, Partitioner], tuple[int, int]], unsummed: set[str]
-) -> Iterator[Total]:
+) -> Iterator[DeviceTotal]:
     kinds: tuple[Literal["argument", "result"], ...] = ("argument", "result")
     for kind in kinds:
         of_kind = {by: both for (each, by), both in sums.items() if each == kind}
         if kind in unsummed or not of_kind:
             continue
         if len(set(of_kind.values())) == 1:
-            yield Total(kind, None, *next(iter(of_kind.values())))
+            yield DeviceTotal(kind, None, *next(iter(of_kind.values())))
         else:
-            yield from (Total(kind, by, *both) for by, both in of_kind.items())
+            yield from (DeviceTotal(kind, by, *both) for by, both in of_kind.items())

@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias
 
 from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
-from sdyscope.snapshots.reduced import reduced
+from sdyscope.snapshots.items import reduced
 from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.write import template_text
 
-__all__ = ["Change", "Comparison", "HeaderChange", "NotCompared", "What", "compare"]
+__all__ = ["Comparison", "HeaderChange", "NotCompared", "TensorChange", "What", "compare"]
 
 NotCompared: TypeAlias = Literal[Stage, "memory"]
 
@@ -35,7 +35,7 @@ class HeaderChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TensorChange:
     """What changed of a tensor, or of the same tensor of several layers.
 
     Attributes:
@@ -104,7 +104,7 @@ class Comparison:
 
     name: str
     header: tuple[HeaderChange, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[TensorChange, ...]
     same: int
     not_compared: tuple[NotCompared, ...] = ()
     blocks: Blocks | None = None
@@ -156,7 +156,7 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
     for key, template, (type_after, old, new) in fold(differing):
         what: What = "changed" if old and new else "removed" if old else "added"
         name = template_text(template)
-        changes.append(Change(what, key, name, size(template), type_after, old, new))
+        changes.append(TensorChange(what, key, name, size(template), type_after, old, new))
     same = sum(two.items.get(key) == items for key, items in one.items.items())
     blocks = None
     if one.mesh != two.mesh:

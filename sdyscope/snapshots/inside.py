@@ -11,7 +11,7 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
-from sdyscope.snapshots.values import Cell, Item, Key
+from sdyscope.snapshots.values import Item, Key, StageText
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
@@ -142,7 +142,7 @@ def values_inside(
     for key, said in found.items():
         shared = set.intersection(*said.values()) if len(said) == len(sides) else set()
         for text in shared:
-            yield key, Item((Cell("propagated", text),))
+            yield key, Item((StageText("propagated", text),))
         for partitioner, own in said.items():
             for text in own - shared:
-                yield key, Item((Cell("propagated", text, partitioner),))
+                yield key, Item((StageText("propagated", text, partitioner),))

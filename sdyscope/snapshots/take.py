@@ -10,12 +10,21 @@ from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
-from sdyscope.snapshots.cells import cells_of
-from sdyscope.snapshots.communicated import communicated
+from sdyscope.snapshots.collectives import communicated
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
-from sdyscope.snapshots.reduced import counted
-from sdyscope.snapshots.stored import stored
-from sdyscope.snapshots.values import KINDS, NOTHING, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
+from sdyscope.snapshots.items import cells_of, counted
+from sdyscope.snapshots.memory import stored
+from sdyscope.snapshots.values import (
+    KINDS,
+    NOTHING,
+    STAGES,
+    Item,
+    Key,
+    Kind,
+    Snapshot,
+    Stage,
+    StageText,
+)
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
@@ -173,13 +182,13 @@ class _Taken:
             count = len(self.staged.graph(partitioner).not_understood)
             if count and "lowered" in self.stages:
                 text = f"{count:,} {'piece' if count == 1 else 'pieces'} of the module"
-                cell = Cell("lowered", text, partitioner)
+                cell = StageText("lowered", text, partitioner)
                 yield Key("not understood", "module"), Item((cell,))
         for partitioner, asked in self.staged.tensors.unaligned:
             if "lowered" in self.stages:
                 yield (
                     Key("not understood", f"the {asked.kind} {asked.path}"),
-                    Item((Cell("lowered", "without its place in the module", partitioner),)),
+                    Item((StageText("lowered", "without its place in the module", partitioner),)),
                 )
 
 

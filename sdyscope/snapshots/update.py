@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sdyscope.snapshots.compare import compare
-from sdyscope.snapshots.read import OLD_WORDS, Block, Section, read_sections
+from sdyscope.snapshots.read import OLD_WORDS, FileBlock, ProgramSection, read_sections
 from sdyscope.snapshots.values import Item, Key, Snapshot
 from sdyscope.snapshots.write import MARK, blocks, head, version_of
 
@@ -65,7 +65,7 @@ def update(
     return newline.join([made_first + newline, *parts])
 
 
-def _updated(section: Section, now: Snapshot, newline: str) -> list[str]:
+def _updated(section: ProgramSection, now: Snapshot, newline: str) -> list[str]:
     was = section.snapshot
     comparison = compare(was, now)
     if comparison.is_same and not comparison.not_compared:
@@ -85,7 +85,7 @@ def _updated(section: Section, now: Snapshot, newline: str) -> list[str]:
 
 
 def _block(
-    old: Sequence[Block],
+    old: Sequence[FileBlock],
     numbers: Sequence[int],
     says: dict[Key, tuple[Item, ...]],
     text: str,

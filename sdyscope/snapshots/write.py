@@ -7,7 +7,7 @@ from typing import Final
 
 from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
-from sdyscope.snapshots.values import Cell, Item, Key, Kind, Snapshot, Stage
+from sdyscope.snapshots.values import Item, Key, Kind, Snapshot, Stage, StageText
 
 __all__ = ["MARK", "VERSION", "block", "blocks", "escaped", "head", "template_text"]
 __all__ += ["version_of", "write"]
@@ -99,7 +99,7 @@ def block(key: Key, template: Template, items: Sequence[Item]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: StageText) -> str:
     by = f" {cell.partitioner}:" if cell.partitioner else ""
     text = escaped(cell.text)
     if not by and text.startswith(("shardy:", "gspmd:")):

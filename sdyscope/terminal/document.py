@@ -20,7 +20,9 @@ import msgspec
 from sdyscope.facts.account import Why
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
 from sdyscope.facts.differences import LoneMesh, Uncompared
+from sdyscope.facts.execution import InputSource
 from sdyscope.facts.findings import Observation
+from sdyscope.facts.memory import GroupName, MemoryPart
 from sdyscope.facts.moves import (
     Absence,
     Beginning,
@@ -45,6 +47,7 @@ from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text, uncompared_text
 from sdyscope.words.findings import Finding, told
+from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
 from sdyscope.words.origins import (
     OriginAnnotationDocument,
@@ -64,6 +67,7 @@ from sdyscope.words.propagation import (
     origin_text as axis_origin_text,
 )
 from sdyscope.words.remarks import propagation_source_text, remark_text
+from sdyscope.words.run import inputs_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 from sdyscope.words.slices import DeviceSlice, rule_text, slice_document, unplaced_text
 from sdyscope.words.visible import visible, without_surrogates
@@ -169,6 +173,8 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     **dict.fromkeys((ByRule, ByDataFlow, ByGroup, ByConstraint), (allowed_text, str)),
     Observation: (told, Finding),
     Why: (reason_text, str),
+    InputSource: (inputs_text, str),
+    **dict.fromkeys((GroupName, MemoryPart), (part_text, str)),
     CollectiveOrigin: (origin_document, OriginDocument),
     OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(

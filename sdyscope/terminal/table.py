@@ -13,9 +13,8 @@ from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 from sdyscope.process.output import Output, answers
+from sdyscope.words.tone import Tone as Tone
 from sdyscope.words.visible import abridged, visible
-
-Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 
 _STYLES: dict[Tone, str] = {
     "plain": "",

@@ -19,13 +19,13 @@ from sdyscope.values.dtypes import bit_width
 __all__ = [
     "HOST_MEMORY",
     "EntryLayout",
-    "Memory",
+    "MemorySpace",
     "StoredArray",
     "read_entry_layout",
     "stored_array",
 ]
 
-Memory: TypeAlias = Literal["device", "host"]
+MemorySpace: TypeAlias = Literal["device", "host"]
 """Where an array is: in the device's own memory, or offloaded to its host's."""
 
 #: The host's memory space: `Layout::kHostMemorySpace` in `xla/layout.h`.
@@ -64,7 +64,7 @@ class StoredArray:
     memory_space: int = 0
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> MemorySpace:
         """Which memory that is. Others than the host's are the device's own, such as its caches."""
         return "host" if self.memory_space == HOST_MEMORY else "device"
 

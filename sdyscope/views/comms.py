@@ -12,19 +12,14 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
-from sdyscope.words.origins import NOT_FOUND, OP_FOLLOWED, annotation_text, origin_text
+from sdyscope.words.origins import OP_FOLLOWED, annotation_text, causes_text
+from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import source_text
-from sdyscope.words.remarks import remark_text, remark_texts
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE
-from sdyscope.words.types import shapes_text
+from sdyscope.words.types import largest_text
 
-__all__ = ["SENT", "footer", "heading", "tables", "tensor_text", "uncertain", "why_text"]
-
-#: What the bytes are.
-SENT = (
-    "sent: bytes each device sends per step (it receives as many), counted by ring algorithms, "
-    "not measured"
-)
+__all__ = ["footer", "heading", "tables"]
 
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12
@@ -158,8 +153,8 @@ def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table
         rows.append(Heading(_label(document, one) + which + (f" in {file}" if file else "")))
         for group in listed:
             rows.append(_group_row(group, one, file))
-            if why := why_text(group, file):
-                rows.append(Note(why))
+            if cause := causes_text(group.origins, file):
+                rows.append(Note(cause))
     columns = (
         Column("collective"),
         Column("over"),
@@ -182,7 +177,7 @@ def _group_row(group: CollectiveGroup, program: Collectives, file: str) -> tuple
         f"{one.kind} (async)" if one.asynchronous else one.kind,
         over_text(one.axes, program.mesh, one.group_size),
         times,
-        tensor_text(one),
+        largest_text(one.largest.shapes, len(one.parts)),
         sent_text(group),
         group.scope or Cell(NONE, "muted"),
         source or Cell(NONE, "muted"),
@@ -192,26 +187,6 @@ def _group_row(group: CollectiveGroup, program: Collectives, file: str) -> tuple
 def sent_text(group: CollectiveGroup) -> str:
     """What a device sends for a group; with a mark where that is an upper bound."""
     return ("≤ " if group.first.at_most else "") + size(group.sent)
-
-
-def tensor_text(collective: Collective) -> str:
-    """Its largest tensor, and how many others there are: ``f32[4,128] and 2 more``."""
-    more = len(collective.parts) - 1
-    return shapes_text(collective.largest.shapes) + (f" and {more:,} more" if more else "")
-
-
-def why_text(group: CollectiveGroup, file: str = "") -> str:
-    """Why they are there: the first, and how many others there are whose origin is another.
-
-    Args:
-        group: the collectives.
-        file: the file whose name need not be repeated.
-    """
-    texts = list(dict.fromkeys(origin_text(origin, file) for origin in group.origins))
-    if not texts:
-        return ""
-    words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
-    return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
 
 
 def by_annotation(
@@ -340,7 +315,7 @@ def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Par
         )
     said: dict[str, list[str]] = {}
     for one in document.programs:
-        for words in uncertain(one):
+        for words in remark_texts(one.remarks):
             said.setdefault(words, []).append(one.partitioner or "")
     for words, names in said.items():
         name = "" if len(names) == len(document.programs) > 1 else names[0]
@@ -366,21 +341,3 @@ def _remade(document: CommsDocument) -> Iterator[Paragraph]:
         yield Paragraph(f"{label}: {words}" if label else words, "bad", hang=2)
         if change:
             yield Paragraph(change, indent=4, hang=2)
-
-
-def uncertain(collectives: Collectives) -> Iterator[str]:
-    """What is not certain of a program's collectives, and no part of the account."""
-    if collectives.mesh is None and collectives.collectives:
-        yield "no known mesh fits, so no axes are named; for a file, give --mesh"
-    tensors = collectives.tensors
-    if collectives.with_source < tensors:
-        yield f"{tensors - collectives.with_source:,} of {tensors:,} tensors have no source line"
-    cut = sum(remade.is_cut for remade in collectives.rematerializations)
-    if cut:
-        whole = counted(len(collectives.rematerializations), "rematerialization")
-        yield f"{cut:,} of {whole} cut short in XLA's log: scope or line may be missing"
-    if collectives.origins_missing:
-        yield f"no origins: {remark_text(collectives.origins_missing)}"
-    elif collectives.with_origin < tensors and not collectives.predicted:
-        yield f"{tensors - collectives.with_origin:,} of {tensors:,} tensors have no origin"
-    yield from remark_texts(collectives.notes)

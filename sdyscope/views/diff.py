@@ -13,10 +13,15 @@ from sdyscope.analysis.diff.lowered import (
 )
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone
 from sdyscope.views import compiled_diff, propagated_diff, snapshot
-from sdyscope.words.counts import counted, listed
-from sdyscope.words.differences import across_text, lone_mesh_text, lowered_notes, uncompared_text
+from sdyscope.words.counts import counted
+from sdyscope.words.differences import (
+    lone_mesh_text,
+    lowered_notes,
+    lowered_verdict,
+    uncompared_text,
+)
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import open_text, short
@@ -53,23 +58,8 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
 
 
 def _total(diff: LoweredDiff) -> Paragraph:
-    every = counted(diff.same_tensors + len(diff.tensors), "tensor")
-    if diff.same:
-        sides = f"{across_text(diff.across, diff.a)} and {diff.b}"
-        text = f"{diff.name}: {every}, the same {sides}"
-        if not diff.not_compared:
-            return Paragraph(text, "good", hang=2)
-        return Paragraph(f"{text}; {len(diff.not_compared):,} not compared", "warning", hang=2)
-    differ = [f"{len(diff.tensors):,} of {every}"] if diff.tensors else []
-    if diff.meshes:
-        differ.append("the meshes")
-    if diff.ops:
-        ops = sum(op.size for op in diff.ops)
-        differ.append(f"{counted(ops, 'op')} in {counted(len(diff.ops), 'place')}")
-    verb = "differs" if len(differ) == 1 and len(diff.tensors) == 1 else "differ"
-    return Paragraph(
-        f"{diff.name}: {listed(differ)} {verb} between {diff.a} and {diff.b}", "bad", hang=2
-    )
+    tone: Tone = "bad" if not diff.same else "warning" if diff.not_compared else "good"
+    return Paragraph(f"{diff.name}: {lowered_verdict(diff)}", tone, hang=2)
 
 
 def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragraph | Table]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from sdyscope.snapshots import Change, Comparison, Item
-from sdyscope.snapshots.blocks import Block, BlockChange, Blocks, NamedTensors
+from sdyscope.snapshots import Comparison, Item, TensorChange
+from sdyscope.snapshots.blocks import BlockChange, Blocks, DeviceBlock, NamedTensors
 from sdyscope.snapshots.document import SnapshotDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.counts import counted, size
+from sdyscope.words.snapshots import comparison_text, item_text, snapshot_name, stage_texts
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,9 @@ def comparisons(every: Sequence[Comparison], sides: Sides = OF_PROGRAM) -> Itera
 
 def comparison(one: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
     """What changed of one program."""
-    same = f"{one.same:,} {'is' if one.same == 1 else 'are'} {sides.same}"
-    if one.is_same:
-        yield Paragraph(f"{one.name}: {_tensors(one.same)}, all {sides.same}", "good", hang=2)
-    else:
-        number = f"{_tensors(one.different)} {'differs' if one.different == 1 else 'differ'}"
-        if one.header and not one.different:
-            # Written on other axes, or for another size of them, nothing else need read otherwise.
-            number = f"{' and '.join(change.word for change in one.header)} changed"
-        yield Paragraph(f"{one.name}: {number}, {same}", "bad", hang=2)
+    header = [change.word for change in one.header]
+    text = comparison_text(one.same, one.different, header, sides.same)
+    yield Paragraph(f"{one.name}: {text}", "good" if one.is_same else "bad", hang=2)
     if one.not_compared:
         stages = " and ".join(one.not_compared)
         yield Paragraph(f"not compared: {stages}, which one side does not have", "warning", 2, 2)
@@ -146,9 +141,9 @@ _NAMED = 4
 
 def _named(tensors: Sequence[NamedTensors]) -> str:
     words = [
-        _name(tensor.name)
+        snapshot_name(tensor.name)
         if tensor.kind in ("argument", "result")
-        else f"{tensor.kind} {_name(tensor.name)}"
+        else f"{tensor.kind} {snapshot_name(tensor.name)}"
         for tensor in tensors
     ]
     # One more takes no more room than to say that there is one more.
@@ -158,7 +153,7 @@ def _named(tensors: Sequence[NamedTensors]) -> str:
     return ", ".join(words)
 
 
-def _shape(block: Block) -> str:
+def _shape(block: DeviceBlock) -> str:
     return f"[{','.join(map(str, block.shape))}]"
 
 
@@ -170,17 +165,16 @@ def _amount(before: int, after: int) -> str:
     return f"{size(before)} -> {size(after)}"
 
 
-def _tensors(number: int) -> str:
-    return (
-        f"{number:,} tensor{'' if number == 1 else 's'} or collective{'' if number == 1 else 's'}"
-    )
-
-
-def _change(change: Change, sides: Sides) -> Iterator[Paragraph]:
+def _change(change: TensorChange, sides: Sides) -> Iterator[Paragraph]:
     type_ = change.type_before
     if change.type_after != type_:
         type_ += f" -> {change.type_after}"
-    words = [change.kind, f"{change.over} in" if change.over else "", _name(change.name), type_]
+    words = [
+        change.kind,
+        f"{change.over} in" if change.over else "",
+        snapshot_name(change.name),
+        type_,
+    ]
     before = {"changed": "", "removed": sides.removed, "added": sides.added}[change.what]
     title = before + " ".join(word for word in words if word)
     yield Paragraph(title, "heading", 2, 2)
@@ -189,16 +183,15 @@ def _change(change: Change, sides: Sides) -> Iterator[Paragraph]:
         return
     for item in change.before:
         if item not in change.after:
-            yield Paragraph(f"- {_item(item)}", "bad", 4, 2)
+            yield Paragraph(f"- {item_text(item)}", "bad", 4, 2)
     for item in change.after:
         if item not in change.before:
-            yield Paragraph(f"+ {_item(item)}", "good", 4, 2)
+            yield Paragraph(f"+ {item_text(item)}", "good", 4, 2)
 
 
 def _stages(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Paragraph]:
     """Stage by stage; what both say alike is told once."""
-    old, new = [[_words(item) for item in items] for items in (before, after)]
-    olds, news = dict(old[0] if old else ()), dict(new[0] if new else ())
+    olds, news = stage_texts(before), stage_texts(after)
     for stage in dict.fromkeys([*olds, *news]):
         if olds.get(stage) == news.get(stage):
             yield Paragraph(f"  {stage} {olds[stage]}", "muted", 4, 2)
@@ -207,21 +200,3 @@ def _stages(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Paragraph
             yield Paragraph(f"- {stage} {olds[stage]}", "bad", 4, 2)
         if stage in news:
             yield Paragraph(f"+ {stage} {news[stage]}", "good", 4, 2)
-
-
-def _words(item: Item) -> list[tuple[str, str]]:
-    """What each stage says, with the partitioner that it is about."""
-    count = f"×{item.count} " if item.count > 1 else ""
-    return [
-        (f"{cell.stage} {cell.partitioner}:" if cell.partitioner else cell.stage, count + cell.text)
-        for cell in item.cells
-    ]
-
-
-def _item(item: Item) -> str:
-    words = "; ".join(f"{stage} {text}" for stage, text in _words(replace(item, count=1)))
-    return f"×{item.count} {words}"
-
-
-def _name(name: str) -> str:
-    return "the top of the program" if name == "." else name

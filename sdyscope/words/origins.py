@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,7 @@ __all__ = [
     "OriginAnnotationDocument",
     "OriginDocument",
     "annotation_text",
+    "causes_text",
     "origin_annotation_document",
     "origin_document",
     "origin_text",
@@ -219,6 +220,20 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         if own:
             words += f"; {_sharded(own, origin, file)}"
     return words + _followed(origin)
+
+
+def causes_text(origins: Iterable[CollectiveOrigin], file: str = "") -> str:
+    """Why collectives of one row are there: the first cause, and how many others there are.
+
+    Args:
+        origins: those of each of them.
+        file: the file whose name need not be repeated.
+    """
+    texts = list(dict.fromkeys(origin_text(origin, file) for origin in origins))
+    if not texts:
+        return ""
+    words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
+    return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
 
 
 def _resharding(origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], file: str) -> str:

@@ -25,7 +25,7 @@ from sdyscope.graph import Op
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["AnnotatedAxes", "AnnotatedAxis", "Written"]
+__all__ = ["AnnotatedAxes", "AnnotatedAxis", "WrittenSpec"]
 
 #: Ops whose operands and results are only alike through their regions or functions.
 _CROSSED = frozenset(
@@ -57,7 +57,7 @@ class AnnotatedAxis(NamedTuple):
     recorded: bool
 
 
-class Written(NamedTuple):
+class WrittenSpec(NamedTuple):
     """An annotation, how JAX writes it, and the axes of each dimension in it."""
 
     annotation: Annotation
@@ -85,15 +85,15 @@ class AnnotatedAxes:
         self.pointers = pointers
         self.openness = None if pointers is None else Openness(pointers.flow, annotations)
         self._written = [self._as_written(annotation) for annotation in annotations]
-        self._on_results: dict[int | None, Written] = {}
-        self._on_ops: dict[int, Written] = {}
+        self._on_results: dict[int | None, WrittenSpec] = {}
+        self._on_ops: dict[int, WrittenSpec] = {}
         for one in self._written:
             annotation = one.annotation
             if annotation.kind == "result" and annotation.sharding is not None:
                 self._on_results.setdefault(annotation.index, one)
             if annotation.kind not in ("argument", "result"):
                 self._on_ops.setdefault(annotation.op, one)
-        self._nearest: dict[AxisPart, dict[_Dim, Written]] = {}
+        self._nearest: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
 
     def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
         """Where an axis of a value comes from; nothing where none was found."""
@@ -131,7 +131,7 @@ class AnnotatedAxes:
             if shared is not None:
                 yield _annotated(written, shared, recorded=self.pointers is not None)
 
-    def of_result(self, index: int) -> Written | None:
+    def of_result(self, index: int) -> WrittenSpec | None:
         """The annotation of a result of the program."""
         return self._on_results.get(index)
 
@@ -142,12 +142,12 @@ class AnnotatedAxes:
             if shared is not None:
                 yield _annotated(written, shared, recorded=True)
 
-    def of_op(self, op: int) -> Written | None:
+    def of_op(self, op: int) -> WrittenSpec | None:
         """The annotation of a constraint, or that is written on any other op."""
         return self._on_ops.get(op)
 
-    def _as_written(self, annotation: Annotation) -> Written:
-        return Written(annotation, *spec_of(annotation, self.decided.mesh, self.graph.meshes))
+    def _as_written(self, annotation: Annotation) -> WrittenSpec:
+        return WrittenSpec(annotation, *spec_of(annotation, self.decided.mesh, self.graph.meshes))
 
     def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
         kept = self.decided.propagated.values.get(value)
@@ -167,8 +167,8 @@ class AnnotatedAxes:
                     yield AnnotatedAxis(start.kind, start.name, "", piece, start.source, True)
 
     @cached_property
-    def _unreduced(self) -> dict[ValueId, list[tuple[Written, AxisPart]]]:
-        found: dict[ValueId, list[tuple[Written, AxisPart]]] = {}
+    def _unreduced(self) -> dict[ValueId, list[tuple[WrittenSpec, AxisPart]]]:
+        found: dict[ValueId, list[tuple[WrittenSpec, AxisPart]]] = {}
         for one in self._written:
             sharding = one.annotation.sharding
             if isinstance(sharding, TensorSharding) and sharding.unreduced_axes:
@@ -196,9 +196,9 @@ class AnnotatedAxes:
                                 yield held, HeldAxis(other, beside, part.name)
 
     @cached_property
-    def _by_component(self) -> dict[HeldAxis, list[tuple[Written, AxisPart]]]:
+    def _by_component(self) -> dict[HeldAxis, list[tuple[WrittenSpec, AxisPart]]]:
         """The annotations of each component, with the part of the axis that each says."""
-        found: dict[HeldAxis, list[tuple[Written, AxisPart]]] = {}
+        found: dict[HeldAxis, list[tuple[WrittenSpec, AxisPart]]] = {}
         for one in self._written:
             for value in self._annotated_values(one.annotation):
                 at = self.in_flow(value)
@@ -212,11 +212,11 @@ class AnnotatedAxes:
 
     # Following.
 
-    def _followed(self, part: AxisPart) -> dict[_Dim, Written]:
+    def _followed(self, part: AxisPart) -> dict[_Dim, WrittenSpec]:
         """The nearest annotation with an axis, for each dimension that is sharded on it."""
         if part in self._nearest:
             return self._nearest[part]
-        found: dict[_Dim, Written] = {}
+        found: dict[_Dim, WrittenSpec] = {}
         queue: deque[_Dim] = deque()
         for one in self._written:
             if not _has(one.axes, part):
@@ -301,7 +301,7 @@ def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:
     return any(own.shared(part) is not None for dim in axes for own in dim)
 
 
-def _annotated(written: Written, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
+def _annotated(written: WrittenSpec, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
     annotation = written.annotation
     return AnnotatedAxis(
         annotation.kind, annotation.path, written.spec, part, annotation.source, recorded

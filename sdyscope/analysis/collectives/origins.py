@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, Written
+from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, WrittenSpec
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
     NO_FIT,
@@ -330,7 +330,7 @@ class _Search:
         main = self.graph.main
         if main is None or index is None or index >= len(main.results):
             return ""
-        return main.results[index].name or f"result {index}"
+        return main.results[index].label
 
     def annotations(
         self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole
@@ -393,7 +393,7 @@ class _Search:
             one.kind, one.name, spec or "", named, "needed", one.source, recorded=True
         )
 
-    def needed(self, wanted: Written, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
+    def needed(self, wanted: WrittenSpec, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
         """The annotation of a constraint or result that a value is needed for."""
         one, mesh = wanted.annotation, self.decided.mesh
         named = tuple(axis.axis(mesh) for axis in axes)

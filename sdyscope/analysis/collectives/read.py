@@ -19,11 +19,11 @@ from sdyscope.analysis.naming.scopes import phase_of, scope_of
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo import (
     Computation,
-    Execution,
+    ExecutionCount,
     HloModule,
     Instruction,
-    NotUnderstood,
     Shape,
+    UnreadLine,
     call_sites,
     executions,
 )
@@ -122,10 +122,10 @@ class _Reader:
                 if instruction.opcode in ("fusion", "fusion-start", "async-start", "call-start"):
                     self.fused_by.setdefault(called, instruction)
 
-    def all(self) -> tuple[tuple[Collective, ...], list[NotUnderstood]]:
+    def all(self) -> tuple[tuple[Collective, ...], list[UnreadLine]]:
         """The collectives without axes, and what should be one and can't be read."""
         found: list[Collective] = []
-        unread: list[NotUnderstood] = []
+        unread: list[UnreadLine] = []
         continued: dict[tuple[str, int], int] = {}
         for name, execution in executions(self.module, self.sites).items():
             computation = self.module.computations[name]
@@ -137,7 +137,7 @@ class _Reader:
                     one = self.collective(computation, instruction, kind, execution)
                 except SdyscopeError as error:
                     text = f"%{instruction.name}: {error.message}"
-                    unread.append(NotUnderstood.of(instruction.line, text))
+                    unread.append(UnreadLine.of(instruction.line, text))
                     continue
                 if execution.fused and one.channel_id is not None:
                     # TPU: one collective goes on in fusion after fusion, on the same channel.
@@ -155,7 +155,7 @@ class _Reader:
         computation: Computation,
         instruction: Instruction,
         kind: CollectiveKind,
-        execution: Execution,
+        execution: ExecutionCount,
     ) -> Collective:
         attributes = instruction.attributes
         if kind == "all-reduce" and execution.fused and _is_sliced(computation, instruction):
@@ -191,7 +191,7 @@ class _Reader:
         )
 
     def is_asynchronous(
-        self, computation: Computation, instruction: Instruction, execution: Execution
+        self, computation: Computation, instruction: Instruction, execution: ExecutionCount
     ) -> bool:
         """Whether other work goes on meanwhile; GPUs write all as if, and say where it does not."""
         starter = self.fused_by.get(computation.name) if execution.asynchronous else None

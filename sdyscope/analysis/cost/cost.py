@@ -17,7 +17,7 @@ from sdyscope.analysis.collectives.comms import predicted_collectives
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
-from sdyscope.analysis.cost.pipelines import Pipeline, pipelines
+from sdyscope.analysis.cost.pipelines import pipelines
 from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
 from sdyscope.analysis.cost.time import collective_seconds
 from sdyscope.analysis.cost.work import Work, WorkCount, count_work
@@ -27,6 +27,7 @@ from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, OfCompiled
+from sdyscope.facts.cost import Pipeline
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
@@ -261,7 +262,7 @@ class Cost(OfCompiled):
         return self.counted.not_understood_count
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What else is worth knowing."""
         return self.compiled.notes
 

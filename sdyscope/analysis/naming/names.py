@@ -42,9 +42,7 @@ class ValueNames:
         self.graph = graph
         main = graph.main
         arguments = main.arguments if main is not None else ()
-        self._arguments = {
-            argument.node: argument.name or f"argument {argument.index}" for argument in arguments
-        }
+        self._arguments = {argument.node: argument.label for argument in arguments}
 
     def name(self, value: ValueId) -> str:
         """``params['w1']``, where it is that argument or a part of it; else ``OP in SCOPE``.

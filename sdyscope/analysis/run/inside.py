@@ -28,7 +28,7 @@ from sdyscope.facts.findings import InnerDifference, Inside
 from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps, Place
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["Source", "first_difference"]
+__all__ = ["LevelSource", "first_difference"]
 
 #: How many values are looked at in a round.
 VALUES = 64
@@ -40,7 +40,7 @@ BYTES = 1 << 30
 ROUNDS = 6
 
 
-class Source(Protocol):
+class LevelSource(Protocol):
     """Where values come from, of a program and of its counterpart."""
 
     def level(self, entered: tuple[int, ...] = ()) -> InnerLevel:
@@ -71,7 +71,7 @@ _UNKNOWN = _Compared(None)
 
 
 def first_difference(
-    source: Source,
+    source: LevelSource,
     index: int,
     result: str,
     computed_in: Sequence[str],
@@ -131,7 +131,7 @@ class _Found:
 class _Search:
     """One search, through bodies inside of bodies."""
 
-    def __init__(self, source: Source, computed_in: Sequence[str]) -> None:
+    def __init__(self, source: LevelSource, computed_in: Sequence[str]) -> None:
         self._source, self._computed_in = source, computed_in
         self._looked = 0
 

@@ -10,7 +10,7 @@ from sdyscope.facts.execution import (
     DeviceMemory,
     ExecutedArray,
     Execution,
-    Part,
+    ProcessTimes,
     Reference,
 )
 
@@ -41,7 +41,8 @@ def execution_of_all(parts: Sequence[Execution]) -> Execution:
         memory=_memory([part.memory for part in parts]),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         parts=tuple(
-            Part(part.compile_seconds, part.step_seconds, part.memory.peak) for part in parts
+            ProcessTimes(part.compile_seconds, part.step_seconds, part.memory.peak)
+            for part in parts
         ),
     )
 

@@ -14,7 +14,7 @@ sent then. Other mesh axes stay where they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -28,6 +28,7 @@ from sdyscope.analysis.search.space import Option, as_option, block_bytes, spec_
 from sdyscope.analysis.search.traffic import traffic
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import Tensor
 from sdyscope.graph import OpGraph
 from sdyscope.hardware.names import LARGEST_CPU
@@ -36,14 +37,23 @@ from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec, entry_axes
 
-__all__ = ["Kept", "KeptKind", "Stage", "StageName", "TrainingState", "training_state"]
+__all__ = [
+    "KeptKind",
+    "KeptState",
+    "TrainingState",
+    "ZeroStage",
+    "ZeroStageName",
+    "basis",
+    "doubts",
+    "training_state",
+]
 
 KeptKind: TypeAlias = Literal["parameters", "gradients", "optimizer state"]
 
-StageName: TypeAlias = Literal["as it is", "data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"]
+ZeroStageName: TypeAlias = Literal["as it is", "data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"]
 
 #: Which of the three each stage shards over the batch's axes.
-_SHARDED: Mapping[StageName, frozenset[KeptKind]] = {
+_SHARDED: Mapping[ZeroStageName, frozenset[KeptKind]] = {
     "data parallel": frozenset(),
     "ZeRO-1": frozenset({"optimizer state"}),
     "ZeRO-2": frozenset({"optimizer state", "gradients"}),
@@ -52,7 +62,7 @@ _SHARDED: Mapping[StageName, frozenset[KeptKind]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptState:
     """What a step keeps of one kind.
 
     Attributes:
@@ -70,7 +80,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ZeroStage:
     """The program with its parameters and optimizer state sharded as a stage has them.
 
     Attributes:
@@ -83,7 +93,7 @@ class Stage:
         why: why not; empty where it is.
     """
 
-    name: StageName
+    name: ZeroStageName
     kept: dict[KeptKind, int]
     traffic: tuple[Traffic, ...] | None = None
     why: str = ""
@@ -115,11 +125,11 @@ class TrainingState:
     """
 
     parameters: int
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptState, ...]
     axes: tuple[str, ...]
     devices: int
     partitioned: bool
-    stages: tuple[Stage, ...] = field(default=())
+    stages: tuple[ZeroStage, ...] = field(default=())
 
     @property
     def bytes_a_parameter(self) -> float:
@@ -190,7 +200,7 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
     now = {array.row.name: array.option for array in arrays}
     parameters = [array for array in arrays if array.is_parameter]
     kept = tuple(
-        Kept(
+        KeptState(
             kind,
             len(parameters) if kind == "gradients" else sum(a.kind == kind for a in arrays),
             sum(array.bytes for array in arrays if array.kind == _like(kind)),
@@ -212,6 +222,22 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
         }
         stages.append(sender.stage(name, arrays, options, now, owners, sharded))
     return TrainingState(state.parameters, kept, over, devices, sender.partitions, tuple(stages))
+
+
+def basis(state: TrainingState) -> Iterator[Remark]:
+    """What the figures of the stages rest on."""
+    yield Remark("gradients")
+    if state.stages:
+        yield Remark("stages partitioned" if state.partitioned else "stages predicted")
+        yield Remark("gradients are temporaries")
+
+
+def doubts(state: TrainingState) -> Iterator[Remark]:
+    """What is not known of them."""
+    if not state.axes:
+        yield Remark("no data axes")
+    for why in dict.fromkeys(stage.why for stage in state.stages if stage.why):
+        yield Remark("stage unknown", why)
 
 
 def _like(kind: KeptKind) -> KeptKind:
@@ -365,13 +391,13 @@ class _Sender:
 
     def stage(
         self,
-        name: StageName,
+        name: ZeroStageName,
         arrays: Sequence[_Array],
         options: Mapping[str, Option],
         now: Mapping[str, Option],
         owners: Mapping[str, str],
         sharded: frozenset[KeptKind] | None = None,
-    ) -> Stage:
+    ) -> ZeroStage:
         """A stage with these axes of each array; ``now`` are the program's own."""
         settings: list[Setting] = []
         for array in arrays:
@@ -389,7 +415,7 @@ class _Sender:
             whole = {array.row.name: options[array.row.name] for array in arrays}
             kept["gradients"] = _bytes_of("gradients", arrays, whole, {}, sizes)
         sent, why = self._sent(settings)
-        return Stage(name, kept, sent, why)
+        return ZeroStage(name, kept, sent, why)
 
     def _sent(self, settings: Sequence[Setting]) -> tuple[tuple[Traffic, ...] | None, str]:
         key = tuple((one.kind, one.number, spec) for one, spec in settings)

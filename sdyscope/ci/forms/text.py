@@ -10,9 +10,9 @@ from sdyscope.ci.config import Check, Config
 from sdyscope.ci.document import Ci, CiBudget, CiCheck, CiFinding, CiTarget, Section, Status
 from sdyscope.ci.forms.renderer import Reader
 from sdyscope.process.output import Output
+from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
 from sdyscope.terminal.table import Cell, Column, Table, Tone, number, print_table
-from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Audited", "AuditedCollective", "AuditedOp", "Layout", "Operand", "Request"]
+__all__ = ["AuditRequest", "Audited", "AuditedCollective", "AuditedOp", "Layout", "Operand"]
 
 Operand = tuple[int, int, int]
 """Where an operand comes from: (op, -1, result), or (op, region, argument) of a block argument."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class AuditRequest(msgspec.Struct, frozen=True):
     """What to compile and read.
 
     Attributes:

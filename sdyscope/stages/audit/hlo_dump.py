@@ -18,7 +18,7 @@ import numpy as np
 
 from sdyscope.stages.audit.facts import AuditedCollective, Layout
 
-__all__ = ["DumpedHlo", "Instruction", "collectives", "groups_of", "layout", "shapes"]
+__all__ = ["DumpedHlo", "DumpedInstruction", "collectives", "groups_of", "layout", "shapes"]
 
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")
 _BITS = re.compile(r"[a-z]+?(\d+)")
@@ -43,7 +43,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True)
-class Instruction:
+class DumpedInstruction:
     """One instruction.
 
     Attributes:
@@ -101,9 +101,9 @@ class DumpedHlo:
         computations: the instructions of each.
     """
 
-    instructions: dict[str, Instruction]
+    instructions: dict[str, DumpedInstruction]
     entry: str
-    computations: dict[str, list[Instruction]] = field(default_factory=dict)
+    computations: dict[str, list[DumpedInstruction]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str, hlo: Any) -> DumpedHlo:
@@ -119,7 +119,7 @@ class DumpedHlo:
         module = hlo.hlo_module_from_text(text)
         printed = module.to_string()
         roots = set(re.findall(r"^\s+ROOT %?([^\s]+) = ", printed, re.MULTILINE))
-        found: dict[str, list[Instruction]] = {}
+        found: dict[str, list[DumpedInstruction]] = {}
         for computation in module.computations():
             inside = list(computation.instructions())
             found[computation.name] = [
@@ -130,7 +130,7 @@ class DumpedHlo:
         return cls(every, entry, found)
 
     @cached_property
-    def parameters(self) -> list[Instruction]:
+    def parameters(self) -> list[DumpedInstruction]:
         """Those of the entry, in order."""
         instructions = [one for one in self.computations[self.entry] if one.opcode == "parameter"]
         return sorted(
@@ -138,11 +138,11 @@ class DumpedHlo:
             key=lambda instruction: int(instruction.line.partition("parameter(")[2].split(")")[0]),
         )
 
-    def root(self, computation: str) -> Instruction:
+    def root(self, computation: str) -> DumpedInstruction:
         """What a computation returns."""
         return next(one for one in self.computations[computation] if one.is_root)
 
-    def called(self, caller: Instruction) -> Iterator[tuple[str, int]]:
+    def called(self, caller: DumpedInstruction) -> Iterator[tuple[str, int]]:
         """The computations that an instruction runs, and how often, by XLA's own trip counts."""
         trips = _TRIPS.search(caller.line)
         times = int(trips[1]) if caller.opcode == "while" and trips else 1
@@ -170,9 +170,9 @@ class DumpedHlo:
         return {name: count(name) for name in self.computations}
 
 
-def _instruction(one: Any, computation: str, is_root: bool) -> Instruction:
+def _instruction(one: Any, computation: str, is_root: bool) -> DumpedInstruction:
     line = one.to_string()
-    return Instruction(
+    return DumpedInstruction(
         one.name,
         _opcode(line),
         line,

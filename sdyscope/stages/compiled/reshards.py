@@ -31,7 +31,7 @@ from sdyscope.stages.propagated.shardy_import import open_free_variables
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import Change
+    from sdyscope.stages.propagated.annotate import ShardingEdit
 
 __all__ = ["Resharder"]
 
@@ -74,7 +74,7 @@ class Resharder:
         self._bytecode = file.getvalue()
         self._passes = propagation_passes(module.context, steps=False, origins=False)
 
-    def collectives(self, changes: Sequence[Change] = ()) -> ExplicitCollectives:
+    def collectives(self, changes: Sequence[ShardingEdit] = ()) -> ExplicitCollectives:
         """The collectives, with these changes.
 
         Args:
@@ -91,7 +91,7 @@ class Resharder:
         )
         return replace(found, collectives=located)
 
-    def module(self, changes: Sequence[Change] = ()) -> Any:
+    def module(self, changes: Sequence[ShardingEdit] = ()) -> Any:
         """A new module in which every resharding is a collective of Shardy's; see ``collectives``.
 
         Its ops have the tags of those that they come from (``stages.align.tags``).

@@ -11,9 +11,8 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 from jax.sharding import PartitionSpec as JaxPartitionSpec
 from jax.sharding import Sharding as JaxSharding
 
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, first_line
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.values.convert import to_placement

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from sdyscope.facts.execution import Extent, Reference, UnequalCopy
-from sdyscope.stages.executed.held import digest, extents, is_key
-from sdyscope.stages.executed.processes import Group
+from sdyscope.stages.executed.device_arrays import digest, extents, is_key
+from sdyscope.stages.executed.processes import ProcessGroup
 
 __all__ = ["firsts_results", "unequal_copies"]
 
@@ -26,7 +26,7 @@ _Held: TypeAlias = list[tuple[int, _Index, Any]]
 
 
 def unequal_copies(
-    results: Sequence[Any], devices: Sequence[Any], group: Group
+    results: Sequence[Any], devices: Sequence[Any], group: ProcessGroup
 ) -> list[tuple[UnequalCopy, ...]]:
     """The copies on this process's devices that are not, bit by bit, what the first holder has.
 
@@ -80,7 +80,7 @@ def _unequal(
     mine: Mapping[_Index, _First],
     told: Sequence[Mapping[_Index, _First]],
     key: str,
-    group: Group,
+    group: ProcessGroup,
 ) -> Iterator[UnequalCopy]:
     first: dict[_Index, tuple[int, Any]] = {}
     own: dict[_Index, Any] = {}
@@ -119,7 +119,7 @@ def _relative_error(one: Any, two: Any) -> float:
         return float(distance / norm) if norm and np.isfinite(distance) else math.inf
 
 
-def firsts_results(reference: Reference, group: Group) -> Reference:
+def firsts_results(reference: Reference, group: ProcessGroup) -> Reference:
     """A step on one device, with process 0's results where this process has others.
 
     Args:

@@ -9,11 +9,10 @@ from typing import Any
 
 import jax
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, first_line
 from sdyscope.facts.program import Program
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 
 __all__ = ["devices_needed", "find_devices", "more_cpu_devices", "too_few"]
 

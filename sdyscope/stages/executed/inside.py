@@ -25,7 +25,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.executed import one_device
 from sdyscope.stages.executed.execute import Runner
 from sdyscope.stages.executed.one_device import Around
-from sdyscope.stages.lowered.signature import Argument, ShardMap
+from sdyscope.stages.lowered.signature import ShardMap, SignatureArgument
 
 __all__ = ["Insides"]
 
@@ -123,7 +123,7 @@ class Insides:
         )
 
 
-def _abstract(argument: Argument) -> Any:
+def _abstract(argument: SignatureArgument) -> Any:
     asked = argument.given if argument.asked is None else argument.asked
     return jax.ShapeDtypeStruct(
         argument.aval.shape,

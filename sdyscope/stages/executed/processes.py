@@ -16,13 +16,12 @@ from typing import Any, TypeVar, cast
 import jax
 import msgspec
 
-from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError, first_line
 from sdyscope.facts.execution import Process
 from sdyscope.facts.program import Partitioner
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 
-__all__ = ["ALONE", "Group", "NotTogether", "alone", "join"]
+__all__ = ["ALONE", "NotTogether", "ProcessGroup", "alone", "join"]
 
 _Result = TypeVar("_Result")
 
@@ -46,7 +45,7 @@ class NotTogether(CompilerError):  # noqa: N818 - a word for it, not a kind of e
 
 
 @dataclass
-class Group:
+class ProcessGroup:
     """This process, and those that it runs a program with.
 
     Attributes:
@@ -203,16 +202,16 @@ def _here(number: int) -> Process:
     return Process(number, socket.gethostname(), os.getpid())
 
 
-def alone() -> Group:
+def alone() -> ProcessGroup:
     """A process that runs its program alone."""
-    return Group((_here(0),))
+    return ProcessGroup((_here(0),))
 
 
 #: The same, of which nobody is told anything.
 ALONE = alone()
 
 
-def join(place: tuple[str, int, int] | None, patience: float) -> Group:
+def join(place: tuple[str, int, int] | None, patience: float) -> ProcessGroup:
     """Makes this process one of several; before JAX has started its devices.
 
     Args:
@@ -248,7 +247,7 @@ def join(place: tuple[str, int, int] | None, patience: float) -> Group:
             raise TargetError(f"The processes can't be joined: {said}") from error
         raise _no_cluster(said) from error
     number, count = compat.distributed_place()
-    group = Group(tuple(_here(k) for k in range(count)), number, patience)
+    group = ProcessGroup(tuple(_here(k) for k in range(count)), number, patience)
     group.members = tuple(group.all_of(_here(number), "joined", Process))
     return group
 

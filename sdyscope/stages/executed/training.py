@@ -12,8 +12,8 @@ import numpy as np
 from sdyscope.facts.execution import Trained
 from sdyscope.facts.program import Partitioner
 from sdyscope.stages.executed import one_device
+from sdyscope.stages.executed.device_arrays import array_held, is_key, on_host
 from sdyscope.stages.executed.execute import Runner, in_words
-from sdyscope.stages.executed.held import array_held, is_key, on_host
 
 __all__ = ["trained", "trained_on_one"]
 

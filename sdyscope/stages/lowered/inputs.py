@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, first_line
+from sdyscope.facts.execution import InputSource
 from sdyscope.facts.program import Program
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 from sdyscope.values.source import PACKAGE, innermost_line
 
 __all__ = ["SEED", "concrete_arguments"]
@@ -25,8 +25,8 @@ SEED = 0
 SCALE = 0.1
 
 
-def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], str]:
-    """Flat values for every argument that jit was given, and where they come from, in words.
+def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], InputSource]:
+    """Flat values for every argument that jit was given, and where they come from.
 
     `Program.inputs` when it has them; else arrays among its arguments are taken as they are, and
     values are made for the abstract ones: small normal floats, zeros for integers (any index is
@@ -38,7 +38,7 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], str]:
     avals = traced.jaxpr.in_avals
     if program.inputs is not None:
         args, kwargs = _called(program)
-        return _brought(program, traced, args, kwargs), "the program's own inputs"
+        return _brought(program, traced, args, kwargs), InputSource("inputs")
     given: Sequence[Any] = [None] * len(avals)
     if not isinstance(program.fun, jax.stages.Traced):
         flat = jax.tree.leaves(compat.call_arguments(program.fun, program.args, program.kwargs))
@@ -50,10 +50,8 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], str]:
     ]
     abstract = sum(leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) for leaf in given)
     if not abstract:
-        return values, "the program's arguments"
-    return values, (
-        f"made with seed {SEED}: floats are normal with deviation {SCALE:g}, integers are zero"
-    )
+        return values, InputSource("arguments")
+    return values, InputSource("made", SEED, SCALE)
 
 
 def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -18,6 +18,7 @@ import jax
 
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner, Program, Versions
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.request import requested
@@ -94,7 +95,7 @@ class LoweredModule:
       lowered: The `jax.stages.Lowered`, to be compiled; None for a file.
       path: The file it was read from.
       source_text: The file's text, when only that is there.
-      notes: What else is worth knowing, one sentence each.
+      notes: What else is worth knowing.
     """
 
     name: str
@@ -112,7 +113,7 @@ class LoweredModule:
     lowered: Any = None
     path: Path | None = None
     source_text: str | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
 
     def text(self, debug_info: bool = True) -> str:
         """StableHLO in MLIR's text form, with source locations unless told otherwise."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, caret_snippet
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph.strings import label
 from sdyscope.process.child import cpu_limit
 from sdyscope.process.compiler_log import last_words
@@ -91,7 +92,7 @@ def read_bytes(data: bytes, path: Path | None = None) -> LoweredModule:
     if data.startswith(_BYTECODE):
         return _mlir(data, path)
     if (exported := _exported(data)) is not None:
-        return replace(_mlir(exported, path), notes=("Read from what jax.export serialized.",))
+        return replace(_mlir(exported, path), notes=(Remark("read from an export"),))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -225,10 +226,7 @@ def _text_only(source: str, why: str, path: Path | None) -> LoweredModule:
         context=None,
         path=path,
         source_text=source,
-        notes=(
-            f"MLIR's bindings could not read it ({why}); it was read as text, and what was not "
-            "understood is listed.",
-        ),
+        notes=(Remark("read as text", why),),
     )
 
 
@@ -359,7 +357,7 @@ def _hlo(proto: bytes, path: Path | None) -> LoweredModule:
                 f"XLA can't convert this HLO to StableHLO: {said}.", file=path, hint=_OTHER_JAX
             ) from error
     found = _mlir(bytecode, path)
-    return replace(found, notes=("Read from HLO, converted to StableHLO by XLA.",))
+    return replace(found, notes=(Remark("read from HLO"),))
 
 
 def _hlo_proto(data: bytes) -> bytes | None:

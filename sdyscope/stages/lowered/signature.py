@@ -8,11 +8,11 @@ from typing import Any
 
 from jax.sharding import PartitionSpec
 
-__all__ = ["Argument", "LoweringArguments", "Result", "ShardMap"]
+__all__ = ["LoweringArguments", "ShardMap", "SignatureArgument", "SignatureResult"]
 
 
 @dataclass(frozen=True)
-class Argument:
+class SignatureArgument:
     """One flat argument of a jitted function.
 
     Attributes:
@@ -33,7 +33,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Result:
+class SignatureResult:
     """One flat result of a jitted function: its name in the IR, and its `out_shardings` entry."""
 
     name: str

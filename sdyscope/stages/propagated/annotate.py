@@ -20,11 +20,11 @@ from sdyscope.values.convert import to_hlo_sharding, to_tensor_sharding, unspeci
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import DimSharding, NamedSharding, TensorSharding
 
-__all__ = ["Change", "annotate", "annotate_signature"]
+__all__ = ["ShardingEdit", "annotate", "annotate_signature"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ShardingEdit:
     """What to say on one tensor from now on.
 
     Attributes:
@@ -40,7 +40,9 @@ class Change:
     unspecified: bool = False
 
 
-def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Change]) -> LoweredModule:
+def annotate(
+    lowered: LoweredModule, graph: OpGraph, changes: Sequence[ShardingEdit]
+) -> LoweredModule:
     """A copy of the module with other shardings on some of its tensors.
 
     Args:
@@ -63,7 +65,7 @@ def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Change]) 
     return replace(lowered, module=module, lowered=None)
 
 
-def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[Change]) -> None:
+def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[ShardingEdit]) -> None:
     """Writes other shardings on the arguments and results of a function, in place.
 
     Args:
@@ -78,7 +80,7 @@ def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[Change])
         _on_signature(function, change.annotation, _written(change, graph)[0])
 
 
-def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
+def _apply(change: ShardingEdit, graph: OpGraph, operations: dict[int, Any]) -> None:
     there = change.annotation
     if there.kind.startswith("shard_map") or there.kind in ("op", "inner argument", "inner result"):
         raise TargetError(
@@ -93,7 +95,7 @@ def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
     _on_signature(operations[graph.functions[there.function].op], there, made[0])
 
 
-def _written(change: Change, graph: OpGraph) -> tuple[_Named, ...]:
+def _written(change: ShardingEdit, graph: OpGraph) -> tuple[_Named, ...]:
     if change.unspecified:
         return (_Named("mhlo.sharding" if _is_gspmd(graph) else "sdy.sharding", None),)
     try:
@@ -114,7 +116,7 @@ def _is_gspmd(graph: OpGraph) -> bool:
     return not graph.meshes
 
 
-def _hlo_texts(change: Change) -> tuple[_Named, ...]:
+def _hlo_texts(change: ShardingEdit) -> tuple[_Named, ...]:
     there, sharding = change.annotation, change.sharding
     if change.priorities:
         raise ConversionError("GSPMD has no priorities")
@@ -128,7 +130,7 @@ def _hlo_texts(change: Change) -> tuple[_Named, ...]:
     return _Named("mhlo.sharding", f'"{text}"'), _Named("backend_config", f'"{config}"')
 
 
-def _shardy_text(change: Change, graph: OpGraph) -> tuple[_Named, ...]:
+def _shardy_text(change: ShardingEdit, graph: OpGraph) -> tuple[_Named, ...]:
     there, sharding = change.annotation, change.sharding
     rank = len(there.shape or ())
     if sharding is not None:

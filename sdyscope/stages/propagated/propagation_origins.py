@@ -9,7 +9,7 @@ from sdyscope.graph import NotUnderstood, OpGraph
 from sdyscope.graph.tags import sids
 from sdyscope.stages.propagated.debug_info_child import ORIGINS
 from sdyscope.stages.propagated.marks import Marked
-from sdyscope.stages.propagated.origin_texts import NOTHING, Written
+from sdyscope.stages.propagated.origin_texts import NOTHING, WrittenOrigins
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import TensorSharding
@@ -98,7 +98,7 @@ class OriginReader:
             for text, error in self._written((op.id, result)).unread
         ]
 
-    def _written(self, place: ValueId) -> Written:
+    def _written(self, place: ValueId) -> WrittenOrigins:
         graph, marked = self.graph, self.marked
         op = graph.ops[place[0]]
         if op.is_result:

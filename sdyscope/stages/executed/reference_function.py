@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, first_line
 from sdyscope.facts.program import Program
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line, is_key, on_host
+from sdyscope.stages.executed.device_arrays import is_key, on_host
 from sdyscope.values.source import PACKAGE, innermost_line
 
 __all__ = ["called", "function_name"]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
+from sdyscope.errors import first_line
 from sdyscope.facts.execution import (
     DeviceMemory,
     ExecutedArray,
@@ -19,6 +20,7 @@ from sdyscope.facts.execution import (
     Shard,
     UnequalCopy,
 )
+from sdyscope.facts.remarks import Remark
 from sdyscope.stages import compat
 
 __all__ = [
@@ -27,7 +29,6 @@ __all__ = [
     "digest",
     "extents",
     "fetched",
-    "first_line",
     "is_key",
     "on_host",
     "peak_bytes",
@@ -55,8 +56,8 @@ def on_host(value: Any) -> Any:
 
 def fetched(
     results: Sequence[Any], names: Sequence[str], devices: Sequence[Any]
-) -> tuple[list[tuple[HostBlock, ...] | None], list[str]]:
-    """Results on the host, as far as this process holds them, and a sentence on what can't be.
+) -> tuple[list[tuple[HostBlock, ...] | None], list[Remark]]:
+    """Results on the host, as far as this process holds them, and a remark on what can't be.
 
     Args:
       results: arrays.
@@ -77,9 +78,7 @@ def fetched(
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
             # Partial results that nothing reduced.
             outputs.append(None)
-            notes.append(
-                f"{name} can't be fetched whole, so it is not compared: {first_line(error)}"
-            )
+            notes.append(Remark("not fetched", name, other=first_line(error)))
     return outputs, notes
 
 
@@ -202,13 +201,3 @@ def device_memory(compiled: Any, devices: Sequence[Any], before: int | None) -> 
         peak,
         peak is not None and peak == before,
     )
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, in a line; of an error in a callback, what the callback raised."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return "no message"
-    first, traceback, _ = lines[0].partition(": Traceback (most recent call last)")
-    # What a callback raised is in the last line.
-    return f"{first}: {lines[-1]}" if traceback else first

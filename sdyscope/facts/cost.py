@@ -1,0 +1,100 @@
+"""What limits a step, and the pipelines in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["Busy", "LevelName", "Pipeline", "Resource", "StepLimits"]
+
+Resource: TypeAlias = Literal["compute", "memory", "axis"]
+
+LevelName: TypeAlias = Literal["chip", "ICI", "DCN", "NVLink", "network", "given"]
+"""What connects devices, from the inside out; ``given`` is a bandwidth that the user gave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A resource, and how long it is busy in a step.
+
+    Attributes:
+        resource: arithmetic, memory or the links of a mesh axis.
+        axis: the mesh axis; empty for the others.
+        links: what the devices along the axis are connected by, from the inside out.
+        seconds: how long.
+    """
+
+    resource: Resource
+    axis: str
+    links: tuple[LevelName, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """What limits a step, and how long it takes at least.
+
+    Attributes:
+        limit: what is busy the longest; None where nothing is known.
+        others: what else is known to be busy, the longest first.
+        is_complete: whether it is known of every resource.
+        device_kind: what the compiler calls a device; empty where nothing says.
+        is_chip_known: whether the table of hardware has it.
+        overlapped: seconds of a step in which everything goes on at the same time; None where
+            that is not known.
+        sequential: seconds of a step in which nothing is computed while something is sent.
+    """
+
+    limit: Busy | None
+    others: tuple[Busy, ...]
+    is_complete: bool
+    device_kind: str
+    is_chip_known: bool
+    overlapped: float | None
+    sequential: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A loop that hands a value on along a mesh axis in every trip.
+
+    Attributes:
+        axis: the mesh axis.
+        stages: devices along it, n.
+        trips: trips of the loop.
+        both_ways: whether values go both ways along the axis: forward and backward in one loop.
+        microbatches: m, by the number of trips: n + m - 1, or m + 2 (n - 1) both ways.
+        bubble: the part of the time in which a stage has nothing to do, (n - 1) / (n + m - 1).
+        bytes: bytes that a device hands on in a step.
+        source: the innermost line of user code of what hands them on; None where there is none.
+    """
+
+    axis: str
+    stages: int
+    trips: int
+    both_ways: bool
+    bytes: int
+    source: SourceLocation | None
+
+    __document__ = (
+        "axis",
+        "stages",
+        "trips",
+        "both_ways",
+        "microbatches",
+        "bubble",
+        "bytes",
+        "source",
+    )
+
+    @property
+    def microbatches(self) -> int:
+        """How many pass through the stages in that many trips."""
+        return self.trips - (2 if self.both_ways else 1) * (self.stages - 1)
+
+    @property
+    def bubble(self) -> float:
+        """The part of the time in which a stage has nothing to do."""
+        return (self.stages - 1) / (self.stages + self.microbatches - 1)

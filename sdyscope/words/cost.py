@@ -1,0 +1,66 @@
+"""What limits a step, and the bubbles of its pipelines, in clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sdyscope.facts.cost import LevelName, Pipeline, StepLimits
+from sdyscope.words.counts import listed, size
+from sdyscope.words.places import source_text
+from sdyscope.words.rates import time_text
+
+__all__ = ["limit_texts", "pipeline_text"]
+
+
+def limit_texts(limits: StepLimits) -> list[str]:
+    """What limits a step, and how long it takes at least, where that is known."""
+    texts = [_limit(limits)]
+    if limits.overlapped is not None and limits.sequential is not None:
+        texts.append(
+            f"at least {time_text(limits.overlapped)} per step with communication fully "
+            f"overlapped, {time_text(limits.sequential)} with none overlapped"
+        )
+    return texts
+
+
+def _limit(limits: StepLimits) -> str:
+    limit = limits.limit
+    if limit is None:
+        if not limits.is_chip_known:
+            kind = limits.device_kind or "hardware that is not named"
+            return f"no times: no rates are known for {kind}"
+        return "no times: the rates they need are not known"
+    work = [one for one in limits.others if one.resource != "axis"]
+    against = [f"{time_text(one.seconds)} of {one.resource}" for one in work]
+    known = "" if limits.is_complete else "as far as known, "
+    subject = f"{known}the step is limited by"
+    if limit.resource == "axis":
+        over = f"axis `{limit.axis}`{_links(limit.links)}"
+        text = f"{subject} {over}: {time_text(limit.seconds)} of communication"
+        if not against:
+            return f"{text}; compute time is not known"
+    else:
+        text = f"{subject} {limit.resource}: {time_text(limit.seconds)}"
+        axes = [one for one in limits.others if one.resource == "axis"]
+        if axes:
+            against.append(f"{time_text(axes[0].seconds)} over axis `{axes[0].axis}`")
+    return text + (f" against {listed(against)}" if against else "")
+
+
+def _links(names: Sequence[LevelName]) -> str:
+    if not names:
+        return ""
+    return f" ({' and '.join('as given' if name == 'given' else name for name in names)})"
+
+
+def pipeline_text(pipeline: Pipeline) -> str:
+    """The bubble of a loop that hands values on, if it is a pipeline."""
+    n, m = pipeline.stages, pipeline.microbatches
+    at = f" at {source_text(pipeline.source)}" if pipeline.source else ""
+    to = "both neighbours" if pipeline.both_ways else "the next device"
+    return (
+        f"pipeline over {pipeline.axis}={n}{at}: each of {pipeline.trips:,} trips of a loop hands "
+        f"{size(pipeline.bytes)} on to {to}; with {m:,} microbatches a stage is idle for "
+        f"{n - 1:,} of {n + m - 1:,} steps, a bubble of {pipeline.bubble:.1%}: "
+        "(n - 1) / (n + m - 1)"
+    )
