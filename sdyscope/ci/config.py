@@ -139,9 +139,9 @@ class Config:
 
     def place(self, *keys: str | int) -> SourceLocation:
         """Where something of the configuration is written, or what is around it."""
-        found = nearest(self.places, (*SECTION, *keys)) or TextPlace(1, 1)
+        place = nearest(self.places, (*SECTION, *keys)) or TextPlace(1, 1)
         # Columns of source lines are counted from 0.
-        return SourceLocation(str(self.file), found.line, found.column - 1)
+        return SourceLocation(str(self.file), place.line, place.column - 1)
 
     def limit_place(self, target: Target, limit: LimitPath) -> SourceLocation:
         """Where a limit of a target is written: in its own table, or among the defaults."""

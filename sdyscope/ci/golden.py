@@ -86,7 +86,7 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> GoldenCheck:
             hint="Give its snapshot stages without compiled.",
         )
     now = take(staged, stages, on=on, name=target.name)
-    made = write([now])
+    text_now = write([now])
     if section is None:
         finding = Finding(
             "snapshot-missing",
@@ -96,10 +96,10 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> GoldenCheck:
             kind="program",
             hint="Write it with sdyscope ci --update, and commit the file.",
         )
-        return GoldenCheck(things_text(now.count), (_at(target.place, finding),), made)
+        return GoldenCheck(things_text(now.count), (_at(target.place, finding),), text_now)
     comparison = compare(section.snapshot, now)
     lines = _Lines(staged, str(wanted.path), text, section)
-    return GoldenCheck(things_text(now.count), tuple(_found(comparison, lines)), made)
+    return GoldenCheck(things_text(now.count), tuple(_found(comparison, lines)), text_now)
 
 
 def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
@@ -138,7 +138,7 @@ def _blocks(blocks: Blocks) -> str:
         for total in blocks.totals
     ]
     for each in blocks.changes[:_NAMED]:
-        had, has = (",".join(map(str, one.shape)) for one in (each.before, each.after))
+        had, has = (",".join(map(str, block.shape)) for block in (each.before, each.after))
         first = each.tensors[0]
         more = f" and {each.count - first.count:,} more" if each.count > first.count else ""
         words.append(f"{first.name}{more} {each.after.type}: [{had}] -> [{has}]")
@@ -220,12 +220,12 @@ class _Lines:
 
 def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
     """Lines by scope and shape, and by scope alone; with JAX's primitive and without it."""
-    found: dict[tuple[str, str], SourceLocation] = {}
+    lines: dict[tuple[str, str], SourceLocation] = {}
     for tensor in staged.tensors.tensors:
         if tensor.source is not None and tensor.kind not in ("argument", "result"):
             shape = ",".join(map(str, tensor.shape or ()))
-            found.setdefault((scope_name(tensor.path), f"{shape}]"), tensor.source)
-            found.setdefault((scope_name(tensor.path), ""), tensor.source)
+            lines.setdefault((scope_name(tensor.path), f"{shape}]"), tensor.source)
+            lines.setdefault((scope_name(tensor.path), ""), tensor.source)
     for partitioner in staged.lowered:
         for op in staged.graph(partitioner).operations():
             if op.source is None:
@@ -235,11 +235,11 @@ def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
             full = "/".join(word for word in (named, primitive) if word)
             for type_ in op.types:
                 shape = ",".join(map(str, type_.shape or ()))
-                found.setdefault((named, f"{shape}]"), op.source)
-                found.setdefault((full, f"{shape}]"), op.source)
-            found.setdefault((named, ""), op.source)
-            found.setdefault((full, ""), op.source)
-    return found
+                lines.setdefault((named, f"{shape}]"), op.source)
+                lines.setdefault((full, f"{shape}]"), op.source)
+            lines.setdefault((named, ""), op.source)
+            lines.setdefault((full, ""), op.source)
+    return lines
 
 
 def _program_line(text: str, section: ProgramSection) -> int:
@@ -301,16 +301,20 @@ def _golden_file(
 ) -> GoldenFile:
     text = read_file(path) if path.exists() else ""
     there = {snapshot.name: snapshot for snapshot in read_snapshots(text, path)} if text else {}
-    made = text
+    content = text
     if updating and text:
-        looked_at = {one.name for one in now}
+        looked_at = {snapshot.name for snapshot in now}
         # Targets that nothing is known of this time stay as they are.
-        kept = [one for one in there.values() if one.name in targets and one.name not in looked_at]
-        made = update(text, [*now, *kept], remove_unused=remove_unused, file=path)
+        kept = [
+            snapshot
+            for snapshot in there.values()
+            if snapshot.name in targets and snapshot.name not in looked_at
+        ]
+        content = update(text, [*now, *kept], remove_unused=remove_unused, file=path)
     elif updating:
-        made = write(now)
+        content = write(now)
     strangers = [] if remove_unused else [name for name in there if name not in targets]
-    return GoldenFile(path, text, made, tuple(_unused_programs(made, path, strangers)))
+    return GoldenFile(path, text, content, tuple(_unused_programs(content, path, strangers)))
 
 
 def _unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Found]:

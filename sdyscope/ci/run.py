@@ -71,7 +71,7 @@ def run(
         updated = [file for file in files if file.made != file.text]
         for file in updated:
             write_atomically(file.path, file.made)
-    general += (one for file in files for one in file.unused)
+    general += (finding for file in files for finding in file.unused)
     return summed(
         config,
         [
@@ -162,20 +162,20 @@ def _outcomes(
     answers = children.run_all(
         works, jobs, lambda done: notify("looking at targets", done, len(works))
     )
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     for target, answer in zip(targets, answers, strict=True):
         if answer.data:
-            found[target.name] = msgspec.json.decode(answer.data, type=Outcome)
+            outcomes[target.name] = msgspec.json.decode(answer.data, type=Outcome)
         else:
             said = answer.messages.strip().removeprefix("error: ")
             error = answer.error or SdyscopeError(said)
-            found[target.name] = Outcome(unjudged(config, target, error=error))
+            outcomes[target.name] = Outcome(unjudged(config, target, error=error))
         # What the user's program prints while it is traced, and warnings.
         lines = answer.messages.splitlines() if answer.data or answer.error else []
         lines += [f"compiler: {line}" for line in answer.log] if verbose else []
         for line in lines:
             say(f"{target.name}: {line}")
-    return found
+    return outcomes
 
 
 def _unused_ignores(config: Config, outcomes: Mapping[str, Outcome]) -> Iterator[Found]:

@@ -113,18 +113,18 @@ class _Scanner:
 
     def key(self) -> list[tuple[str, TextPlace]]:
         """The parts of a dotted key."""
-        found: list[tuple[str, TextPlace]] = []
+        parts: list[tuple[str, TextPlace]] = []
         while (token := self.peek()) is not None and token.kind in ("bare", "text"):
             self.at += 1
             if token.kind == "text":
-                found.append((tomllib.loads(f"key = {token.text}")["key"], token.place))
+                parts.append((tomllib.loads(f"key = {token.text}")["key"], token.place))
                 continue
             column = token.place.column
             for part in token.text.split("."):
                 if part:
-                    found.append((part, TextPlace(token.place.line, column)))
+                    parts.append((part, TextPlace(token.place.line, column)))
                 column += len(part) + 1
-        return found
+        return parts
 
     def value(self, path: Path) -> None:
         if self.is_mark("["):
@@ -159,13 +159,13 @@ class _Scanner:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     line, start = 1, 0
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup or ""
         if kind != "skip":
-            found.append(_Token(kind, match[0], TextPlace(line, match.start() - start + 1)))
+            tokens.append(_Token(kind, match[0], TextPlace(line, match.start() - start + 1)))
         if newlines := match[0].count("\n"):
             line += newlines
             start = match.start() + match[0].rindex("\n") + 1
-    return found
+    return tokens

@@ -75,8 +75,8 @@ def document_type(name: str) -> type | None:
     if option is None:
         return None
     module, _, of_document = option.document.partition(":")
-    made: type = getattr(importlib.import_module(f"sdyscope.{module}"), of_document)
-    return made
+    type_: type = getattr(importlib.import_module(f"sdyscope.{module}"), of_document)
+    return type_
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

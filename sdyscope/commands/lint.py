@@ -139,23 +139,23 @@ def command(
             no_logical=why_not,
         )
         try:
-            found = run(compiled=not no_compile, on=on)
+            results = run(compiled=not no_compile, on=on)
         except TargetError as error:
             if len(programs) == 1:
                 raise
             # The programs of a run are not all for as many devices.
-            found = run(compiled=False, not_compiled=error.message)
-        return lint_document(inspection.name, found, inspection.account)
+            results = run(compiled=False, not_compiled=error.message)
+        return lint_document(inspection.name, results, inspection.account)
 
     if len(programs) == 1 and not opened.unread:
-        made = look(programs[0])
+        answer = look(programs[0])
     else:
-        unread = {str(one.path): one.error.message for one in opened.unread}
-        made = directory_document(target, [look(program) for program in programs], unread)
+        unread = {str(file.path): file.error.message for file in opened.unread}
+        answer = directory_document(target, [look(program) for program in programs], unread)
     if as_json:
-        output.answers().write_bytes(document.encode(made))
+        output.answers().write_bytes(document.encode(answer))
     else:
-        paragraphs.print_paragraphs(lint.paragraphs(made))
-        paragraphs.print_paragraphs(account_paragraphs(made.account))
-    known = made.is_known if strict else not opened.unread
-    return 0 if made.passed and known else 1
+        paragraphs.print_paragraphs(lint.paragraphs(answer))
+        paragraphs.print_paragraphs(account_paragraphs(answer.account))
+    known = answer.is_known if strict else not opened.unread
+    return 0 if answer.passed and known else 1

@@ -75,14 +75,14 @@ class TensorTotal:
     """What all arguments, or all results, take.
 
     Attributes:
-      tensors: how many there are, without the dropped ones.
-      bytes: bytes of all that are known.
-      bytes_per_device: bytes that a device holds; a tensor without a sharding counts as
-        replicated.
-      unplaced: how many have no sharding.
-      impossible: how many have a sharding that can't be read or can't be; of these a device holds
-        nobody knows how much, and they are not counted.
-      unknown: how many have no known number of bytes, and are not counted.
+        tensors: how many there are, without the dropped ones.
+        bytes: bytes of all that are known.
+        bytes_per_device: bytes that a device holds; a tensor without a sharding counts as
+            replicated.
+        unplaced: how many have no sharding.
+        impossible: how many have a sharding that can't be read or can't be; of these a device holds
+            nobody knows how much, and they are not counted.
+        unknown: how many have no known number of bytes, and are not counted.
     """
 
     tensors: int

@@ -43,7 +43,7 @@ class Versions:
     def differs(self, other: Versions) -> bool:
         """Whether the other is known to be another JAX, which may decide otherwise."""
         pairs = ((self.jax, other.jax), (self.jaxlib, other.jaxlib))
-        return any(one and two and one != two for one, two in pairs)
+        return any(first and second and first != second for first, second in pairs)
 
     def __str__(self) -> str:
         """Such as `JAX 0.10.2`, or `JAX 0.12.0 with jaxlib 0.12.0.1`."""

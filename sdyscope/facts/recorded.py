@@ -47,8 +47,8 @@ class Line:
     """A line of a source file.
 
     Attributes:
-      file: its path, as Python knows it.
-      line: from 1.
+        file: its path, as Python knows it.
+        line: from 1.
     """
 
     file: str
@@ -63,12 +63,12 @@ class RecordedRun:
     """A command that was recorded.
 
     Attributes:
-      command: its words.
-      directory: where it was started.
-      partitioner: what `--partitioner` asked for; empty for the program's own setting alone.
-      started: seconds since 1970.
-      ended: likewise; null while it runs, or when the recording itself was killed.
-      status: its exit status, negative when a signal ended it; null likewise.
+        command: its words.
+        directory: where it was started.
+        partitioner: what `--partitioner` asked for; empty for the program's own setting alone.
+        started: seconds since 1970.
+        ended: likewise; null while it runs, or when the recording itself was killed.
+        status: its exit status, negative when a signal ended it; null likewise.
     """
 
     command: tuple[str, ...]
@@ -84,15 +84,15 @@ class RecordedProcess:
     """A process in which JAX lowered or compiled something.
 
     Attributes:
-      name: host, process number and start, as its file is called.
-      host: the host's name.
-      pid: number of the process.
-      parent: number of its parent.
-      index: which of the processes of a JAX program it is; null when it compiled nothing.
-      arguments: its command line.
-      jax: version of JAX.
-      jaxlib: version of jaxlib; empty where it was not recorded.
-      python: version of Python.
+        name: host, process number and start, as its file is called.
+        host: the host's name.
+        pid: number of the process.
+        parent: number of its parent.
+        index: which of the processes of a JAX program it is; null when it compiled nothing.
+        arguments: its command line.
+        jax: version of JAX.
+        jaxlib: version of jaxlib; empty where it was not recorded.
+        python: version of Python.
     """
 
     name: str
@@ -116,11 +116,11 @@ class RecordedCompile:
     """What the run's own compiler made of a program, the last time.
 
     Attributes:
-      file: its HLO text, in the folder.
-      versions: the JAX that had it compiled.
-      platform: what it is for: `cpu`, `gpu`, `tpu`.
-      results: HLO sharding of each result; none where that is not known.
-      memory: XLA's memory statistics, in bytes, by their names; null where it has none.
+        file: its HLO text, in the folder.
+        versions: the JAX that had it compiled.
+        platform: what it is for: `cpu`, `gpu`, `tpu`.
+        results: HLO sharding of each result; none where that is not known.
+        memory: XLA's memory statistics, in bytes, by their names; null where it has none.
     """
 
     file: str
@@ -135,30 +135,30 @@ class RecordedProgram:
     """One program: a module, however often and in however many processes it was made.
 
     Attributes:
-      label: what to call it in this folder, such as `train_step`, or `train_step.2` where several
-        programs have one name.
-      name: name of the module without `jit_`: that of the function, in letters that MLIR allows.
-      module: name of the module.
-      arguments: element type and shape of each flat argument, unused ones included; null when only
-        its compilation was seen.
-      paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
-      results: element type and shape of each flat result; null likewise.
-      defined: where the function stands; null when not known.
-      by_jax: whether that is in JAX, as of `jnp.where` or of a single primitive.
-      called: the lines of the program that led to it, without those of JAX.
-      partitioner: what JAX was set to partition it with.
-      modules: file of its module, in the folder, for its own partitioner first, and under the
-        other one where that was asked for.
-      failures: why there is no module under a partitioner.
-      devices: for how many devices it was compiled; null when it was not.
-      lowerings: how often JAX lowered it.
-      compiles: how often JAX had it compiled, or found it in its cache on disk.
-      refused: what the compiler said, where it refused.
-      lowering_seconds: how long all lowerings took.
-      compile_seconds: how long all compilations took.
-      processes: names of the processes it was seen in.
-      versions: the JAX that lowered it.
-      compiled: what its own compiler made of it; null where that was not recorded.
+        label: what to call it in this folder, such as `train_step`, or `train_step.2` where several
+            programs have one name.
+        name: name of the module without `jit_`: that of the function, in letters that MLIR allows.
+        module: name of the module.
+        arguments: element type and shape of each flat argument, unused ones included; null when
+            only its compilation was seen.
+        paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
+        results: element type and shape of each flat result; null likewise.
+        defined: where the function stands; null when not known.
+        by_jax: whether that is in JAX, as of `jnp.where` or of a single primitive.
+        called: the lines of the program that led to it, without those of JAX.
+        partitioner: what JAX was set to partition it with.
+        modules: file of its module, in the folder, for its own partitioner first, and under the
+            other one where that was asked for.
+        failures: why there is no module under a partitioner.
+        devices: for how many devices it was compiled; null when it was not.
+        lowerings: how often JAX lowered it.
+        compiles: how often JAX had it compiled, or found it in its cache on disk.
+        refused: what the compiler said, where it refused.
+        lowering_seconds: how long all lowerings took.
+        compile_seconds: how long all compilations took.
+        processes: names of the processes it was seen in.
+        versions: the JAX that lowered it.
+        compiled: what its own compiler made of it; null where that was not recorded.
     """
 
     label: str
@@ -205,11 +205,11 @@ class Record:
     """The document of `sdyscope record --json`, and of `record.json` in the folder that it fills.
 
     Attributes:
-      schema: name and version of this form.
-      runs: the commands that were recorded, one unless `--add` added others.
-      processes: the processes in which JAX compiled something, in the order in which they did.
-      programs: every program, in the order in which they were first seen.
-      problems: what could not be recorded or read.
+        schema: name and version of this form.
+        runs: the commands that were recorded, one unless `--add` added others.
+        processes: the processes in which JAX compiled something, in the order in which they did.
+        programs: every program, in the order in which they were first seen.
+        problems: what could not be recorded or read.
     """
 
     schema: Literal["sdyscope.record/1"] = SCHEMA
@@ -313,11 +313,11 @@ def read_record(folder: Path, *, trust_index: bool = True) -> Record:
     """Merges what the processes wrote.
 
     Args:
-      folder: the folder.
-      trust_index: whether an index that is not one, or is newer, is an error.
+        folder: the folder.
+        trust_index: whether an index that is not one, or is newer, is an error.
 
     Raises:
-      TargetError: the folder can't be read, or a newer sdyscope wrote it.
+        TargetError: the folder can't be read, or a newer sdyscope wrote it.
     """
     if trust_index:
         _check_index(folder / INDEX)
@@ -325,7 +325,7 @@ def read_record(folder: Path, *, trust_index: bool = True) -> Record:
     files = sorted((folder / PROCESSES).glob("*.jsonl"))
     written = [(file.stem, _lines(file, problems)) for file in files]
     runs = [run for _, lines in written for run in _runs(lines)]
-    processes = [found for name, lines in written if (found := _process(name, lines))]
+    processes = [process for name, lines in written if (process := _process(name, lines))]
     events = [(line, name) for name, lines in written for line in lines]
     events.sort(key=lambda pair: pair[0].at)
     problems += [line.what for line, _ in events if isinstance(line, _Problem)]
@@ -374,20 +374,20 @@ def _lines(path: Path, problems: list[Remark | str]) -> list[_AnyLine]:
         data = path.read_bytes()
     except OSError as error:
         raise TargetError(f"It can't be read: {error.strerror}.", file=path) from error
-    found: list[_AnyLine] = []
+    events: list[_AnyLine] = []
     bad: list[int] = []
     # What is after the last newline was cut off when the process was killed.
     for number, text in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            found.append(_DECODER.decode(text))
+            events.append(_DECODER.decode(text))
         except _UNREADABLE:
             bad.append(number)
-    for line in found:
+    for line in events:
         if isinstance(line, _Run | _Process):
             _check_schema(line.schema, path)
     if bad:
         problems.append(Remark("unreadable lines", path.name, len(bad), bad[0]))
-    return found
+    return events
 
 
 def _runs(lines: Sequence[_AnyLine]) -> list[RecordedRun]:
@@ -439,16 +439,22 @@ def _programs(
         if outside:
             problems.append(Remark("file outside", program.name, other=outside[0][:_NAMED]))
             continue
-        there = {one: file for one, file in program.modules.items() if (folder / file).is_file()}
-        for one, file in program.modules.items():
-            if one not in there:
-                problems.append(Remark("module gone", program.name, names=((one, 0),), other=file))
-        made = program.compiled
-        if made is not None and not (folder / made.file).is_file():
-            problems.append(Remark("compiled program gone", program.name, other=made.file))
-            made = None
+        there = {
+            partitioner: file
+            for partitioner, file in program.modules.items()
+            if (folder / file).is_file()
+        }
+        for partitioner, file in program.modules.items():
+            if partitioner not in there:
+                problems.append(
+                    Remark("module gone", program.name, names=((partitioner, 0),), other=file)
+                )
+        compiled = program.compiled
+        if compiled is not None and not (folder / compiled.file).is_file():
+            problems.append(Remark("compiled program gone", program.name, other=compiled.file))
+            compiled = None
         if program.partitioner in there:
-            programs.append(replace(program, modules=there, compiled=made))
+            programs.append(replace(program, modules=there, compiled=compiled))
     return programs
 
 
@@ -496,8 +502,10 @@ def _program(
         by_jax=bool(known and known.by_jax),
         called=tuple(Line(*place) for place in called),
         partitioner=first.partitioner,
-        modules={one: f"{MODULES}/{file}.mlir" for one, file in files.items()},
-        failures={one: why for one, why in failures.items() if one not in files},
+        modules={partitioner: f"{MODULES}/{file}.mlir" for partitioner, file in files.items()},
+        failures={
+            partitioner: why for partitioner, why in failures.items() if partitioner not in files
+        },
         devices=compiled[0].devices if compiled else None,
         lowerings=len(lowered),
         compiles=len(compiled),

@@ -33,11 +33,11 @@ class Setting:
     """One thing that can be set.
 
     Attributes:
-      name: What to write before the `=`.
-      type: The Python type of its values.
-      default: Its value unless set; `inspect.Parameter.empty` when it must be set.
-      help: What it is for.
-      choices: The only values allowed; empty for any.
+        name: what to write before the `=`.
+        type: the Python type of its values.
+        default: its value unless set; `inspect.Parameter.empty` when it must be set.
+        help: what it is for.
+        choices: the only values allowed; empty for any.
     """
 
     name: str
@@ -73,10 +73,10 @@ def coerced(known: Sequence[Setting], values: Mapping[str, object], owner: str) 
     """`values`, each as the type that its setting has. Text is read, anything else is checked.
 
     Raises:
-      TargetError: a name that is no setting of `owner`, or a value that does not fit.
+        TargetError: a name that is no setting of `owner`, or a value that does not fit.
     """
     by_name = {setting.name: setting for setting in known}
-    found = {}
+    coerced_values = {}
     for name, value in values.items():
         if name not in by_name:
             close = difflib.get_close_matches(name, by_name, n=1)
@@ -85,8 +85,8 @@ def coerced(known: Sequence[Setting], values: Mapping[str, object], owner: str) 
                 f"{owner} has no setting {name!r}.",
                 hint=(f"Did you mean {close[0]}? " if close else "") + f"Its settings: {listed}.",
             )
-        found[name] = _value(by_name[name], value, owner)
-    return found
+        coerced_values[name] = _value(by_name[name], value, owner)
+    return coerced_values
 
 
 def _value(setting: Setting, value: object, owner: str) -> Any:

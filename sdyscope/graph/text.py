@@ -51,8 +51,8 @@ def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
     `graph.not_understood`, with their numbers. A text without a module is in one without a name.
 
     Args:
-      text: The text.
-      parsers: Parsers of the sharding languages, to replace sdyscope's own.
+        text: the text.
+        parsers: parsers of the sharding languages, to replace sdyscope's own.
     """
     with no_collection():
         structure = StructureReader(text)
@@ -128,7 +128,7 @@ class _Assembly:
         return tensor_type
 
     def attributes(self, texts: Mapping[str, str], op: int) -> Mapping[str, AttributeValue]:
-        found: dict[str, AttributeValue] = {}
+        attributes: dict[str, AttributeValue] = {}
         for name, text in texts.items():
             try:
                 value = self.values.get(text)
@@ -139,8 +139,8 @@ class _Assembly:
                 value = Unparsed(text)
                 error = "brackets nested too deep to read"
                 self.not_understood.append(NotUnderstood(op, name, text[:KEPT], error))
-            found[name] = self.texts.read_in(name, value, op)
-        return Dictionary(found) if found else NO_ATTRIBUTES
+            attributes[name] = self.texts.read_in(name, value, op)
+        return Dictionary(attributes) if attributes else NO_ATTRIBUTES
 
     def add_uses(self, graph: OpGraph, record: OpRecord) -> None:
         values: list[ValueId] = []

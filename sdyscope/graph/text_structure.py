@@ -29,10 +29,10 @@ class StructureReader:
     """Reads a text once, from its beginning to its end.
 
     Attributes:
-      records: The ops and block arguments in program order; the first is the module.
-      location_aliases: `#loc3` -> `loc(...)`.
-      attribute_aliases: Other `#name` -> text.
-      not_understood: What made no sense.
+        records: the ops and block arguments in program order; the first is the module.
+        location_aliases: `#loc3` -> `loc(...)`.
+        attribute_aliases: other `#name` -> text.
+        not_understood: what made no sense.
     """
 
     def __init__(self, text: str) -> None:
@@ -92,11 +92,11 @@ class StructureReader:
 
     def _rest_of_line(self, last: Token | None = None) -> list[Token]:
         """The tokens up to the end of the line, after the one given."""
-        found = [] if last is None else [last]
+        tokens = [] if last is None else [last]
         while (token := self.tokens.peek()) is not None and token.kind != "newline":
-            found.append(token)
+            tokens.append(token)
             self.tokens.next()
-        return found
+        return tokens
 
     def _alias(self, name: Token) -> None:
         tokens = self._rest_of_line()[1:]
@@ -242,9 +242,9 @@ class StructureReader:
     def _close_region(self) -> None:
         region = self.regions.pop()
         for record, index, name in region.waiting:
-            found = region.values.get(name)
-            if found is not None:
-                record.operands[index] = found
+            value = region.values.get(name)
+            if value is not None:
+                record.operands[index] = value
             elif self.regions and not region.isolated:
                 self.regions[-1].waiting.append((record, index, name))
             else:

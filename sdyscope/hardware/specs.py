@@ -126,8 +126,8 @@ class Chip:
 
     def value(self, figure: str) -> float | None:
         """A figure's value; None where it is not known."""
-        found = self.figures.get(figure)
-        return None if found is None else found.value
+        known = self.figures.get(figure)
+        return None if known is None else known.value
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def sources() -> Mapping[str, SourceDocument]:
 @cache
 def chips() -> Mapping[str, Chip]:
     """The chips, by their names in the table."""
-    found: dict[str, Chip] = {}
+    chips_by_name: dict[str, Chip] = {}
     for key, fields in _table()["chips"].items():
         figures = {
             name: Figure(float(value), sources()[source])
@@ -176,8 +176,8 @@ def chips() -> Mapping[str, Chip]:
         }
         kinds = tuple(fields.pop("kinds"))
         gpu = _gpu(**fields.pop("gpu")) if "gpu" in fields else None
-        found[key] = Chip(key, kinds=kinds, figures=figures, gpu=gpu, **fields)
-    return found
+        chips_by_name[key] = Chip(key, kinds=kinds, figures=figures, gpu=gpu, **fields)
+    return chips_by_name
 
 
 def chip_of(device_kind: str) -> Chip | None:

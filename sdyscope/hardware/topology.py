@@ -103,12 +103,12 @@ def _places(
     topology: Topology, names: Sequence[DimensionName], first: Sequence[int]
 ) -> list[tuple[int, ...]]:
     """Where each device stands; lists every device."""
-    made = [tuple(first)]
+    places = [tuple(first)]
     for digit in topology.digits:
         at = names.index(digit.dimension)
-        made = [
+        places = [
             (*place[:at], place[at] + value * digit.step, *place[at + 1 :])
-            for place in made
+            for place in places
             for value in range(digit.size)
         ]
-    return made
+    return places

@@ -77,20 +77,20 @@ def executions(module: HloModule, sites: CallSites | None = None) -> dict[str, E
         SdyscopeError: a computation calls itself, or the text of a call is cut off.
     """
     sites = call_sites(module) if sites is None else sites
-    found = {module.entry: ExecutionCount(1)}
+    counts = {module.entry: ExecutionCount(1)}
     for name in _callers_first(module, sites):
-        own, computation = found[name], module.computations[name]
+        own, computation = counts[name], module.computations[name]
         for instruction, called in sites[name]:
             here = _with_call(module, computation, instruction, called, own)
-            before = found.get(called, ExecutionCount())
-            found[called] = ExecutionCount(
+            before = counts.get(called, ExecutionCount())
+            counts[called] = ExecutionCount(
                 before.times + here.times,
                 before.unknown_trips or here.unknown_trips,
                 before.conditional or here.conditional,
                 before.fused or here.fused,
                 before.asynchronous or here.asynchronous,
             )
-    return found
+    return counts
 
 
 def _with_call(

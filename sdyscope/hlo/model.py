@@ -17,11 +17,11 @@ from sdyscope.hlo.attributes import (
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.syntax.replica_groups import parse_replica_groups
 from sdyscope.values.replica_groups import ReplicaGroups
-from sdyscope.values.source import Sites, SourceLocation, own_line, sites_of
+from sdyscope.values.source import ONLY_SHARD, Sites, SourceLocation, own_line, sites_of
 
 #: The call stack of an instruction, and the op_name of one that only puts a sharding on a value.
 _FRAME = re.compile(r"stack_frame_id=([0-9]+)")
-_ONLY_SHARDS = re.compile(r'op_name="[^"]*/(?:sharding_constraint|reshard)"')
+_ONLY_SHARDS = re.compile(rf'op_name="[^"]*/(?:{"|".join(ONLY_SHARD)})"')
 
 #: How many characters of a line are kept in a list of what is not understood.
 _KEPT = 200
@@ -252,12 +252,12 @@ class HloModule:
     @cached_property
     def sites(self) -> Sites:
         """Which lines of the program tell its instructions apart, read once."""
-        found = {
+        frames = {
             (match[1], _ONLY_SHARDS.search(instruction.rest) is not None)
             for instruction in self.instructions()
             if (match := _FRAME.search(instruction.rest)) is not None
         }
-        stacks = ((self.stack_frames.stack(int(frame)), only) for frame, only in sorted(found))
+        stacks = ((self.stack_frames.stack(int(frame)), only) for frame, only in sorted(frames))
         return sites_of(stacks)
 
     def stack(self, instruction: Instruction) -> tuple[SourceLocation, ...]:

@@ -28,12 +28,12 @@ class RuleDocument:
     """A rule.
 
     Attributes:
-      name: its stable name.
-      severity: of its findings, the worst where they differ.
-      needs: the last stage that it can't do without: `lowered`, `propagated`, `compiled`.
-      summary: what is wrong where it is found, in a line.
-      explanation: why that matters, what to do, and what is not found; Markdown, in paragraphs.
-      findings: how many there are of it; null where no program was looked at.
+        name: its stable name.
+        severity: of its findings, the worst where they differ.
+        needs: the last stage that it can't do without: `lowered`, `propagated`, `compiled`.
+        summary: what is wrong where it is found, in a line.
+        explanation: why that matters, what to do, and what is not found; Markdown, in paragraphs.
+        findings: how many there are of it; null where no program was looked at.
     """
 
     name: str
@@ -49,12 +49,12 @@ class LintedProgram:
     """What was found in one program of a directory.
 
     Attributes:
-      name: the program's name.
-      passed: whether there is nothing worse than a note.
-      partitioners: under which the program was looked at.
-      findings: what was found, errors first.
-      not_run: the rules that were not run.
-      account: what is not known of the program, at the stages that were looked at.
+        name: the program's name.
+        passed: whether there is nothing worse than a note.
+        partitioners: under which the program was looked at.
+        findings: what was found, errors first.
+        not_run: the rules that were not run.
+        account: what is not known of the program, at the stages that were looked at.
     """
 
     name: str
@@ -70,17 +70,17 @@ class Lint:
     """The document of `sdyscope lint --json`.
 
     Attributes:
-      schema: name and version of this form.
-      name: the program's name, or the module's; null where only rules are listed.
-      passed: whether there is nothing worse than a note.
-      partitioners: under which the program was looked at.
-      rules: the rules that were chosen.
-      findings: what was found, errors first.
-      not_run: the rules that were not run.
-      account: what is not known of the program, at the stages that were looked at; of a directory
-        which files could not be read.
-      programs: of a directory, what was found in each of its programs and what was not run there;
-        nothing of one program alone.
+        schema: name and version of this form.
+        name: the program's name, or the module's; null where only rules are listed.
+        passed: whether there is nothing worse than a note.
+        partitioners: under which the program was looked at.
+        rules: the rules that were chosen.
+        findings: what was found, errors first.
+        not_run: the rules that were not run.
+        account: what is not known of the program, at the stages that were looked at; of a directory
+            which files could not be read.
+        programs: of a directory, what was found in each of its programs and what was not run there;
+            nothing of one program alone.
     """
 
     schema: Literal["sdyscope.lint/3"] = "sdyscope.lint/3"

@@ -44,15 +44,15 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The bars and the collectives; `reports/js/communication/view.js` shows them.
 
     Args:
-      report: the inspection as a document.
-      pool: takes the source lines.
-      inspection: the program, for the estimate.
+        report: the inspection as a document.
+        pool: takes the source lines.
+        inspection: the program, for the estimate.
 
     Raises:
-      SdyscopeError: nothing was compiled.
+        SdyscopeError: nothing was compiled.
     """
     if report.comms is None:
-        reasons = [one.reason for one in report.unavailable if one.stage == "compiled"]
+        reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
         raise SdyscopeError(" ".join(["No collectives are known.", *reasons[:1]]))
     tensors = _tensor_keys(report)
     programs = report.comms.programs
@@ -97,15 +97,15 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
     What comes from several annotations counts with each of them.
 
     Args:
-      programs: one a partitioner.
+        programs: one a partitioner.
     """
     folds = _folds(programs)
-    found: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
+    bars_by_name: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
     for number, program in enumerate(programs):
         for labelled, tally in program.tallied(partial(_labelled, program, folds)).items():
             for name, labels in labelled:
                 for label in labels:
-                    tallies = found[name].setdefault(label, [[0, 0] for _ in programs])
+                    tallies = bars_by_name[name].setdefault(label, [[0, 0] for _ in programs])
                     tallies[number][0] += tally.count
                     tallies[number][1] += tally.sent
     return {
@@ -115,7 +115,7 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
                 labels.items(), key=lambda item: -max(sent for _, sent in item[1])
             )
         ]
-        for name, labels in found.items()
+        for name, labels in bars_by_name.items()
     }
 
 
@@ -174,10 +174,10 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     for group in collective_groups(program):
         labels: dict[str, dict[str, None]] = defaultdict(dict)
-        for one in group.members:
-            for part in one.parts:
-                for name, found in labels_of(one, part, program, folds).items():
-                    labels[name].update(dict.fromkeys(found))
+        for member in group.members:
+            for part in member.parts:
+                for name, labels_of_part in labels_of(member, part, program, folds).items():
+                    labels[name].update(dict.fromkeys(labels_of_part))
         first = group.first
         yield {
             "program": number,
@@ -216,14 +216,14 @@ def _member(collective: Collective, pool: Pool, tensors: dict[str, list[str]]) -
 def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
     origin = part.origin
     name = "/".join(filter(None, (part.scope, part.primitive)))
-    found = tensors.get(name, [])
+    keys = tensors.get(name, [])
     return {
         "type": shapes_text(part.shapes),
         "bytes": part.bytes,
         "name": name,
         "query": f"{part.scope} {part.primitive}".strip(),
-        "tensor": found[0] if len(found) == 1 else "",
-        "values": len(found),
+        "tensor": keys[0] if len(keys) == 1 else "",
+        "values": len(keys),
         "source": pool.source(part.source),
         "words": "" if origin is None else origin_text(origin),
         "annotations": []
@@ -245,11 +245,11 @@ def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, An
 
 def _tensor_keys(report: Report) -> dict[str, list[str]]:
     """The keys of the values with a name, as the view of tensors has them."""
-    found: dict[str, list[str]] = defaultdict(list)
+    keys: dict[str, list[str]] = defaultdict(list)
     for value in report.propagate.values if report.propagate is not None else ():
         name = "/".join(filter(None, (value.name, value.primitive)))
-        found[name].append(value.ssa or value.name)
-    return found
+        keys[name].append(value.ssa or value.name)
+    return keys
 
 
 # --- estimates ------------------------------------------------------------------------------------
@@ -259,17 +259,17 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
     """Seconds by resource, mesh axis and kind, or why there are none.
 
     Args:
-      report: the inspection as a document; says what was compiled for.
-      inspection: the program.
+        report: the inspection as a document; says what was compiled for.
+        inspection: the program.
     """
     try:
         hardware = parse_hardware(report.hardware) if report.hardware else None
-        found = cost_document(inspection, hardware)
+        document = cost_document(inspection, hardware)
     except SdyscopeError as error:
         return {"unavailable": str(error)}
     return {
-        "words": remark_text(found.estimate),
-        "programs": list(map(_cost, found.programs)),
+        "words": remark_text(document.estimate),
+        "programs": list(map(_cost, document.programs)),
     }
 
 

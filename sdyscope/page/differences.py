@@ -262,7 +262,9 @@ def _propagated(diff: PropagatedDiff, pool: Pool) -> dict[str, Any]:
     return {
         "same": diff.same,
         "words": propagated_verdict(diff),
-        "notCompared": [sentence(not_compared_text(one, diff.across)) for one in diff.not_compared],
+        "notCompared": [
+            sentence(not_compared_text(values, diff.across)) for values in diff.not_compared
+        ],
         "exactness": (diff.propagation_a.exactness, diff.propagation_b.exactness),
         "beginnings": [_beginning(beginning, diff, pool) for beginning in diff.beginnings],
     }
@@ -298,15 +300,15 @@ def _values(differing_values: Iterable[DifferingValue], pool: Pool) -> dict[str,
 
 def _columns(listed: list[DifferingValue], pool: Pool) -> dict[str, Iterable[Any]]:
     return {
-        "name": (one.value.name for one in listed),
-        "ssa": (one.value.ssa for one in listed),
-        "shape": (one.value.shape for one in listed),
-        "dtype": (one.value.dtype for one in listed),
-        "source": (pool.source(one.value.source) for one in listed),
-        "a": (short(one.a) for one in listed),
-        "b": (short(one.b) for one in listed),
-        "bytesA": (one.a.bytes_per_device or 0 for one in listed),
-        "bytesB": (one.b.bytes_per_device or 0 for one in listed),
+        "name": (difference.value.name for difference in listed),
+        "ssa": (difference.value.ssa for difference in listed),
+        "shape": (difference.value.shape for difference in listed),
+        "dtype": (difference.value.dtype for difference in listed),
+        "source": (pool.source(difference.value.source) for difference in listed),
+        "a": (short(difference.a) for difference in listed),
+        "b": (short(difference.b) for difference in listed),
+        "bytesA": (difference.a.bytes_per_device or 0 for difference in listed),
+        "bytesB": (difference.b.bytes_per_device or 0 for difference in listed),
     }
 
 
@@ -342,9 +344,12 @@ def _entries(entries: Entries) -> dict[str, Any]:
     return {
         "same": entries.same,
         "different": [
-            (one.kind, one.name, entry_text(one.a), entry_text(one.b)) for one in entries.different
+            (entry.kind, entry.name, entry_text(entry.a), entry_text(entry.b))
+            for entry in entries.different
         ],
-        "notCompared": [sentence(not_compared_entries_text(one)) for one in entries.not_compared],
+        "notCompared": [
+            sentence(not_compared_entries_text(missing)) for missing in entries.not_compared
+        ],
     }
 
 

@@ -90,15 +90,15 @@ class Report:
     def findings(self) -> tuple[Finding, ...]:
         """Every finding of any stage, each once, the most severe first."""
         rules = {rule.name for rule in self.lint.rules}
-        found = dict.fromkeys(folded(self.lint.findings))
+        findings = dict.fromkeys(folded(self.lint.findings))
         # The rules have what check and memory find, said once for both partitioners.
-        found |= dict.fromkeys(
+        findings |= dict.fromkeys(
             finding for finding in self.check.findings if finding.rule not in rules
         )
         if self.run is not None:
-            found |= dict.fromkeys(map(told, self.run.findings))
+            findings |= dict.fromkeys(map(told, self.run.findings))
         order = ("error", "warning", "note")
-        return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+        return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def document(
@@ -173,27 +173,27 @@ def document(
         memory=held,
         comms=sent,
         run=ran,
-        unavailable=tuple(one for one in missing if not _is_told(one, missing)),
+        unavailable=tuple(part for part in missing if not _is_told(part, missing)),
         account=inspection.account if sent is None else sent.account,
     )
     notify("writing", steps, steps)
     return report
 
 
-def _is_told(one: UnavailableStage, missing: Sequence[UnavailableStage]) -> bool:
+def _is_told(part: UnavailableStage, missing: Sequence[UnavailableStage]) -> bool:
     """Whether another says the same, and of which partitioner."""
-    return one.partitioner is None and any(
-        other.partitioner and (other.stage, other.reason) == (one.stage, one.reason)
+    return part.partitioner is None and any(
+        other.partitioner and (other.stage, other.reason) == (part.stage, part.reason)
         for other in missing
     )
 
 
 def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> Lint:
     try:
-        found = linted(inspection, compiled=compiled, on=on)
+        results = linted(inspection, compiled=compiled, on=on)
     except TargetError:  # no such hardware here: what is missing says so
-        found = linted(inspection, compiled=False)
-    return lint_document(inspection.name, found, inspection.account)
+        results = linted(inspection, compiled=False)
+    return lint_document(inspection.name, results, inspection.account)
 
 
 def _or_missing(
@@ -212,10 +212,10 @@ def _comms(
     inspection: Inspection, on: Hardware | None, missing: list[UnavailableStage]
 ) -> CommsDocument | None:
     """The collectives; where there are none under a partitioner, says why."""
-    made = _or_missing(missing, "compiled", lambda: comms_document(inspection, on))
+    comms = _or_missing(missing, "compiled", lambda: comms_document(inspection, on))
     missing += [
         UnavailableStage("compiled", partitioner, True, str(compiled))
         for partitioner, compiled in inspection.compilations()
         if isinstance(compiled, CompilerError)
     ]
-    return made
+    return comms

@@ -174,9 +174,9 @@ class _Builder:
 
     def operands(self, op: Op, values: _Values) -> list[tuple[int, int]]:
         return [
-            found
+            producer
             for value in self.graph.operand_values[op.id]
-            if (found := values.get(value)) is not None
+            if (producer := values.get(value)) is not None
         ]
 
     def plain(
@@ -200,7 +200,7 @@ class _Builder:
         if kind == "constant":
             nodes[number].splat = True
         elif operands and kind not in _NOT_SPLAT:
-            nodes[number].splat = all(nodes[one].splat for one, _ in operands)
+            nodes[number].splat = all(nodes[producer].splat for producer, _ in operands)
         self.made.of_op.setdefault(op.id, []).append(number)
         return number
 
@@ -328,11 +328,11 @@ def _read_scope(scope: str) -> tuple[tuple[str, ...], str, bool, bool]:
 
 def _parts(path: str) -> list[str]:
     """The parts between slashes that are not in parentheses."""
-    found, depth, start = [], 0, 0
+    parts, depth, start = [], 0, 0
     for at, char in enumerate(path):
         depth += (char == "(") - (char == ")")
         if char == "/" and depth <= 0:
-            found.append(path[start:at])
+            parts.append(path[start:at])
             start = at + 1
-    found.append(path[start:])
-    return [part for part in found if part]
+    parts.append(path[start:])
+    return [part for part in parts if part]

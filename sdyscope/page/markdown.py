@@ -71,21 +71,21 @@ def _shortened(text: str) -> str:
 
 def environment() -> jinja2.Environment:
     """What Markdown templates are rendered in: the filters that make any text harmless."""
-    made = jinja2.Environment(
+    jinja = jinja2.Environment(
         loader=jinja2.PackageLoader("sdyscope.reports", ""),
         autoescape=False,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    jinja.filters |= {
         "plain": plain,
         "sentence": sentence,
         "code": code,
         "size": size,
         "source": source_text,
     }
-    return made
+    return jinja
 
 
 def _render(report: Report, rows: int) -> str:

@@ -44,12 +44,12 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
       SdyscopeError: nothing was compiled.
     """
     if report.memory is None:
-        reasons = [one.reason for one in report.unavailable if one.stage == "compiled"]
+        reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
         raise SdyscopeError(" ".join(["Memory is not known.", *reasons[:1]]))
     return {
         "title": needs_sentence(needs_of(report.memory)),
-        "programs": [_program(one) for one in report.memory.compiled],
-        "notes": [note for one in report.memory.compiled for note in _notes(one)],
+        "programs": [_program(memory) for memory in report.memory.compiled],
+        "notes": [note for memory in report.memory.compiled for note in _notes(memory)],
     }
 
 
@@ -76,7 +76,7 @@ def _program(memory: Memory) -> dict[str, Any]:
         "saved": sentence(savings_text(sum(saving.saves for saving in savings)))
         if savings
         else "Every tensor is held once, or no free mesh axis divides it.",
-        "beyond": [sentence(redundant_text(one)) for one in redundant(memory.tensors)],
+        "beyond": [sentence(redundant_text(tensors)) for tensors in redundant(memory.tensors)],
         "legend": list(map(sentence, _legend(memory))),
     }
 

@@ -41,7 +41,7 @@ def _inspection(inspection: Inspection) -> str:
     """The program, whether it is lowered as requested, and its first tensors. Nothing is compiled.
 
     Raises:
-      SdyscopeError: the program can't be lowered.
+        SdyscopeError: the program can't be lowered.
     """
     program = shown(inspection)
     checked = inspection.check()
@@ -111,8 +111,8 @@ class ShownSharding:
     """A sharding as a picture: a notebook shows it, and `svg` is a file's content.
 
     Attributes:
-      svg: the devices in the colours of their blocks.
-      words: what it does, in words.
+        svg: the devices in the colours of their blocks.
+        words: what it does, in words.
     """
 
     svg: str
@@ -129,13 +129,13 @@ def show_sharding(sharding: Any, shape: Sequence[int] | None = None) -> ShownSha
     """Which device holds which block, as a picture in a notebook.
 
     Args:
-      sharding: a NamedSharding of JAX or of sdyscope, a TensorSharding or an HloSharding; or an
-        array of JAX, or a ShapeDtypeStruct, with one.
-      shape: shape of the whole tensor, to say the blocks' too; by default the array's, or as many
-        dimensions as the sharding names.
+        sharding: a NamedSharding of JAX or of sdyscope, a TensorSharding or an HloSharding; or an
+            array of JAX, or a ShapeDtypeStruct, with one.
+        shape: shape of the whole tensor, to say the blocks' too; by default the array's, or as many
+            dimensions as the sharding names.
 
     Raises:
-      ConversionError: it has no placement, or is for another number of dimensions.
+        ConversionError: it has no placement, or is for another number of dimensions.
     """
     of_array = getattr(sharding, "sharding", None)
     if of_array is not None and hasattr(sharding, "shape"):

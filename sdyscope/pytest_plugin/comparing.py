@@ -109,9 +109,9 @@ class SnapshotOfTest:
             what = "same" if comparison.is_same else "changed"
         if self.updating and (comparison is None or not _is_unchanged(comparison)):
             what = "written" if self._write(taken) else what
-        found = SnapshotVerdict(subject, name, what, comparison)
-        self.answers.append(found)
-        return found
+        verdict = SnapshotVerdict(subject, name, what, comparison)
+        self.answers.append(verdict)
+        return verdict
 
     def _write(self, taken: Snapshot) -> bool:
         from sdyscope.process.output import locked, write_atomically
@@ -124,10 +124,10 @@ class SnapshotOfTest:
             ) from error
         with locked(self.path):
             text = read_file(self.path) if self.path.exists() else ""
-            made = update(text, [taken], file=self.shown) if text else write([taken])
-            if made != text:
-                write_atomically(self.path, made)
-        return made != text
+            text_now = update(text, [taken], file=self.shown) if text else write([taken])
+            if text_now != text:
+                write_atomically(self.path, text_now)
+        return text_now != text
 
 
 def _is_unchanged(comparison: Comparison) -> bool:
@@ -235,14 +235,16 @@ def explanation(snapshot: ShardingSnapshot, subject: object) -> list[str] | None
     What pytest would cut becomes a section of the report, and is told in short here.
     """
     golden = snapshot.golden
-    found = next((answer for answer in reversed(golden.answers) if answer.subject is subject), None)
-    if found is None or found.what not in ("changed", "missing"):
+    verdict = next(
+        (answer for answer in reversed(golden.answers) if answer.subject is subject), None
+    )
+    if verdict is None or verdict.what not in ("changed", "missing"):
         return None
-    whole = list(_explained(found, golden.shown))
+    whole = list(_explained(verdict, golden.shown))
     if _is_shown_whole(golden.item, whole):
         return whole
     golden.item.add_report_section("call", "sharding snapshot", "\n".join(whole))
-    return list(_in_short(whole, found))
+    return list(_in_short(whole, verdict))
 
 
 def _is_shown_whole(item: pytest.Item, lines: Sequence[str]) -> bool:
@@ -270,13 +272,13 @@ def _explained(answer: SnapshotVerdict, shown: str) -> Iterator[str]:
 def _in_short(whole: Sequence[str], answer: SnapshotVerdict) -> Iterator[str]:
     """Its first line and the first thing that differs; the rest is in a section."""
     yield whole[0]
-    told: list[str] = []
+    lines: list[str] = []
     for line in whole[1:]:
-        if told and not line:
+        if lines and not line:
             break
         if line.startswith(("  ", "    - ", "    + ")) and not line.startswith("      "):
-            told.append(line)
-    for line in told[:_LINES_TOLD]:
+            lines.append(line)
+    for line in lines[:_LINES_TOLD]:
         yield line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
     comparison = answer.comparison
     rest = 0 if comparison is None else len(comparison.header) + len(comparison.changes) - 1

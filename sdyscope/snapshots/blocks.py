@@ -157,21 +157,21 @@ def blocks_between(
         other = (became or {}).get(key, key)
         if key.kind in _WITHOUT or other not in after.items:
             continue
-        for one, two in _pairs(old, after.items[other]):
-            said = _blocks(one, two, (before, after), (key, other), (meshes[0], meshes[1]))
+        for old_item, two in _pairs(old, after.items[other]):
+            said = _blocks(old_item, two, (before, after), (key, other), (meshes[0], meshes[1]))
             if not said:
-                unknown += one.count
+                unknown += old_item.count
                 unsummed.add(key.kind)
                 continue
             for partitioner, had, has in said:
                 add = sums.get((key.kind, partitioner), (0, 0))
                 sums[key.kind, partitioner] = add[0] + had.bytes, add[1] + has.bytes
-            told = _alike(said)
-            same += one.count * all(had.shape == has.shape for _, had, has in told)
-            for each in told:
+            distinct = _alike(said)
+            same += old_item.count * all(had.shape == has.shape for _, had, has in distinct)
+            for each in distinct:
                 if each[1].shape != each[2].shape:
                     keys = moved.setdefault(each, {})
-                    keys[key] = keys.get(key, 0) + one.count
+                    keys[key] = keys.get(key, 0) + old_item.count
     changes = [BlockChange(*said, _named(keys)) for said, keys in moved.items()]
     return Blocks(tuple(sorted(changes, key=_order)), same, unknown, tuple(_totals(sums, unsummed)))
 
@@ -213,13 +213,13 @@ def _blocks(
     )
     if had.keys() != has.keys():
         return []
-    found = []
+    blocks = []
     for partitioner, block in had.items():
         now = has[partitioner]
         if block is None or now is None:
             return []
-        found.append((partitioner, block, now))
-    return found
+        blocks.append((partitioner, block, now))
+    return blocks
 
 
 def _last(
@@ -227,13 +227,13 @@ def _last(
 ) -> dict[Partitioner, DeviceBlock | None]:
     """What the last stage says that says something of a tensor."""
     texts = texts_of(item.cells, snapshot.partitioners)
-    found: dict[Partitioner, DeviceBlock | None] = {}
+    blocks: dict[Partitioner, DeviceBlock | None] = {}
     for partitioner in snapshot.partitioners:
         said = [texts[stage].get(partitioner) for stage in STAGES if stage in texts]
         known = [text for text in said if text is not None]
         if known:
-            found[partitioner] = _block(type_, known[-1], mesh)
-    return found
+            blocks[partitioner] = _block(type_, known[-1], mesh)
+    return blocks
 
 
 @lru_cache(1 << 12)
@@ -269,12 +269,12 @@ def _alike(said: Sequence[tuple[Partitioner, DeviceBlock, DeviceBlock]]) -> Sequ
 
 
 def _named(keys: Mapping[Key, int]) -> tuple[NamedTensors, ...]:
-    made = [
+    named = [
         NamedTensors(key.kind, template_text(template), count * size(template))
         for key, template, count in fold(keys)
     ]
     # A parameter's path is shorter than those of what an optimizer keeps of it.
-    return tuple(sorted(made, key=lambda one: (KINDS.index(one.kind), len(one.name))))
+    return tuple(sorted(named, key=lambda tensors: (KINDS.index(tensors.kind), len(tensors.name))))
 
 
 def _order(block_change: BlockChange) -> tuple[object, ...]:

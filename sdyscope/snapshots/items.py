@@ -58,11 +58,11 @@ def texts_of(cells: Sequence[StageText], partitioners: Sequence[Partitioner]) ->
 
 def counted(items: Iterable[Item]) -> tuple[Item, ...]:
     """Items with the same cells as one; sorted."""
-    found: Counter[tuple[StageText, ...]] = Counter()
+    counts: Counter[tuple[StageText, ...]] = Counter()
     for item in items:
-        found[item.cells] += item.count
-    made = (Item(cells, count) for cells, count in found.items())
-    return tuple(sorted(made, key=lambda item: item.order))
+        counts[item.cells] += item.count
+    counted_items = (Item(cells, count) for cells, count in counts.items())
+    return tuple(sorted(counted_items, key=lambda item: item.order))
 
 
 def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:
@@ -72,9 +72,9 @@ def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:
     if kept == snapshot.stages:
         return snapshot
     items: dict[Key, tuple[Item, ...]] = {}
-    for key, found in snapshot.items.items():
+    for key, of_key in snapshot.items.items():
         less = []
-        for item in found:
+        for item in of_key:
             texts = texts_of(item.cells, snapshot.partitioners)
             texts = {stage: text for stage, text in texts.items() if stage in wanted}
             if texts:

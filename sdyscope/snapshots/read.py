@@ -165,7 +165,7 @@ class _Reader:
                     hint="Take either side, then write it again with --update.",
                 )
         self.old_words = OLD_WORDS if self.version(lines[0].rstrip("\r")) < _RENAMED else {}
-        found: list[ProgramSection] = []
+        sections: list[ProgramSection] = []
         items: dict[Key, tuple[Item, ...]] = {}
         for piece in self.pieces():
             comments = [line for line in piece.lines if line.startswith("#")]
@@ -181,19 +181,19 @@ class _Reader:
             if rest[0].startswith("program  "):
                 items = {}
                 section = ProgramSection(self.program(rest, first, items), whole, said)
-                if any(section.snapshot.name == one.snapshot.name for one in found):
+                if any(section.snapshot.name == existing.snapshot.name for existing in sections):
                     raise self.error("this program is in the file twice", first, 10)
-                found.append(section)
+                sections.append(section)
                 continue
-            if not found:
+            if not sections:
                 raise self.error("expected a program before what is said of it", first)
-            says = self.block(rest, first, found[-1].snapshot)
+            says = self.block(rest, first, sections[-1].snapshot)
             for key in says:
                 if key in items:
                     raise self.error(f"the {key.kind} {key.name} is in the file twice", first)
             items.update(says)
-            found[-1].blocks.append(FileBlock(says, whole, said))
-        return found
+            sections[-1].blocks.append(FileBlock(says, whole, said))
+        return sections
 
     def version(self, line: str) -> int:
         match = re.fullmatch(rf"{MARK} (\d+)", line)
@@ -261,7 +261,7 @@ class _Reader:
         return Snapshot(
             name,
             said.get("mesh", ""),
-            tuple(one for one in _PARTITIONERS if one in partitioners),
+            tuple(partitioner for partitioner in _PARTITIONERS if partitioner in partitioners),
             tuple(stage for stage in STAGES if stage in stages),
             said.get("hardware", ""),
             items,
@@ -304,8 +304,8 @@ class _Reader:
                 len(kind) + 1,
             )
         columns = [1]
-        for one in fields:
-            columns.append(columns[-1] + len(one) + 2)
+        for text in fields:
+            columns.append(columns[-1] + len(text) + 2)
         over = self.unescaped(fields[1], number, columns[1]) if kind == "collective" else ""
         template = self.template(fields[named_first], number, columns[named_first])
         type_ = ""
@@ -355,11 +355,11 @@ class _Reader:
     def unescaped(self, text: str, number: int, column: int) -> str:
         if text == EMPTY:
             return ""
-        made: list[str] = []
+        characters: list[str] = []
         at = 0
         while at < len(text):
             if text[at] not in "\\{}":
-                made.append(text[at])
+                characters.append(text[at])
                 at += 1
                 continue
             match = _ESCAPE.match(text, at)
@@ -371,9 +371,9 @@ class _Reader:
                     column + at,
                     hint="A backslash or brace of a name is written \\\\, \\{ or \\}.",
                 )
-            made.append(match[4] or chr(code))
+            characters.append(match[4] or chr(code))
             at = match.end()
-        return "".join(made)
+        return "".join(characters)
 
 
 def _cell(stage: Stage, text: str, partitioner: Partitioner | None = None) -> StageText:

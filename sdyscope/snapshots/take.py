@@ -77,21 +77,21 @@ def take(
         )
     chosen = tuple(stage for stage in STAGES if stage in stages)
     taken = _Taken(staged, chosen)
-    found = list(taken.rows())
+    rows = list(taken.rows())
     partitioners = tuple(staged.lowered)
     if "propagated" in chosen:
-        found += values_inside(
+        rows += values_inside(
             [taken.decided(partitioner) for partitioner in partitioners], taken.is_row
         )
     hardware = ""
     if "compiled" in chosen:
-        made = {partitioner: staged.compiled(partitioner, on) for partitioner in partitioners}
-        hardware = str(next(iter(made.values())).hardware)
-        found += communicated(made, taken.meshes)
-        found += stored(staged, made)
-    found += taken.not_understood()
+        compiled = {partitioner: staged.compiled(partitioner, on) for partitioner in partitioners}
+        hardware = str(next(iter(compiled.values())).hardware)
+        rows += communicated(compiled, taken.meshes)
+        rows += stored(staged, compiled)
+    rows += taken.not_understood()
     grouped: dict[Key, list[Item]] = {}
-    for key, item in found:
+    for key, item in rows:
         grouped.setdefault(key, []).append(item)
     items = {key: counted(grouped[key]) for key in sorted(grouped, key=lambda key: key.order)}
     mesh = "; ".join(dict.fromkeys(mesh_entry(mesh) for mesh in taken.meshes if mesh.axes))
@@ -112,8 +112,8 @@ class _Taken:
         """What propagation decided."""
         if partitioner not in self._decided:
             graph = self.staged.graph(partitioner)
-            found = self.staged.propagated(partitioner)
-            self._decided[partitioner] = Decided(found, graph, self.mesh)
+            propagated = self.staged.propagated(partitioner)
+            self._decided[partitioner] = Decided(propagated, graph, self.mesh)
         return self._decided[partitioner]
 
     def is_row(self, partitioner: Partitioner, value: tuple[int, int]) -> bool:
@@ -167,8 +167,8 @@ class _Taken:
         mesh = self.mesh
         if isinstance(sharding, TensorSharding):
             own = sharding.mesh
-            found = own if isinstance(own, Mesh) else self.staged.graph(partitioner).meshes.get(own)
-            mesh = found if isinstance(found, Mesh) and found.axes else mesh
+            named = own if isinstance(own, Mesh) else self.staged.graph(partitioner).meshes.get(own)
+            mesh = named if isinstance(named, Mesh) and named.axes else mesh
             if any(dim.priority is not None for dim in sharding.dim_shardings):
                 return shardy_text(sharding)  # Only Shardy's form can say it.
         if there.placement is None:
@@ -212,9 +212,9 @@ def _requested(asked: RequestedTensor | None) -> str:
 
 def _meshes(staged: Staged) -> list[Mesh]:
     """The meshes with axes that shardings are on, each once."""
-    found = [asked.sharding.mesh for asked in staged.requested if asked.sharding is not None]
+    meshes = [asked.sharding.mesh for asked in staged.requested if asked.sharding is not None]
     for partitioner in staged.lowered:
-        found += [
+        meshes += [
             mesh for mesh in staged.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
         ]
-    return sorted(dict.fromkeys(mesh for mesh in found if mesh.axes), key=mesh_entry)
+    return sorted(dict.fromkeys(mesh for mesh in meshes if mesh.axes), key=mesh_entry)

@@ -34,7 +34,7 @@ def _group(findings: Sequence[Finding], tone: Tone) -> Iterator[Paragraph]:
     # A note stays quiet as a whole; of anything worse only the labels are.
     muted: Tone = "muted"
     plain: Tone = "muted" if tone == "muted" else "plain"
-    told: set[str] = set()
+    hints: set[str] = set()
     for finding, *others in _alike(findings):
         yield Paragraph("")
         subjects = Counter(map(subject_text, (finding, *others)))
@@ -45,8 +45,8 @@ def _group(findings: Sequence[Finding], tone: Tone) -> Iterator[Paragraph]:
         for label, words in (("expected", finding.expected), ("found", finding.found)):
             if words:
                 yield Paragraph(f"{label + ':':<10}{words}", plain, 4, 10)
-        if finding.hint and finding.hint not in told:
-            told.add(finding.hint)
+        if finding.hint and finding.hint not in hints:
+            hints.add(finding.hint)
             yield Paragraph(finding.hint, muted, 4)
 
 

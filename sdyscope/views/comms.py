@@ -50,8 +50,12 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
         both = " and ".join(program.partitioner or "" for program in document.programs)
         yield Paragraph(f"{both}: {totals[0]}", "heading", hang=2)
     else:
-        for one, words in zip(document.programs, totals, strict=True):
-            name = f"{one.partitioner}{', predicted' * one.predicted}: " if one.partitioner else ""
+        for program, words in zip(document.programs, totals, strict=True):
+            name = (
+                f"{program.partitioner}{', predicted' * program.predicted}: "
+                if program.partitioner
+                else ""
+            )
             yield Paragraph(f"{name}{words}", "heading", hang=2)
 
 
@@ -141,18 +145,20 @@ def largest(
 
 def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table:
     shown = []
-    for one in distinct(document):
-        every = collective_groups(one)
-        shown.append((one, every, every if everything else every[:LISTED]))
+    for program in distinct(document):
+        every = collective_groups(program)
+        shown.append((program, every, every if everything else every[:LISTED]))
     files = {_file(group.first) for _, _, listed in shown for group in listed}
     file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
-    for one, every, listed in shown:
-        count = counted(len(one.collectives), f"{'predicted ' if one.predicted else ''}collective")
+    for program, every, listed in shown:
+        count = counted(
+            len(program.collectives), f"{'predicted ' if program.predicted else ''}collective"
+        )
         which = _which(count, len(listed) == len(every))
-        rows.append(Heading(_label(document, one) + which + (f" in {file}" if file else "")))
+        rows.append(Heading(_label(document, program) + which + (f" in {file}" if file else "")))
         for group in listed:
-            rows.append(_group_row(group, one, file))
+            rows.append(_group_row(group, program, file))
             if cause := causes_text(group.origins, file):
                 rows.append(Note(cause))
     columns = (
@@ -168,16 +174,17 @@ def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table
 
 
 def _group_row(group: CollectiveGroup, program: Collectives, file: str) -> tuple[Cell | str, ...]:
-    one = group.first
-    times = f"{group.count:,}{'+' if one.unknown_trips else '?' if one.conditional else ''}"
-    source = source_text(one.largest.source)
+    collective = group.first
+    mark = "+" if collective.unknown_trips else "?" if collective.conditional else ""
+    times = f"{group.count:,}{mark}"
+    source = source_text(collective.largest.source)
     if file:
         source = source.rpartition(":")[2]
     return (
-        f"{one.kind} (async)" if one.asynchronous else one.kind,
-        over_text(one.axes, program.mesh, one.group_size),
+        f"{collective.kind} (async)" if collective.asynchronous else collective.kind,
+        over_text(collective.axes, program.mesh, collective.group_size),
         times,
-        largest_text(one.largest.shapes, len(one.parts)),
+        largest_text(collective.largest.shapes, len(collective.parts)),
         sent_text(group),
         group.scope or Cell(NONE, "muted"),
         source or Cell(NONE, "muted"),
@@ -205,23 +212,23 @@ def by_annotation(
 
 def _by_annotation(document: CommsDocument, everything: bool, *, brief: bool) -> Table:
     shown = [
-        (one, one.by_annotation if everything else one.by_annotation[:ANNOTATIONS])
-        for one in distinct(document)
+        (program, program.by_annotation if everything else program.by_annotation[:ANNOTATIONS])
+        for program in distinct(document)
     ]
     written = [entry.annotation for _, listed in shown for entry in listed]
     files = {
-        source_text(one.source).rpartition(":")[0]
-        for one in written
-        if one.kind not in ("argument", "result") and one.source is not None
+        source_text(annotation.source).rpartition(":")[0]
+        for annotation in written
+        if annotation.kind not in ("argument", "result") and annotation.source is not None
     }
     file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
-    for one, listed in shown:
-        count = f"{counted(len(one.by_annotation), 'annotation')} that collectives come from"
-        which = _which(count, len(one.by_annotation) == len(listed))
+    for program, listed in shown:
+        count = f"{counted(len(program.by_annotation), 'annotation')} that collectives come from"
+        which = _which(count, len(program.by_annotation) == len(listed))
         if not listed:
             continue
-        rows.append(Heading(_label(document, one) + which + (f", in {file}" if file else "")))
+        rows.append(Heading(_label(document, program) + which + (f", in {file}" if file else "")))
         for entry in listed:
             tally = entry.tally
             name = annotation_text(entry.annotation, file)
@@ -244,10 +251,10 @@ def _file(collective: Collective) -> str:
 def scopes(document: CommsDocument, *, everything: bool = False) -> Table:
     """The scopes whose collectives send most, of each partitioner."""
     rows: list[Row] = []
-    for one in distinct(document):
-        shown = list(one.by_scope.items())[: None if everything else LISTED]
-        which = _which(counted(len(one.by_scope), "scope"), len(shown) == len(one.by_scope))
-        rows.append(Heading(_label(document, one) + which))
+    for program in distinct(document):
+        shown = list(program.by_scope.items())[: None if everything else LISTED]
+        which = _which(counted(len(program.by_scope), "scope"), len(shown) == len(program.by_scope))
+        rows.append(Heading(_label(document, program) + which))
         for scope, tally in shown:
             name = scope or Cell("no scope", "muted")
             rows.append((name, f"{tally.tensors:,}", size(tally.bytes), size(tally.sent)))
@@ -314,9 +321,9 @@ def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Par
             "muted",
         )
     said: dict[str, list[str]] = {}
-    for one in document.programs:
-        for words in remark_texts(one.remarks):
-            said.setdefault(words, []).append(one.partitioner or "")
+    for program in document.programs:
+        for words in remark_texts(program.remarks):
+            said.setdefault(words, []).append(program.partitioner or "")
     for words, names in said.items():
         name = "" if len(names) == len(document.programs) > 1 else names[0]
         yield Paragraph(f"{name}: {words}" if name else words, "warning", hang=2)

@@ -137,7 +137,7 @@ def _due(
 
 def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
     if rest:
-        sent = sum(abs(one.sent) for one in rest)
+        sent = sum(abs(difference.sent) for difference in rest)
         words = counted(len(rest), "more difference")
         yield Paragraph(f"and {words}, of {size(sent)}: --all lists everything", "muted", hang=2)
 
@@ -192,9 +192,9 @@ def _origins(
     """Why each side communicates: the annotations behind it, where all is asked for."""
     for difference in shown if everything else ():
         sides = [
-            (side.label, found.origins)
-            for side, found in ((diff.a, difference.a), (diff.b, difference.b))
-            if found.origins
+            (side.label, communicated.origins)
+            for side, communicated in ((diff.a, difference.a), (diff.b, difference.b))
+            if communicated.origins
         ]
         if not sides:
             continue

@@ -16,9 +16,9 @@ class WrittenGpuConfig:
     """What was written with `--write-gpu-config`.
 
     Attributes:
-      file: the file, as it was named.
-      kind: the GPU that it describes.
-      count: how many of them are present.
+        file: the file, as it was named.
+        kind: the GPU that it describes.
+        count: how many of them are present.
     """
 
     file: str
@@ -31,10 +31,10 @@ class Doctor:
     """The document of `sdyscope doctor --json`.
 
     Attributes:
-      schema: name and version of this form.
-      well: whether everything that is needed is there.
-      capabilities: what was looked at.
-      gpu_config: the description of a GPU that was written; null where none was asked for.
+        schema: name and version of this form.
+        well: whether everything that is needed is there.
+        capabilities: what was looked at.
+        gpu_config: the description of a GPU that was written; null where none was asked for.
     """
 
     schema: Literal["sdyscope.doctor/1"] = "sdyscope.doctor/1"

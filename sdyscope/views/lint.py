@@ -27,7 +27,7 @@ def paragraphs(lint: Lint) -> Iterator[Paragraph]:
     else:
         yield from _of_one(lint, len(lint.rules))
         yield from _not_run([f"{', '.join(names)}: {why}" for why, names in _missing(lint).items()])
-        idle = dict.fromkeys(one.rule for one in lint.not_run if not one.applies)
+        idle = dict.fromkeys(skipped.rule for skipped in lint.not_run if not skipped.applies)
         if idle:
             which = (
                 ", ".join(idle) if len(idle) <= _FEW else f"{len(idle)} of them (--json has which)"
@@ -41,28 +41,30 @@ def paragraphs(lint: Lint) -> Iterator[Paragraph]:
 
 def _of_programs(lint: Lint) -> Iterator[Paragraph]:
     """A line for the directory, each program with findings, and then what is alike in several."""
-    counts = Counter(one.severity for program in lint.programs for one in folded(program.findings))
+    counts = Counter(
+        finding.severity for program in lint.programs for finding in folded(program.findings)
+    )
     programs = counted(len(lint.programs), "program")
     yield Paragraph(f"{lint.name}: {programs}, {_counts(counts)}", _summary_tone(counts), hang=2)
-    for one in lint.programs:
-        if one.findings:
+    for program in lint.programs:
+        if program.findings:
             yield Paragraph("")
-            yield from _of_one(one, len(lint.rules))
+            yield from _of_one(program, len(lint.rules))
     clean = [program.name for program in lint.programs if not program.findings]
     if clean and counts:
         yield Paragraph("")
         yield Paragraph(f"nothing found in {', '.join(clean)}", "good", hang=2)
     missing: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for one in lint.programs:
-        for reason, rules in _missing(one).items():
-            missing.setdefault((reason, tuple(rules)), []).append(one.name)
+    for program in lint.programs:
+        for reason, rules in _missing(program).items():
+            missing.setdefault((reason, tuple(rules)), []).append(program.name)
     texts = []
     for (reason, listed), names in missing.items():
         of = "" if len(names) == len(lint.programs) else f"of {', '.join(names)}: "
         texts.append(f"{of}{', '.join(listed)}: {reason}")
     yield from _not_run(texts)
-    for one in lint.programs:
-        yield from account_paragraphs(one.account, of=one.name)
+    for program in lint.programs:
+        yield from account_paragraphs(program.account, of=program.name)
 
 
 def _not_run(texts: Sequence[str]) -> Iterator[Paragraph]:
@@ -75,19 +77,19 @@ def _not_run(texts: Sequence[str]) -> Iterator[Paragraph]:
 
 def _missing(lint: Lint | LintedProgram) -> dict[str, list[str]]:
     """The rules that could not be run, by the reason."""
-    found: dict[str, list[str]] = {}
-    for one in lint.not_run:
-        if one.applies and one.rule not in found.setdefault(one.reason, []):
-            found[one.reason].append(one.rule)
-    return found
+    rules: dict[str, list[str]] = {}
+    for skipped in lint.not_run:
+        if skipped.applies and skipped.rule not in rules.setdefault(skipped.reason, []):
+            rules[skipped.reason].append(skipped.rule)
+    return rules
 
 
 def _of_one(lint: Lint | LintedProgram, rules: int) -> Iterator[Paragraph]:
     """The summary of one program, with as many rules, and its findings by severity."""
-    told = tuple(folded(lint.findings))
-    tone = _summary_tone(Counter(one.severity for one in told))
-    yield Paragraph(_summary(lint, rules, told), tone, hang=2)
-    yield from finding_paragraphs(told)
+    findings = tuple(folded(lint.findings))
+    tone = _summary_tone(Counter(finding.severity for finding in findings))
+    yield Paragraph(_summary(lint, rules, findings), tone, hang=2)
+    yield from finding_paragraphs(findings)
 
 
 def _summary(lint: Lint | LintedProgram, rules: int, findings: Sequence[Finding]) -> str:
@@ -99,8 +101,8 @@ def _summary(lint: Lint | LintedProgram, rules: int, findings: Sequence[Finding]
 
 def _counts(counts: Mapping[Severity, int]) -> str:
     """`2 warnings, 1 note`."""
-    found = [counted(counts[each], each) for each in SEVERITIES if counts[each]]
-    return ", ".join(found) or "nothing found"
+    parts = [counted(counts[each], each) for each in SEVERITIES if counts[each]]
+    return ", ".join(parts) or "nothing found"
 
 
 def _summary_tone(counts: Mapping[Severity, int]) -> Tone:
@@ -115,8 +117,8 @@ def rules_paragraphs(rules: Sequence[Rule]) -> Iterator[Paragraph]:
         if not chosen:
             continue
         yield Paragraph(f"{severity}s", "heading")
-        for one in chosen:
-            yield Paragraph(f"{one.name:<{width}}  {one.summary}", "plain", 2, width + 2)
+        for rule in chosen:
+            yield Paragraph(f"{rule.name:<{width}}  {rule.summary}", "plain", 2, width + 2)
         yield Paragraph("")
     yield Paragraph("sdyscope lint --explain RULE says more.", "muted")
 

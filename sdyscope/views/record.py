@@ -84,10 +84,10 @@ def overview(
     """A row a program, and what was recorded of each.
 
     Args:
-      show: the document of its modules.
-      record: what was recorded.
-      everything: whether to list JAX's own functions as well.
-      columns: the width to keep to.
+        show: the document of its modules.
+        record: what was recorded.
+        everything: whether to list JAX's own functions as well.
+        columns: the width to keep to.
     """
     return fitted(lambda brief: _overview(show, record, everything, brief=brief), columns)
 
@@ -215,10 +215,12 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         functions.setdefault((recompile.name, recompile.defined), []).append(recompile)
     for (name, defined), function in functions.items():
         where = f" at {source_text(defined)}" if defined else ""
-        times = sum(one.times for one in function)
+        times = sum(recompile.times for recompile in function)
         again = "once" if times == 1 else f"{times:,} times"
-        seconds = sum(one.compile_seconds for one in function)
-        called = dict.fromkeys(source_text(line) for one in function for line in one.called)
+        seconds = sum(recompile.compile_seconds for recompile in function)
+        called = dict.fromkeys(
+            source_text(line) for recompile in function for line in recompile.called
+        )
         by = f", called from {_few(list(called))}" if called else ""
         yield Paragraph(
             f"{name}{where} was compiled again {again} in {seconds:,.2f} s{by}",
@@ -229,7 +231,7 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         for one in function:
             groups.setdefault(cause_key(one), []).append(one)
         for alike in groups.values():
-            labels = _few([one.program for one in alike])
+            labels = _few([recompile.program for recompile in alike])
             yield Paragraph(f"{labels}: {cause(alike)}", "plain", 3, 3)
             yield Paragraph(advice(alike[0]), "muted", 6)
 

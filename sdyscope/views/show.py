@@ -67,13 +67,13 @@ def table(
     """A row a tensor, in groups.
 
     Args:
-      program: the document.
-      written: whether to show shardings as they are written in each module, in place of whether
-        they are what was requested and of what a device holds.
-      everything: whether the tensors of repeated layers have a row each.
-      columns: the width to keep to. Where the table is wider, the columns of partitioners are left
-        out that would only say that every tensor is as requested, and a file that a whole group is
-        from is only named once.
+        program: the document.
+        written: whether to show shardings as they are written in each module, in place of whether
+            they are what was requested and of what a device holds.
+        everything: whether the tensors of repeated layers have a row each.
+        columns: the width to keep to. Where the table is wider, the columns of partitioners are
+            left out that would only say that every tensor is as requested, and a file that a whole
+            group is from is only named once.
     """
     return fitted(lambda brief: _table(program, written, everything, brief=brief), columns)
 
@@ -193,26 +193,26 @@ def _held(tensor: ShownTensor) -> list[Cell | str]:
     ]
 
 
-def footer(program: ShownProgram, made: Table) -> Iterator[Paragraph]:
+def footer(program: ShownProgram, table: Table) -> Iterator[Paragraph]:
     """The totals, what the signs stand for, and all that the table leaves out.
 
     Args:
-      program: the document.
-      made: its table.
+        program: the document.
+        table: its table.
     """
-    for text, tone in _footer(program, made):
+    for text, tone in _footer(program, table):
         yield Paragraph(text, tone, hang=3)
     yield from account_paragraphs(program.account)
 
 
-def _footer(program: ShownProgram, made: Table) -> Iterator[tuple[str, Tone]]:
+def _footer(program: ShownProgram, table: Table) -> Iterator[tuple[str, Tone]]:
     donated = sum(t.donated and t.kind == "argument" for t in program.tensors)
     for what, total in (("arguments", program.arguments), ("results", program.results)):
         if total.tensors:
             extra = f"; {donated} donated" if donated and what == "arguments" else ""
             yield _total(what, total) + extra, "plain"
-    signs = {cell.text for row in made.cells for cell in row}
-    headers = [column.header for column in made.columns]
+    signs = {cell.text for row in table.cells for cell in row}
+    headers = [column.header for column in table.columns]
     if AGREES not in signs and _all_agree(program) and not set(program.partitioners) & set(headers):
         under = " and ".join(program.partitioners)
         yield f"every tensor is lowered as requested under {under}", "muted"
@@ -256,9 +256,9 @@ def overview(show: Show, columns: int | None = None) -> Table:
     """A row a module of a directory of dumps.
 
     Args:
-      show: the document.
-      columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
-        the module's, which most of them repeat.
+        show: the document.
+        columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
+            the module's, which most of them repeat.
     """
     return fitted(lambda brief: _overview(show, brief=brief), columns)
 

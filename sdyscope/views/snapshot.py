@@ -18,9 +18,9 @@ class Sides:
     """What the two sides of a comparison are called.
 
     Attributes:
-      removed: what stands before a tensor that only the first has.
-      added: before one that only the second has.
-      same: what is said of what both have alike.
+        removed: what stands before a tensor that only the first has.
+        added: before one that only the second has.
+        same: what is said of what both have alike.
     """
 
     removed: str
@@ -56,7 +56,7 @@ def _hints(document: SnapshotDocument) -> Iterator[Paragraph]:
     if document.action != "check" or document.same:
         return
     yield Paragraph("")
-    if document.missing or not all(one.is_same for one in document.compared):
+    if document.missing or not all(comparison.is_same for comparison in document.compared):
         yield Paragraph(
             "If this is intended, write it with --update instead of --check.", "muted", hang=2
         )
@@ -70,29 +70,29 @@ def _hints(document: SnapshotDocument) -> Iterator[Paragraph]:
 
 def comparisons(every: Sequence[Comparison], sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
     """What changed of each program, with an empty line behind what is long."""
-    for number, one in enumerate(every):
+    for number, compared in enumerate(every):
         if number and not every[number - 1].is_same:
             yield Paragraph("")
-        yield from comparison(one, sides)
+        yield from comparison(compared, sides)
 
 
-def comparison(one: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
+def comparison(compared: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
     """What changed of one program."""
-    header = [change.word for change in one.header]
-    text = comparison_text(one.same, one.different, header, sides.same)
-    yield Paragraph(f"{one.name}: {text}", "good" if one.is_same else "bad", hang=2)
-    if one.not_compared:
-        stages = " and ".join(one.not_compared)
+    header = [change.word for change in compared.header]
+    text = comparison_text(compared.same, compared.different, header, sides.same)
+    yield Paragraph(f"{compared.name}: {text}", "good" if compared.is_same else "bad", hang=2)
+    if compared.not_compared:
+        stages = " and ".join(compared.not_compared)
         yield Paragraph(f"not compared: {stages}, which one side does not have", "warning", 2, 2)
-    if one.header:
+    if compared.header:
         yield Paragraph("")
-    for change in one.header:
+    for change in compared.header:
         yield Paragraph(change.word, "heading", 2, 2)
         yield Paragraph(f"- {change.before or 'none'}", "bad", 4, 2)
         yield Paragraph(f"+ {change.after or 'none'}", "good", 4, 2)
-    if one.blocks is not None:
-        yield from _blocks(one.blocks)
-    for difference in one.changes:
+    if compared.blocks is not None:
+        yield from _blocks(compared.blocks)
+    for difference in compared.changes:
         yield Paragraph("")
         yield from _change(difference, sides)
 
@@ -114,7 +114,7 @@ def _blocks(blocks: Blocks) -> Iterator[Paragraph]:
         if change not in left:
             yield from _block_change(change)
     if left:
-        more = counted(sum(of.count for one in left for of in one.tensors), "value")
+        more = counted(sum(of.count for change in left for of in change.tensors), "value")
         yield Paragraph(f"other blocks of {more} inside", "muted", 4, 2)
     rest = f"the same blocks of {counted(blocks.same, 'other tensor')}" if blocks.same else ""
     unknown = f"of {blocks.unknown:,} it is not known" if blocks.unknown else ""

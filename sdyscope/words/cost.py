@@ -30,8 +30,8 @@ def _limit(limits: StepLimits) -> str:
             kind = limits.device_kind or "hardware that is not named"
             return f"no times: no rates are known for {kind}"
         return "no times: the rates they need are not known"
-    work = [one for one in limits.others if one.resource != "axis"]
-    against = [f"{time_text(one.seconds)} of {one.resource}" for one in work]
+    work = [busy for busy in limits.others if busy.resource != "axis"]
+    against = [f"{time_text(busy.seconds)} of {busy.resource}" for busy in work]
     known = "" if limits.is_complete else "as far as known, "
     subject = f"{known}the step is limited by"
     if limit.resource == "axis":
@@ -41,7 +41,7 @@ def _limit(limits: StepLimits) -> str:
             return f"{text}; compute time is not known"
     else:
         text = f"{subject} {limit.resource}: {time_text(limit.seconds)}"
-        axes = [one for one in limits.others if one.resource == "axis"]
+        axes = [busy for busy in limits.others if busy.resource == "axis"]
         if axes:
             against.append(f"{time_text(axes[0].seconds)} over axis `{axes[0].axis}`")
     return text + (f" against {listed(against)}" if against else "")

@@ -54,20 +54,20 @@ def across_text(across: Across, label: str) -> str:
     return f"{where[across]}{label}"
 
 
-def uncompared_text(one: Uncompared) -> str:
+def uncompared_text(uncompared: Uncompared) -> str:
     """That a file could not be read, or that there is no such stage of a program."""
-    about = f"{one.name} was not {one.stage}" if one.name else "not read"
-    return f"{about}: {one.said}"
+    about = f"{uncompared.name} was not {uncompared.stage}" if uncompared.name else "not read"
+    return f"{about}: {uncompared.said}"
 
 
 # --- lowered --------------------------------------------------------------------------------------
 
 
-def lone_mesh_text(one: LoneMesh) -> str:
+def lone_mesh_text(lone: LoneMesh) -> str:
     """That only one side has a mesh, a sentence."""
-    mesh = one.mesh
+    mesh = lone.mesh
     words = mesh if isinstance(mesh, str) else mesh_words(mesh_document("", mesh))
-    return f"Only {one.label} has this mesh: {words}."
+    return f"Only {lone.label} has this mesh: {words}."
 
 
 class _Ops(Protocol):

@@ -252,7 +252,9 @@ def folded(findings: Sequence[Finding]) -> Iterator[Finding]:
         if not rest:
             yield first
             continue
-        names = list(dict.fromkeys(one.tensor for one in rest if one.tensor != first.tensor))
+        names = list(
+            dict.fromkeys(finding.tensor for finding in rest if finding.tensor != first.tensor)
+        )
         more = len(names) - _NAMED
         listed = ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
         alike = f" Likewise: {listed}." if names else f" Likewise {len(rest):,} more."
@@ -318,10 +320,10 @@ def _tensor(fact: TensorFact) -> _Words:
         case NoPlacement(sharding, reason):
             wrong = "could not be read" if isinstance(sharding, str) else "gives no placement"
             is_requested = isinstance(sharding, NamedSharding)
-            found = "" if is_requested else str(sharding)
-            return _Words(f"{sharding} {wrong}: {reason.rstrip('.')}.", found=found)
+            written = "" if is_requested else str(sharding)
+            return _Words(f"{sharding} {wrong}: {reason.rstrip('.')}.", found=written)
         case OtherType(given, lowered):
-            types = [type_text(one.shape, one.dtype) for one in (lowered, given)]
+            types = [type_text(sharded.shape, sharded.dtype) for sharded in (lowered, given)]
             return _Words(f"It is {types[0]} in the module but was given as {types[1]}.")
         case NotRequested(lowered):
             return _Words(
@@ -600,12 +602,12 @@ _LIMITS: Final[Mapping[MemoryLimit, str]] = {
 
 
 def _over_budget(fact: OverBudget) -> _Words:
-    message, found, see = _spent(fact)
+    message, uses, see = _spent(fact)
     counts_ops = isinstance(fact, OverCommunication) and fact.unit == "collectives"
     return _Words(
         f"{message}; {fact.allowed:,} are allowed.",
         f"at most {fact.allowed:,} {'in a step' if counts_ops else 'bytes'}",
-        "; ".join(found),
+        "; ".join(uses),
         f"If this is intended, allow more; sdyscope {see}.",
     )
 
@@ -620,21 +622,21 @@ def _spent(fact: OverBudget) -> tuple[str, list[str], str]:
             message = f"A step runs {used:,} of them"
             return message, _amounts(amounts, "times"), "comms lists every collective"
         case OverReplication(used, _, tensors):
-            found = [
+            uses = [
                 f"{bytes_:,} bytes: {name}, {counted(replicas, 'replica')}"
                 for name, bytes_, replicas in tensors[:_NAMED]
             ]
             message = f"A device holds {used:,} bytes that other devices also hold"
-            return message, found, "memory shows what could be sharded further"
+            return message, uses, "memory shows what could be sharded further"
         case OverMemory(limit, used, _, parts):
             # The parts of a total are few, and all of them are worth knowing.
             named = parts if limit == "total" else parts[:_NAMED]
-            found = [
+            uses = [
                 f"{size:,} bytes: {what if isinstance(what, str) else part_text(what)}"
                 for what, size in named
             ]
             message = f"A device needs {used:,} bytes{_LIMITS[limit]}"
-            return message, found, "memory has every argument"
+            return message, uses, "memory has every argument"
 
 
 def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
@@ -649,7 +651,7 @@ def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
             f"{where}{because}"
         )
     if rest := amounts[_NAMED:]:
-        texts.append(f"{sum(one.amount for one in rest):,} {unit} for {len(rest):,} more")
+        texts.append(f"{sum(amount.amount for amount in rest):,} {unit} for {len(rest):,} more")
     return texts
 
 

@@ -196,7 +196,7 @@ def remark_text(remark: Remark | str) -> str:
     if remark.kind == "unread line":
         return _unread_line(remark.count, remark.said)
     count = remark.count
-    one = count == 1
+    is_one = count == 1
     first = ", ".join(name for name, _ in remark.names[:_NAMED])
     process = "" if remark.process is None else f"{_PROCESS[remark.process]} ({remark.said})"
     return _REMARKS[remark.kind].format(
@@ -215,12 +215,12 @@ def remark_text(remark: Remark | str) -> str:
         names=", ".join(f"{name} ({times:,})" if times else name for name, times in remark.names),
         first=first + (", ..." if len(remark.names) > _NAMED else ""),
         origins=counted(count, "origin"),
-        arguments="1 of the arguments" if one else f"{count} of the arguments",
+        arguments="1 of the arguments" if is_one else f"{count} of the arguments",
         constraints=counted(count, "constraint"),
-        are="is" if one else "are",
-        they="it" if one else "they",
-        them="it" if one else "them",
-        stay="stays" if one else "stay",
+        are="is" if is_one else "are",
+        they="it" if is_one else "they",
+        them="it" if is_one else "them",
+        stay="stays" if is_one else "stay",
         there=_there(remark) if remark.kind == "CPU devices instead" else "",
         cpus=counted(count, "virtual CPU device"),
     )

@@ -53,10 +53,3 @@ export function memoryPart({ parts }, name) {
 export function partitionerName(partitioner) {
   return { shardy: "Shardy", gspmd: "GSPMD" }[partitioner] ?? partitioner;
 }
-
-/** "data=4 × model=2" of a mesh's axes. */
-export function meshText(axes) {
-  return Object.entries(axes)
-    .map(([name, length]) => `${name}=${length}`)
-    .join(" × ");
-}

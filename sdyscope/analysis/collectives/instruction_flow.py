@@ -69,21 +69,21 @@ class InstructionFlow:
     @cached_property
     def callers(self) -> dict[str, tuple[str, Instruction]]:
         """By computation the first instruction that runs it, and where that is."""
-        found: dict[str, tuple[str, Instruction]] = {}
+        callers: dict[str, tuple[str, Instruction]] = {}
         for name, sites in self.sites.items():
             for instruction, called in sites:
-                found.setdefault(called, (name, instruction))
-        return found
+                callers.setdefault(called, (name, instruction))
+        return callers
 
     def users(self, place: ValuePlace) -> list[Instruction]:
         """The instructions that have the value, or the tuple it is in, as an operand."""
-        found = self._users.get(place.computation)
-        if found is None:
-            found = self._users[place.computation] = {}
+        users = self._users.get(place.computation)
+        if users is None:
+            users = self._users[place.computation] = {}
             for instruction in self.module.computations[place.computation].instructions.values():
                 for operand in dict.fromkeys(instruction.operands):
-                    found.setdefault(operand, []).append(instruction)
-        return found.get(place.name, [])
+                    users.setdefault(operand, []).append(instruction)
+        return users.get(place.name, [])
 
     def forward(self, start: ValuePlace, passes: Callable[[Instruction], bool]) -> WalkEnds:
         """The nearest users of a value.
@@ -116,7 +116,9 @@ class InstructionFlow:
                 if user.opcode == "tuple":
                     yield from (ValuePlace(place.computation, user.name, number) for number in at)
                 elif inside is not None:
-                    yield from (one for number in at if (one := _parameter(inside, number)))
+                    yield from (
+                        parameter for number in at if (parameter := _parameter(inside, number))
+                    )
                 elif passes(user):
                     yield ValuePlace(place.computation, user.name)
                 else:
@@ -139,11 +141,11 @@ class InstructionFlow:
 
         def step(place: ValuePlace) -> Iterator[ValuePlace]:
             computation = self.module.computations[place.computation]
-            one = computation.instructions.get(place.name)
-            if one is None or one.opcode in _NOTHING:
+            maker = computation.instructions.get(place.name)
+            if maker is None or maker.opcode in _NOTHING:
                 return
-            if one.opcode == "parameter":
-                number = int(one.operand_text) if one.operand_text.isdecimal() else 0
+            if maker.opcode == "parameter":
+                number = int(maker.operand_text) if maker.operand_text.isdecimal() else 0
                 caller = self.callers.get(computation.name)
                 if computation.is_entry:
                     parameters[number] = None
@@ -155,21 +157,21 @@ class InstructionFlow:
                     elif instruction.opcode in INLINE and number < len(operands):
                         yield ValuePlace(around, operands[number], place.element)
                 return
-            operands = one.operands
-            inside = self.inside(one)
-            if one.opcode == "get-tuple-element":
-                yield ValuePlace(place.computation, operands[0], _index(one))
-            elif one.opcode == "tuple":
+            operands = maker.operands
+            inside = self.inside(maker)
+            if maker.opcode == "get-tuple-element":
+                yield ValuePlace(place.computation, operands[0], _index(maker))
+            elif maker.opcode == "tuple":
                 at = place.element
                 chosen = operands if at is None else operands[at : at + 1]
                 yield from (ValuePlace(place.computation, name) for name in chosen)
             elif inside is not None and (root := inside.root) is not None:
                 yield ValuePlace(inside.name, root.name, place.element)
-            elif passes(one):
-                taken = operands[:1] if one.opcode in _FIRST else operands
+            elif passes(maker):
+                taken = operands[:1] if maker.opcode in _FIRST else operands
                 yield from (ValuePlace(place.computation, name) for name in taken)
             else:
-                ends[one.name] = one
+                ends[maker.name] = maker
 
         _walk(start, step)
         return WalkEnds(tuple(ends.values()), tuple(parameters))
@@ -193,8 +195,8 @@ def _walk(start: Iterable[ValuePlace], step: Callable[[ValuePlace], Iterator[Val
 
 
 def _is_root(computation: Computation, name: str) -> bool:
-    one = computation.instructions.get(name)
-    return one is not None and (one.is_root or one is computation.root)
+    instruction = computation.instructions.get(name)
+    return instruction is not None and (instruction.is_root or instruction is computation.root)
 
 
 def _parameter(computation: Computation, number: int) -> ValuePlace | None:

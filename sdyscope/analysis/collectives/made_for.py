@@ -130,7 +130,7 @@ class MadeFor:
         own = [value, collective]
         if around is not None and around[1].opcode in INLINE:
             own.append(around[1])
-        said = [one for one in own if self.is_named(one)]
+        said = [op for op in own if self.is_named(op)]
         if kind in _SUMS or kind in ("send", "recv"):
             if said:
                 return Purpose(tuple(said), self.of(said[:1]))

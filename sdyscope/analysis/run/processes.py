@@ -62,7 +62,7 @@ def _differences(
 ) -> tuple[BlockDifference, ...] | None:
     known = [part for part in parts if part is not None]
     # Where a process could not compare its part, the error of the whole is not known.
-    return tuple(one for part in known for one in part) if len(known) == len(parts) else None
+    return tuple(figure for part in known for figure in part) if len(known) == len(parts) else None
 
 
 def _memory(parts: Sequence[DeviceMemory]) -> DeviceMemory:

@@ -203,6 +203,7 @@ def _read(
     final = sorted(folder.glob(_FINAL))
     layouts = _Layouts()
     values: dict[int, list[list[int]]] = defaultdict(list)
+    resharded: dict[int, list[list[int]]] = defaultdict(list)
     carried: dict[int, list[list[int]]] = defaultdict(list)
     arguments: list[int] = []
     results: list[int] = []
@@ -212,6 +213,8 @@ def _read(
             for number in _numbers(instruction.op_name):
                 places = _places(instruction, ops[number]) if number < len(ops) else []
                 if not places:
+                    if instruction.opcode == "copy":
+                        resharded[number].append(layouts.each(instruction))
                     continue
                 values[number].append(_at(places, layouts.each(instruction)))
                 if instruction.opcode == "while":
@@ -237,6 +240,7 @@ def _read(
         ops,
         layouts.found,
         dict(values),
+        dict(resharded),
         dict(carried),
         arguments,
         results,

@@ -60,13 +60,13 @@ def fetched(
     """Results on the host, as far as this process holds them, and a remark on what can't be.
 
     Args:
-      results: arrays.
-      names: what to call them.
-      devices: those that the program runs on, in order.
+        results: arrays.
+        names: what to call them.
+        devices: those that the program runs on, in order.
 
     Returns:
-      For each result its blocks: one where this process holds all of it; None where it can't be
-      fetched.
+        For each result its blocks: one where this process holds all of it; None where it can't be
+        fetched.
     """
     outputs: list[tuple[HostBlock, ...] | None] = []
     notes = []
@@ -103,8 +103,8 @@ def put(value: Any, sharding: Any) -> Any:
     """A value on devices; every process that has some of them must call this with the same value.
 
     Args:
-      value: an array, on the host or anywhere.
-      sharding: where to put it, a sharding or a device.
+        value: an array, on the host or anywhere.
+        sharding: where to put it, a sharding or a device.
     """
     if isinstance(sharding, jax.Device) or sharding.is_fully_addressable:
         return jax.device_put(on_host(value), sharding)
@@ -119,7 +119,7 @@ def digest(value: Any) -> str:
     """What tells a value from others, bit by bit; empty where other processes hold parts of it.
 
     Args:
-      value: an array, on the host or anywhere; or a text.
+        value: an array, on the host or anywhere; or a text.
     """
     if isinstance(value, str):
         value = np.frombuffer(value.encode(), np.uint8)
@@ -139,11 +139,11 @@ def array_held(
     """What the devices of this process hold of an array.
 
     Args:
-      kind: what the array is.
-      index: its flat index.
-      array: a `jax.Array`.
-      devices: those that the program runs on, in order; a shard's device is its position in it.
-      unequal: copies that are not like the first one.
+        kind: what the array is.
+        index: its flat index.
+        array: a `jax.Array`.
+        devices: those that the program runs on, in order; a shard's device is its position in it.
+        unequal: copies that are not like the first one.
     """
     positions = {device: position for position, device in enumerate(devices)}
     whole, _ = compat.element_shape(array.aval)
@@ -185,19 +185,19 @@ def device_memory(compiled: Any, devices: Sequence[Any], before: int | None) -> 
     """What an executable needs on one device, as the compiler and the backend tell.
 
     Args:
-      compiled: a `jax.stages.Compiled` that has run.
-      devices: what it ran on.
-      before: `peak_bytes` before it ran.
+        compiled: a `jax.stages.Compiled` that has run.
+        devices: what it ran on.
+        before: `peak_bytes` before it ran.
     """
     peak = peak_bytes(devices)
-    told = compiled.memory_analysis()
-    if told is None:
+    analysis = compiled.memory_analysis()
+    if analysis is None:
         return DeviceMemory(peak=peak, peak_is_bound=peak == before)
     return DeviceMemory(
-        told.argument_size_in_bytes,
-        told.output_size_in_bytes,
-        told.alias_size_in_bytes,
-        told.temp_size_in_bytes,
+        analysis.argument_size_in_bytes,
+        analysis.output_size_in_bytes,
+        analysis.alias_size_in_bytes,
+        analysis.temp_size_in_bytes,
         peak,
         peak is not None and peak == before,
     )

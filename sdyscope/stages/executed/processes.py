@@ -49,15 +49,15 @@ class ProcessGroup:
     """This process, and those that it runs a program with.
 
     Attributes:
-      members: every process, in order.
-      number: which of them this is.
-      patience: seconds that the others may take to come as far as this one.
-      rounds: how often all have said something, so that no key is used twice.
-      waiting: called when this process begins to wait for the others.
-      under: told the partitioner that the program is under from now on; None for neither.
-      crashed: the partitioners that have ended a process in an earlier try, and how; they are left
-        out.
-      agreed: whether all processes know of the error that this one has raised.
+        members: every process, in order.
+        number: which of them this is.
+        patience: seconds that the others may take to come as far as this one.
+        rounds: how often all have said something, so that no key is used twice.
+        waiting: called when this process begins to wait for the others.
+        under: told the partitioner that the program is under from now on; None for neither.
+        crashed: the partitioners that have ended a process in an earlier try, and how; they are
+            left out.
+        agreed: whether all processes know of the error that this one has raised.
     """
 
     members: tuple[Process, ...]
@@ -83,13 +83,13 @@ class ProcessGroup:
         """What every process says, in order. Each of them must call this.
 
         Args:
-          value: what this one says.
-          what: what the others must have done before, in words: `compiled it`.
-          form: the type of the value; what others say is refused where it is no such thing.
-          seconds: how long to wait for each; by default `patience`.
+            value: what this one says.
+            what: what the others must have done before, in words: `compiled it`.
+            form: the type of the value; what others say is refused where it is no such thing.
+            seconds: how long to wait for each; by default `patience`.
 
         Raises:
-          NotTogether: another process has not said anything in time, or is somewhere else.
+            NotTogether: another process has not said anything in time, or is somewhere else.
         """
         if self.count == 1:
             return [value]
@@ -110,7 +110,7 @@ class ProcessGroup:
         """What another process told.
 
         Raises:
-          NotTogether: it has told nothing in time.
+            NotTogether: it has told nothing in time.
         """
         return self._read(f"sdyscope/{key}", teller, "told what it holds", None)
 
@@ -118,12 +118,12 @@ class ProcessGroup:
         """Does what every process does; what goes wrong in one is raised in all.
 
         Args:
-          act: what to do; it says nothing to the others.
-          what: as in `all_of`.
+            act: what to do; it says nothing to the others.
+            what: as in `all_of`.
 
         Raises:
-          SdyscopeError: what the first process that failed has met; it names the process unless
-            all have met the same.
+            SdyscopeError: what the first process that failed has met; it names the process unless
+                all have met the same.
         """
         error, result = None, None
         try:
@@ -137,11 +137,11 @@ class ProcessGroup:
             what,
             tuple[str, str | None, str | None, int | None] | None,
         )
-        failed = [number for number, one in enumerate(said) if one]
+        failed = [number for number, failure in enumerate(said) if failure]
         if not failed:
             return cast("_Result", result)
         self.agreed = True
-        if error is not None and all(one == said[0] for one in said):
+        if error is not None and all(failure == said[0] for failure in said):
             raise error
         message, hint, file, line = said[failed[0]]
         raise TargetError(
@@ -215,12 +215,12 @@ def join(place: tuple[str, int, int] | None, patience: float) -> ProcessGroup:
     """Makes this process one of several; before JAX has started its devices.
 
     Args:
-      place: address of the coordinator, how many processes there are, and which one this is; None
-        for what JAX finds out about the cluster that it runs in.
-      patience: seconds that the others may take to come as far as this one.
+        place: address of the coordinator, how many processes there are, and which one this is; None
+            for what JAX finds out about the cluster that it runs in.
+        patience: seconds that the others may take to come as far as this one.
 
     Raises:
-      TargetError: there is no cluster, or the others do not come.
+        TargetError: there is no cluster, or the others do not come.
     """
     # Of CPU devices; others have their own.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")

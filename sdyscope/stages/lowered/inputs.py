@@ -33,7 +33,7 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], InputS
     then in range), fair booleans, fresh PRNG keys, all from one fixed seed.
 
     Raises:
-      TargetError: `inputs` raises, or what it returns does not fit the arguments.
+        TargetError: `inputs` raises, or what it returns does not fit the arguments.
     """
     avals = traced.jaxpr.in_avals
     if program.inputs is not None:
@@ -58,7 +58,7 @@ def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """What the program's `inputs` returns: the author's own code, from which anything can come."""
     assert program.inputs is not None
     try:
-        made: Any = program.inputs()
+        returned: Any = program.inputs()
     except SdyscopeError:
         raise
     except Exception as error:
@@ -70,12 +70,12 @@ def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:
             file=line.file if line else None,
             line=line.line if line else None,
         ) from error
-    if isinstance(made, tuple | list) and len(made) == 2:
-        args, kwargs = made
+    if isinstance(returned, tuple | list) and len(returned) == 2:
+        args, kwargs = returned
         if isinstance(args, tuple | list) and isinstance(kwargs, Mapping):
             return args, kwargs
     raise TargetError(
-        f"The inputs of {program.name} are {_kind(made)}, not a pair of arguments and keyword "
+        f"The inputs of {program.name} are {_kind(returned)}, not a pair of arguments and keyword "
         "arguments.",
         hint="Program.inputs returns (args, kwargs): a tuple and a dict.",
     )
@@ -128,7 +128,7 @@ def _made(aval: Any, rng: np.random.Generator) -> Any:
         return np.zeros(shape, dtype)
     if jnp.issubdtype(dtype, np.bool_):
         return rng.integers(0, 2, shape).astype(dtype)
-    made = rng.standard_normal(shape, np.float32) * SCALE
+    values = rng.standard_normal(shape, np.float32) * SCALE
     if jnp.issubdtype(dtype, np.complexfloating):
-        return (made + 1j * rng.standard_normal(shape, np.float32) * SCALE).astype(dtype)
-    return made.astype(dtype)
+        return (values + 1j * rng.standard_normal(shape, np.float32) * SCALE).astype(dtype)
+    return values.astype(dtype)

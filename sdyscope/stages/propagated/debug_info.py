@@ -79,7 +79,7 @@ def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInf
     origins = OriginReader(graph, marked, lowered)
     unread = origins.unread()
     if unread:
-        names = tuple(dict.fromkeys((one.text, 0) for one in unread))
+        names = tuple(dict.fromkeys((origin.text, 0) for origin in unread))
         notes.append(Remark("unread origins", count=len(unread), names=names))
     not_understood: list[NotUnderstood] = [*unread]
     steps = steps_of(graph, marked, not_understood)
@@ -119,7 +119,7 @@ def _answer(
 def _ask(
     bytecode: bytes, passes: tuple[str, ...], graph: OpGraph
 ) -> debug_info_child.DebugInfoAnswer:
-    sink = next(number for number, one in enumerate(passes) if one.startswith(_SINK))
+    sink = next(number for number, pass_ in enumerate(passes) if pass_.startswith(_SINK))
     kinds = digest("" if op.is_argument else op.kind for op in graph.without_results())
     request = debug_info_child.DebugInfoRequest(bytecode, passes[:sink], passes[sink:], kinds)
     answer = _worker.ask(msgspec.msgpack.encode(request))

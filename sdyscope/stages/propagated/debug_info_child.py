@@ -176,7 +176,7 @@ class _Reader:
         if number is None:
             number = self.origins[attribute] = len(self.answer.written)
             each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-            self.answer.written.append([_origins(one) for one in each])
+            self.answer.written.append([_origins(origins) for origins in each])
         return number
 
     def marks(self, attributes: Any) -> Marks | None:

@@ -76,7 +76,7 @@ def marked_on(answer: debug_info_child.DebugInfoAnswer, graph: OpGraph) -> Marke
             for op in ops
             if shardings.there(op.id, len(op.types)) == shardings.here(op)
         }
-    written = [tuple(map(parse_origins, one)) for one in answer.written]
+    written = [tuple(map(parse_origins, texts)) for texts in answer.written]
 
     def flow(marks: debug_info_child.Marks) -> EdgeOrigins:
         each = written[marks.origins] if marks.origins >= 0 else ()

@@ -38,13 +38,13 @@ def parse_origins(origins: Iterable[tuple[str, str]] | str) -> WrittenOrigins:
 
 @lru_cache(1 << 12)
 def _parsed_origins(items: tuple[tuple[str, str], ...]) -> WrittenOrigins:
-    found, unread = [], []
+    origins, unread = [], []
     for key, value in items:
         try:
-            found.append((_axis(key), shardy.parse_origin_sharding(value)))
+            origins.append((_axis(key), shardy.parse_origin_sharding(value)))
         except SdyscopeError as error:  # a kind that is not known yet: the axis has none then
             unread.append((f'{key} = "{value}"', str(error).partition("\n")[0]))
-    return WrittenOrigins(tuple(found), tuple(unread))
+    return WrittenOrigins(tuple(origins), tuple(unread))
 
 
 def _axis(key: str) -> AxisRef:
