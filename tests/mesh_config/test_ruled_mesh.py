@@ -99,5 +99,5 @@ def test_what_can_not_be_is_said(data, said):
 
 
 def test_two_dimensions_of_one_name_are_refused():
-    with pytest.raises(TargetError, match="no rule can tell apart"):
+    with pytest.raises(TargetError, match="no rule can tell them apart"):
         RuleMapping((("embed", ("data",)),)).partition_spec(["embed", "embed"])

@@ -520,7 +520,7 @@ def test_a_sharding_of_gspmds_names_no_axes():
     """Which Shardy does not take: use a NamedSharding."""
     found, (note,) = from_jax_sharding(GSPMDSharding.get_replicated(jax.devices()), 1)
     assert found is None
-    assert note.startswith("Given as GSPMDSharding, which names no mesh axes")
+    assert remark_text(note).startswith("Given as GSPMDSharding, which names no mesh axes")
 
 
 def test_device_ids_are_read():
