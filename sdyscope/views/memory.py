@@ -254,12 +254,8 @@ def stages_traffic(state: TrainingState) -> Table:
     for kind, axes in keys:
         cells: list[Cell | str] = []
         for stage in named:
-            found = [one for one in stage.traffic or () if (one.kind, one.axes) == (kind, axes)]
-            cells.append(
-                f"{size(sum(one.sent for one in found))} in {sum(one.count for one in found):,}"
-                if found
-                else Cell("-", "muted")
-            )
+            sent = [one.sent for one in stage.traffic or () if (one.kind, one.axes) == (kind, axes)]
+            cells.append(size(sum(sent)) if sent else Cell("-", "muted"))
         rows.append((kind, " x ".join(axes) or "?", *cells))
     return Table(columns, tuple(rows))
 

@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from test_pages import BLOCKS
 
 from sdyscope.stages import compat
+from tests.commands.test_pages import BLOCKS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "models" / "origins.md").read_text(encoding="utf-8")

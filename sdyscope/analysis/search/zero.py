@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
@@ -121,6 +121,7 @@ class TrainingState:
         axes: the mesh axes that the stages shard over.
         devices: how many devices along them.
         partitioned: whether what is sent is by XLA's partitioner; else by Shardy's reshards.
+        constraints: how many constraints inside the program stay as they are in every stage.
         stages: the program as it is, and the stages; only the former where the batch is on no axis.
     """
 
@@ -129,6 +130,7 @@ class TrainingState:
     axes: tuple[str, ...]
     devices: int
     partitioned: bool
+    constraints: int
     stages: tuple[ZeroStage, ...] = field(default=())
 
     @property
@@ -143,6 +145,7 @@ class TrainingState:
         "axes",
         "devices",
         "partitioned",
+        "constraints",
         "stages",
     )
 
@@ -210,7 +213,12 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
     )
     devices = math.prod(sizes[axis] for axis in over)
     state = TrainingState(
-        sum(math.prod(array.shape) for array in parameters), kept, over, devices, False
+        sum(math.prod(array.shape) for array in parameters),
+        kept,
+        over,
+        devices,
+        partitioned=False,
+        constraints=sum(each.kind == "constraint" for each in program.annotations("shardy")),
     )
     if not over:
         return state
@@ -221,7 +229,7 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
             array.row.name: _with(array, over, sizes, array.kind in sharded) for array in arrays
         }
         stages.append(sender.stage(name, arrays, options, now, owners, sharded))
-    return TrainingState(state.parameters, kept, over, devices, sender.partitions, tuple(stages))
+    return replace(state, partitioned=sender.partitions, stages=tuple(stages))
 
 
 def basis(state: TrainingState) -> Iterator[Remark]:
@@ -230,6 +238,8 @@ def basis(state: TrainingState) -> Iterator[Remark]:
     if state.stages:
         yield Remark("stages partitioned" if state.partitioned else "stages predicted")
         yield Remark("gradients are temporaries")
+        if state.constraints:
+            yield Remark("constraints stay", count=state.constraints)
 
 
 def doubts(state: TrainingState) -> Iterator[Remark]:
