@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.collectives.bytes import CollectiveKind
-from sdyscope.analysis.collectives.comms import predicted_collectives
+from sdyscope.analysis.collectives.comms import collectives_under, predicted_collectives
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
@@ -33,7 +33,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import Chip, chip_of, chips
-from sdyscope.hlo import read_hlo
+from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
@@ -422,8 +422,9 @@ def cost_of(
     given = read_given(bandwidths or {}, latencies or {})
     meshes = program.meshes.values()
     check_given(given, meshes)
-    found = cost(program.compiled(partitioner, on), meshes, given)
-    return replace(found, arguments=_arguments(program, partitioner, on, found.memory.bandwidth))
+    read = program.hlo(partitioner, on), collectives_under(program, partitioner, on, origins=False)
+    step = cost(program.compiled(partitioner, on), meshes, given, read)
+    return replace(step, arguments=_arguments(program, partitioner, on, step.memory.bandwidth))
 
 
 def _arguments(
@@ -442,7 +443,7 @@ def _arguments(
 
 def _read_once(held: Iterable[Group], bandwidth: float | None) -> tuple[ArgumentCost, ...]:
     """What it takes to read each argument in the device's memory once."""
-    found = (
+    arguments = (
         ArgumentCost(
             group.name,
             group.tensors,
@@ -452,7 +453,7 @@ def _read_once(held: Iterable[Group], bandwidth: float | None) -> tuple[Argument
         for group in held
         if group.kind == "argument" and group.memory == "device"
     )
-    return tuple(sorted(found, key=lambda one: -one.bytes))
+    return tuple(sorted(arguments, key=lambda argument: -argument.bytes))
 
 
 def predicted_cost_document(
@@ -550,13 +551,19 @@ def check_given(given: Given, meshes: Iterable[Mesh]) -> None:
             raise TargetError(f"The program has {has}, so nothing can run over {name!r}.")
 
 
-def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None) -> Cost:
+def cost(
+    compiled: Compiled,
+    meshes: Iterable[Mesh],
+    given: Given | None = None,
+    read: tuple[HloModule, Collectives] | None = None,
+) -> Cost:
     """What a step of a compiled program costs.
 
     Args:
         compiled: the program.
         meshes: its meshes, of which the axes are named of one that fits.
         given: bandwidths and latencies of mesh axes, where the user knows better.
+        read: its text and its collectives, where they were read before.
 
     Raises:
         TargetError: a bandwidth is given for an axis that the mesh does not have; or none is given
@@ -571,8 +578,10 @@ def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None)
         )
     chip = chip_of(compiled.device_kind)
     topology = compiled.topology
-    module = read_hlo(compiled.hlo)
-    found = collectives_of(compiled, module, meshes)
+    if read is None:
+        module = read_hlo(compiled.hlo)
+        read = module, collectives_of(compiled, module, meshes)
+    module, found = read
     mesh = found.mesh
     check_given(given, () if mesh is None else (mesh,))
     linker = _Linker(compiled, chip, mesh, given)

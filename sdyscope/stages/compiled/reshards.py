@@ -20,7 +20,7 @@ from sdyscope.graph.collection import no_collection
 from sdyscope.graph.locations import UNKNOWN, Location
 from sdyscope.graph.tags import sids
 from sdyscope.stages import compat
-from sdyscope.stages.align.tags import tag
+from sdyscope.stages.align.tags import tag_alone
 from sdyscope.stages.compiled.explicit_collectives import ExplicitCollectives
 from sdyscope.stages.compiled.read_collectives import read_collectives
 from sdyscope.stages.propagated.annotate import annotate, annotate_signature
@@ -66,7 +66,7 @@ class Resharder:
         self.lowered, self.graph = lowered, graph
         with no_collection():
             module, doubts = imported(
-                lowered, graph, lambda own: tag(own, graph, attributes=False), open_captures=False
+                lowered, graph, lambda own: tag_alone(own, graph), open_captures=False
             )
             file = io.BytesIO()
             module.operation.write_bytecode(file)
