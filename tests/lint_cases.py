@@ -477,22 +477,22 @@ def large_step(**options):
     return program(lambda w, x: ({"w": w["w"] + jnp.sum(x)}, jnp.sum(x)), large, x, **options)
 
 
-@finds("not-donated", "w['w']")
+@finds("state-not-donated", "w['w']")
 def held_twice():
     return large_step()
 
 
-@spares("not-donated")
+@spares("state-not-donated")
 def held_once():
     return large_step(donate_argnums=0)
 
 
-@spares("not-donated")
+@spares("state-not-donated")
 def small_and_not_donated():
     return train()
 
 
-@finds("not-donated", "w", severity="note")
+@finds("state-not-donated", "w", severity="note")
 def perhaps_its_next_value():
     return program(lambda w: w * 2, array((4096, 4096), "data"), out_shardings=on("data"))
 

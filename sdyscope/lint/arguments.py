@@ -11,14 +11,12 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted
 
-__all__ = ["next_value_differs", "not_donated", "optimizer_state_differs", "under_sharded"]
+__all__ = ["next_value_differs", "optimizer_state_differs", "under_sharded"]
 
 #: What share of a group's bytes on a device one tensor must waste to be worth a word.
 _SHARE = 0.05
 #: What share of a group's bytes must be sharded on an axis for that to be how the group is sharded.
 _MOST = 0.5
-#: Bytes a device from which on holding state twice is worth a word.
-_LARGE_STATE = 16 * 2**20
 
 
 @rule("under-sharded", "warning")
@@ -205,64 +203,6 @@ def next_value_differs(subject: Subject) -> Iterator[Message]:
         )
     if unknown:
         _ = subject.compiled  # which says why there is none
-
-
-@rule("not-donated", "warning")
-def not_donated(subject: Subject) -> Iterator[Message]:
-    """A large argument is not donated, though its next value is returned.
-
-    A train step returns new parameters and a new optimizer state. Unless the old ones are donated
-    (`donate_argnums` of `jax.jit`, `donate` of Haliax's `named_jit`), a device holds both at once:
-    the state twice. The caller must not use a donated argument again.
-
-    What is not donated is counted by top-level argument, and reported from 16 MiB per device on. An
-    argument is known by its path (`result[0]['w1']` for `params['w1']`). An array that is all of an
-    argument, and has the type and the sharding of a result that is an array by itself, may be its
-    old value or not: that is a note.
-    """
-    arguments, results = subject.arguments, subject.results
-    groups: dict[str, list[Placed]] = {}
-    for number, other in subject.next_values.items():
-        argument = arguments[other]
-        if argument.placement is None or _is_donated(argument) or argument.row.requested is None:
-            continue
-        by_path = len(argument.leaf.keys) > 1
-        if by_path or results[number].known == argument.known:
-            groups.setdefault(argument.group, []).append(argument)
-    if not groups:
-        raise NotApplicable("No argument that is not donated has a next value among the results.")
-    for group, members in groups.items():
-        held = sum(member.bytes_per_device for member in members)
-        if held < _LARGE_STATE:
-            continue
-        first, alone = members[0], len(members) == 1 and len(members[0].leaf.keys) == 1
-        what = (
-            "It is"
-            if len(members) == 1
-            else f"It and {counted(len(members) - 1, 'more array')} are"
-        )
-        yield Message(
-            f"{what} not donated, and a new value is returned: a device holds {held:,} bytes of "
-            f"{group} twice."
-            if not alone
-            else f"It is not donated, and {_named_alike(first, subject)} has its type and "
-            f"sharding: if that is its next value, a device holds {held:,} bytes of it twice.",
-            tensor=first.name,
-            kind=first.row.kind,
-            hint=f"Donate {group}, with donate_argnums or donate_argnames of jax.jit, if the "
-            "caller does not use it again.",
-            severity="note" if alone else None,
-        )
-
-
-def _named_alike(argument: Placed, subject: Subject) -> str:
-    """The result that an argument's next value may be."""
-    number = subject.arguments.index(argument)
-    return next(
-        subject.results[result].name
-        for result, other in subject.next_values.items()
-        if other == number
-    )
 
 
 def _is_donated(placed: Placed) -> bool:
