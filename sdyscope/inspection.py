@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from sdyscope.analysis.memory.predicted import PredictedMemory
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
     from sdyscope.analysis.run.values import Run
-    from sdyscope.analysis.search.cost import Rates
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.strategy import Budget
+    from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.lint import LogicalAxes
     from sdyscope.snapshots import Snapshot, Stage
@@ -408,9 +408,9 @@ class Inspection(Staged, Displayed):
             TargetError: no argument has such a path, the mesh has no such axis, or there is nothing
                 to search; or there is no such hardware.
         """
-        from sdyscope.analysis.search.cost import Rates
         from sdyscope.analysis.search.searched import searched
         from sdyscope.analysis.search.strategy import Budget
+        from sdyscope.analysis.trials.cost import Rates
 
         return searched(
             self,

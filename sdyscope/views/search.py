@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from sdyscope.analysis.search.cost import Prediction
 from sdyscope.analysis.search.space import Decision
-from sdyscope.analysis.search.values import Candidate, Compiled, Search
+from sdyscope.analysis.search.values import Candidate, Search
+from sdyscope.analysis.trials.cost import Prediction
+from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
 from sdyscope.values.sharding import PartitionSpec

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sdyscope.analysis.search.cost import Prediction, Traffic
 from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Goal, effort
+from sdyscope.analysis.trials.cost import Prediction, Traffic
 from sdyscope.errors import CompilerError
 
 __all__ = ["Checked", "Refinement", "refine"]

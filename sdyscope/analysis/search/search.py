@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sdyscope.analysis.search.cost import Prediction, Rates, Traffic, front
 from sdyscope.analysis.search.decisions import Space
 from sdyscope.analysis.search.refine import refine
 from sdyscope.analysis.search.space import Member, block_bytes, spec_of
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
-from sdyscope.analysis.search.values import Candidate, Change, Compiled, Search, Trial
+from sdyscope.analysis.search.values import Candidate, Change, Search, Trial
+from sdyscope.analysis.trials.cost import Prediction, Rates, Traffic, front
+from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.errors import CompilerError
 from sdyscope.facts.remarks import Remark
 from sdyscope.values.sharding import PartitionSpec

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sdyscope.analysis.search.cost import Prediction
 from sdyscope.analysis.search.space import Decision, Option
+from sdyscope.analysis.trials.cost import Prediction
 
 __all__ = ["Assignment", "Budget", "Goal", "Strategy", "effort"]
 

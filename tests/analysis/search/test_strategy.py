@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdyscope.analysis.search.cost import Prediction, Rates, Traffic, front
 from sdyscope.analysis.search.refine import refine
 from sdyscope.analysis.search.space import Decision, options
 from sdyscope.analysis.search.strategy import Budget, Goal, Strategy
+from sdyscope.analysis.trials.cost import Prediction, Rates, Traffic, front
 from sdyscope.errors import CompilerError
 
 AXES = {"a": 2, "b": 4}
