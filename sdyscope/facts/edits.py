@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["EditKind", "SourceEdit"]
+__all__ = ["EditKind", "NotTakenBecause", "SourceEdit"]
 
 EditKind: TypeAlias = Literal[
     "argument",
@@ -28,6 +28,20 @@ EditKind: TypeAlias = Literal[
 constraint that is not there yet; the specs of a ``shard_map``; which arguments are donated; a
 reduction of what is reduced already; a reduction that a loop repeats; a reduction, or a gather, of
 which a device keeps a slice; the order of the mesh's axes; one of JAX's settings."""
+
+
+NotTakenBecause: TypeAlias = Literal[
+    "not written",
+    "not built",
+    "no other program",
+    "refused",
+    "sends no less",
+    "loses",
+    "numbers differ",
+]
+"""Why an edit was not taken: it can't be written in the source; the edited source does not build or
+trace; it traces to the same program; the compiler refuses it; by Shardy's prediction, once it was
+traced, nothing is won; by the compile nothing is won; or the numbers are others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
+from sdyscope.analysis.fix.focus import Focus
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, one_of
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
@@ -44,6 +45,7 @@ __all__ = [
     "NotRun",
     "Rule",
     "chosen_rules",
+    "focus_of_rule",
     "lint",
     "linted",
     "named_axes",
@@ -170,6 +172,25 @@ def lint(
     return linted(
         program, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical
     ).findings
+
+
+def focus_of_rule(program: Lintable, name: str, on: Hardware | str | None = None) -> Focus | None:
+    """What a rule finds in a program, for edits to be about; None where there is no such rule.
+
+    Raises:
+        CompilerError: the program can't be lowered at all.
+        TargetError: the rule finds nothing in it.
+    """
+    if name not in RULES:
+        return None
+    found = lint(program, select=[name], on=on)
+    if not found:
+        raise TargetError(f"{name} finds nothing in {program.name}.")
+    return Focus(
+        name,
+        frozenset(one.tensor for one in found if one.tensor),
+        tuple(one.source for one in found if one.source is not None),
+    )
 
 
 def linted(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +11,7 @@ from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNod
 
 from sdyscope.errors import TargetError
 
-__all__ = ["Overlap", "Source", "Span", "Splice", "read_source", "spliced", "unified_diff"]
+__all__ = ["Overlap", "Source", "Span", "Splice", "read_source", "spliced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +149,29 @@ class Source:
         span = self._spans[node]
         return self._data[span.start : span.start + span.length].decode()
 
+    def whole_line(self, node: cst.BaseExpression, value: str) -> tuple[int, int] | None:
+        """The lines of ``x = node`` where ``node`` is to become ``x``; None where that is other.
+
+        A statement that is all of its block stays, for a block has to have one.
+
+        Args:
+            node: the expression.
+            value: what is to stand in its place.
+        """
+        statement = self.parent(node)
+        line = None if statement is None else self.parent(statement)
+        if not isinstance(statement, cst.Assign) or not isinstance(line, cst.SimpleStatementLine):
+            return None
+        targets = [self.written(target.target) for target in statement.targets]
+        block = self.parent(line)
+        siblings = getattr(block, "body", ())
+        if targets != [value] or len(line.body) != 1 or len(siblings) < 2:
+            return None
+        start, end = self.extent(statement)
+        begin = self.text.rfind("\n", 0, start) + 1
+        after = self.text.find("\n", end)
+        return begin, len(self.text) if after < 0 else after + 1
+
     def line(self, node: cst.CSTNode) -> int:
         """The line that a node begins in, counted from 1."""
         return self._data.count(b"\n", 0, self._spans[node].start) + 1
@@ -192,35 +213,3 @@ def spliced(text: str, splices: Iterable[Splice]) -> str:
         made += [text[at : splice.start], splice.text]
         at = splice.end
     return "".join([*made, text[at:]])
-
-
-def unified_diff(
-    before: Mapping[str, str], after: Mapping[str, str], root: str | None = None
-) -> str:
-    """A unified diff that `git apply` and `patch -p1` take.
-
-    Args:
-        before: text of each file, by its path.
-        after: likewise, of those that are other.
-        root: the folder that paths are relative to; by default the working directory, where a file
-            is below it.
-    """
-    parts = []
-    folder = os.path.join(os.path.realpath(root or os.getcwd()), "")
-    for file, text in sorted(after.items()):
-        if text == before[file]:
-            continue
-        name = os.path.realpath(file).removeprefix(folder).lstrip("/")
-        lines = difflib.unified_diff(
-            _lines(before[file]), _lines(text), f"a/{name}", f"b/{name}", lineterm="\n"
-        )
-        for line in lines:
-            parts.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
-    return "".join(parts)
-
-
-def _lines(text: str) -> list[str]:
-    """Lines as `diff` counts them, which only a line feed ends."""
-    lines = [f"{line}\n" for line in text.split("\n")]
-    lines[-1] = lines[-1][:-1]
-    return lines if lines[-1] else lines[:-1]

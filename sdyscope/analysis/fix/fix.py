@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sdyscope.analysis.account import account_of
@@ -13,26 +14,31 @@ from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.cost import cost_of
 from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
 from sdyscope.analysis.fix.expressions import Expression, expressions
+from sdyscope.analysis.fix.focus import Focus, focus_on
 from sdyscope.analysis.fix.proposals import (
     LiteralSites,
     Proposal,
     constraint_sites,
+    donations,
     new_constraint,
     spec_of,
     specs_near,
 )
 from sdyscope.analysis.fix.prove import Twin
-from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict, WhyNot
+from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
 from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.edits import NotTakenBecause
 from sdyscope.facts.propagated import ValueId
 from sdyscope.hardware.names import Hardware
-from sdyscope.patches.source import Splice, unified_diff
+from sdyscope.patches.diff import applied, relative, unified_diff
+from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
+from sdyscope.stages.propagated.annotate import Donate
 from sdyscope.values.sharding import PartitionSpec
 
 __all__ = ["Effort", "fixed"]
@@ -42,6 +48,9 @@ _WORTH = 0.01
 
 #: Below this, an expression is not behind enough bytes to be worth a constraint.
 _LEAST = 0.02
+
+#: How many edits of one place are compiled.
+_OF_A_PLACE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +99,10 @@ def fixed(
     rebuild: Rebuild,
     *,
     on: Hardware | str | None = None,
-    finding: str = "",
+    focus: Focus | str = "",
     effort: Effort = Effort(),
     devices: Sequence[Any] | None = None,
+    root: str = "",
     notify: Callable[[str, float], None] | None = None,
 ) -> Fix:
     """See ``Inspection.fix``."""
@@ -102,7 +112,7 @@ def fixed(
             f"{program.name} is a module, and edits are of a program's source.",
             hint="Name the program that it was lowered from.",
         )
-    return _Fixer(program, rebuild, on, finding, effort, devices, notify).run()
+    return _Fixer(program, rebuild, on, focus, effort, devices, root, notify).run()
 
 
 class _Fixer:
@@ -111,12 +121,14 @@ class _Fixer:
         program: Staged,
         rebuild: Rebuild,
         on: Hardware | str | None,
-        finding: str,
+        focus: Focus | str,
         effort: Effort,
         devices: Sequence[Any] | None,
+        root: str,
         notify: Callable[[str, float], None] | None,
     ) -> None:
-        self.program, self.finding, self.effort = program, finding, effort
+        self.root = root
+        self.program, self.asked, self.effort = program, focus, effort
         self.notify = notify or (lambda _, __: None)
         self.began = time.perf_counter()
         self.trials = Trials(program, on)
@@ -133,6 +145,11 @@ class _Fixer:
     def run(self) -> Fix:
         self.notify("compiling the program as it is", 0.0)
         collectives = collectives_under(self.program, "shardy", self.on)
+        self.focus = (
+            focus_on(self.asked, self.program.tensors, collectives)
+            if isinstance(self.asked, str)
+            else self.asked
+        )
         self.base = self.trials.predict(on_cpu=self.on_cpu)
         self.before = self.figures(self.program, self.base)
         self.notify("looking for edits", 0.1)
@@ -145,7 +162,7 @@ class _Fixer:
         remedies = self.priced(built)
         return Fix(
             name=self.program.name,
-            finding=self.finding,
+            finding=self.focus.words,
             jax_version=self.program.jax_version,
             hardware=self.on,
             meshes=self.program.meshes,
@@ -165,7 +182,7 @@ class _Fixer:
 
     def proposals(self, collectives: Collectives) -> list[Proposal]:
         """Every edit that is looked at, what most bytes are sent for first."""
-        about = evidence(self.program, collectives)
+        about = evidence(self.program, self.focus.of(collectives))
         graph = self.trials.graph
         annotations = self.program.annotations("shardy")
         made: list[Proposal] = []
@@ -179,11 +196,13 @@ class _Fixer:
                 made += [site.changed(spec, sent) for spec in near]
         made += self.of_expressions(about)
         made += self.of_arguments(about)
+        made += donations(self.workshop, self.mesh)
+        made = [one for one in made if self.focus.allows(one.edit, one.weight, one.names)]
         return sorted(made, key=lambda one: -one.weight)
 
     def of_expressions(self, about: Evidence) -> Iterator[Proposal]:
         """New constraints on what axes went through on their way to the largest collectives."""
-        total = sum(weight.sent for weight in about.annotations.values()) or 1.0
+        total = float(self.before.sent) or 1.0
         found: list[tuple[float, Expression, list[str]]] = []
         for one in expressions(self.trials.graph, self.workshop.spans, self.workshop.editable):
             weights = [about.values[value] for value in one.values if value in about.values]
@@ -242,7 +261,9 @@ class _Fixer:
             if not row.shape:
                 continue
             weight = about.annotations.get((row.kind, row.path)) or Weight()
-            weighed.append((weight.sent + self.redundant(row), asked, weight))
+            is_meant = self.focus.is_anything or row.path in self.focus.tensors
+            redundant = self.redundant(row) if is_meant else 0.0
+            weighed.append((weight.sent + redundant, asked, weight))
         weighed.sort(key=lambda each: -each[0])
         seen: set[int] = set()
         looked = 0
@@ -289,9 +310,18 @@ class _Fixer:
         edits = [edit for one in proposals for edit in one.trial or ()]
         self.tried += 1
         try:
-            return self.trials.predict(edits, on_cpu=self.on_cpu)
+            found = self.trials.predict(edits, on_cpu=self.on_cpu)
         except (CompilerError, TargetError):
             return None
+        if self.base.flops and (found.flops or 0.0) > self.base.flops * (1 + 2 * _WORTH):
+            return None  # What sends less because every device computes more is no remedy.
+        donated = [edit.annotation for edit in edits if isinstance(edit, Donate)]
+        shared = sum(
+            one.placement.bytes_per_device(one.shape or (), one.dtype)
+            for one in donated
+            if one.placement is not None
+        )
+        return replace(found, shared=found.shared + shared)
 
     def predicted(self, proposals: Sequence[Proposal]) -> list[_Candidate]:
         """Single edits that promise something, and edits together that promise more."""
@@ -340,10 +370,14 @@ class _Fixer:
             span for one in candidates[:12] for each in one.proposals for span in each.spans
         )
         seen: list[Prediction] = []
+        places: Counter[object] = Counter()
         count = 0
         for one in candidates:
             if count == self.effort.compiles:
                 return
+            place = tuple((each.edit.kind, each.edit.source) for each in one.proposals)
+            if places[place] == _OF_A_PLACE:
+                continue
             if one.prediction is not None and any(_alike(one.prediction, other) for other in seen):
                 continue
             made = self.build(one)
@@ -353,6 +387,7 @@ class _Fixer:
                 self.refuse(one, "sends no less")
                 continue
             seen.append(one.prediction or made.prediction)
+            places[place] += 1
             count += 1
             yield made
 
@@ -379,14 +414,17 @@ class _Fixer:
             return None
         as_predicted = None
         if candidate.prediction is not None:
-            as_predicted = (
-                prediction.traffic == candidate.prediction.traffic
-                and prediction.held == candidate.prediction.held
-            )
+            donated = replace(prediction, shared=candidate.prediction.shared)
+            as_predicted = _alike(donated, candidate.prediction)
+            prediction = donated
         return _Built(candidate, texts, program, prediction, as_predicted)
 
     def refuse(
-        self, candidate: _Candidate, why: WhyNot, detail: str = "", after: Figures | None = None
+        self,
+        candidate: _Candidate,
+        why: NotTakenBecause,
+        detail: str = "",
+        after: Figures | None = None,
     ) -> None:
         edits = tuple(one.edit for one in candidate.proposals)
         self.not_taken.append(NotTaken(edits, why, detail, after))
@@ -410,7 +448,8 @@ class _Fixer:
                 self.refuse(one.candidate, "loses", after=after)
                 continue
             known.append((score, one, verdict))
-        known.sort(key=lambda each: each[0])
+        # Of what comes to the same, the fewest edits.
+        known.sort(key=lambda each: (round(each[0], 2), len(each[1].candidate.proposals), each[0]))
         remedies: list[Remedy] = []
         for number, (_, one, verdict) in enumerate(known):
             numbers = Numbers("not compared", reason="another remedy is better and proven")
@@ -427,14 +466,20 @@ class _Fixer:
     def remedy(self, one: _Built, verdict: Verdict, numbers: Numbers) -> Remedy:
         assert one.after is not None
         before = {file: self.workshop.source(file).text for file in one.texts}
+        patch = unified_diff(before, one.texts, self.root)
+        # What was traced is what the patch makes of the files, to the letter.
+        for file, text in one.texts.items():
+            if applied(patch, before[file], relative(file, self.root)) != text:
+                raise CompilerError(f"The patch of {file} does not make the text that was traced.")
         return Remedy(
             tuple(proposal.edit for proposal in one.candidate.proposals),
             verdict,
             one.after,
             one.as_predicted,
             numbers,
-            unified_diff(before, one.texts),
+            patch,
             one.texts,
+            before,
         )
 
     def figures(self, program: Staged, prediction: Prediction) -> Figures:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from sdyscope.analysis.fix.expressions import Expression
 from sdyscope.analysis.fix.workshop import Workshop
+from sdyscope.analysis.memory.donation import not_donated
+from sdyscope.analysis.search.paths import Leaf, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, SdyscopeError, TargetError
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.graph import OpGraph
+from sdyscope.patches.jit import jit_sites
 from sdyscope.patches.source import Span, Splice
 from sdyscope.patches.specs import SpecLiteral, spec_literals
-from sdyscope.stages.edited.arguments import argument_shardings
-from sdyscope.stages.propagated.annotate import Change, Constrain, Edit
+from sdyscope.stages.edited.arguments import argument_positions, argument_shardings
+from sdyscope.stages.propagated.annotate import Change, Constrain, Donate, Edit
 from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, TensorSharding
@@ -33,6 +36,7 @@ __all__ = [
     "LiteralSites",
     "Proposal",
     "constraint_sites",
+    "donations",
     "new_constraint",
     "spec_of",
     "specs_near",
@@ -51,6 +55,7 @@ class Proposal:
         write: the edits of the files; raises ``TargetError`` where it can't be written.
         weight: bytes that a device sends for what it is about; the more, the sooner it is tried.
         spans: the expressions whose names ``write`` needs.
+        names: paths of the arguments and results that it is about.
     """
 
     edit: SourceEdit
@@ -58,6 +63,7 @@ class Proposal:
     write: Callable[[], Splices] = field(compare=False)
     weight: float = 0.0
     spans: tuple[Span, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 def spec_of(annotation: Annotation, graph: OpGraph, mesh: Mesh) -> PartitionSpec | None:
@@ -188,6 +194,8 @@ class ConstraintSite:
         source, call = self.workshop.source(self.span.file), self._call
         value = call.args[0].value
         text = source.written(value)
+        if (line := source.whole_line(call, text)) is not None:
+            return {self.span.file: [Splice(*line, "")]}
         if value.lpar or not isinstance(value, cst.Name | cst.Call | cst.Attribute | cst.Subscript):
             around = source.parent(call)
             if value.lpar or not isinstance(
@@ -246,7 +254,7 @@ def constraint_sites(
 
 
 def _site(workshop: Workshop, annotation: Annotation) -> Span | None:
-    """The frame that tells a constraint apart (``values.source.own_line``), where it is editable."""
+    """The frame that tells a constraint apart (``own_line``), where its file is the author's."""
     frames = workshop.spans.get(annotation.op, ())
     wanted = annotation.source
     for frame in frames:
@@ -293,6 +301,62 @@ def new_constraint(
     return Proposal(edit, trial, write, weight, (span,))
 
 
+# --- donations ------------------------------------------------------------------------------------
+
+
+def donations(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
+    """The edits that donate the arguments whose next values the program returns.
+
+    An argument of the function is donated where that is so for most of its bytes.
+    """
+    program = workshop.program
+    found = {one.argument.index: one for one in not_donated(program.tensors, "shardy")}
+    if not found or program.program is None:
+        return
+    positions = argument_positions(program.program)
+    if len(positions) != sum(one.kind == "argument" for one in program.requested):
+        return
+    held: dict[int, list[float]] = {}
+    for row in program.tensors.tensors:
+        annotation = row.lowered.get("shardy")
+        if row.kind == "argument" and row.index is not None and annotation is not None:
+            place = annotation.placement
+            size = 0 if place is None else place.bytes_per_device(row.shape or (), row.dtype)
+            taken = held.setdefault(positions[row.index], [0.0, 0.0])
+            taken[0] += size
+            taken[1] += size if row.index in found else 0
+    numbers = [at for at, (size, free) in held.items() if free and free >= _MOST_OF * size]
+    if not numbers:
+        return
+    own = [one for index, one in found.items() if positions[index or 0] in numbers]
+    trial = tuple(Donate(one.argument.lowered["shardy"]) for one in own)
+    own.sort(key=lambda one: -one.bytes)
+    for file in workshop.files:
+        for site in jit_sites(workshop.source(file)):
+            splices = site.donating(numbers)
+            if splices is None:
+                continue
+            edit = SourceEdit(
+                "donation",
+                own[0].argument.path,
+                None,
+                None,
+                SourceLocation(file, site.line),
+                len(own),
+            )
+            yield Proposal(
+                edit,
+                trial,
+                lambda file=file, splices=splices: {file: splices},  # type: ignore[misc]
+                float(sum(one.bytes for one in own)),
+                names=tuple(one.argument.path for one in own),
+            )
+
+
+#: An argument is donated where next values take so much of it.
+_MOST_OF = 0.9
+
+
 # --- shardings of arguments and results -----------------------------------------------------------
 
 
@@ -306,6 +370,9 @@ class LiteralSite:
         shape: shape of the first tensor that it is about.
         tensors: the arguments and results that it is about: their kind and flat index.
         names: their paths.
+        mesh: the mesh that it is on.
+        beside: the place that says the same of next values, to be changed with it; None where this
+            one says so, or the program leaves them open.
     """
 
     literal: SpecLiteral
@@ -314,31 +381,37 @@ class LiteralSite:
     tensors: tuple[tuple[str, int], ...]
     names: tuple[str, ...]
     mesh: Mesh
+    beside: LiteralSite | None = None
 
     def changed(
         self, spec: PartitionSpec, annotations: Mapping[tuple[str, int], Annotation], weight: float
     ) -> Proposal | None:
         """The edit after which it says another sharding; None where it can't."""
         rank = len(self.shape)
-        splices = self.literal.with_spec(self.spec, spec, rank)
-        if not splices:
-            return None
+        sites = (self,) if self.beside is None else (self, self.beside)
+        splices: dict[str, list[Splice]] = {}
+        for site in sites:
+            made = site.literal.with_spec(site.spec, spec, rank)
+            if not made:
+                return None
+            splices.setdefault(site.literal.source.file, []).extend(made)
+        tensors = dict.fromkeys(key for site in sites for key in site.tensors)
         trial = tuple(
             Change(annotations[key], NamedSharding(self.mesh, spec))
-            for key in self.tensors
+            for key in tensors
             if key in annotations and len(annotations[key].shape or ()) == rank
         )
-        kind = "result" if all(kind == "result" for kind, _ in self.tensors) else "argument"
-        file = self.literal.source.file
+        is_result = all(kind == "result" for kind, _ in tensors)
         edit = SourceEdit(
-            "argument" if kind == "argument" else "result",
+            "result" if is_result else "argument",
             self.names[0],
             self.spec,
             spec,
-            SourceLocation(file, self.literal.line),
-            len(self.tensors),
+            SourceLocation(self.literal.source.file, self.literal.line),
+            len(tensors),
         )
-        return Proposal(edit, trial or None, lambda: {file: splices}, weight)
+        names = tuple(name for site in sites for name in site.names)
+        return Proposal(edit, trial or None, lambda: splices, weight, names=names)
 
 
 class LiteralSites:
@@ -353,6 +426,7 @@ class LiteralSites:
     def __init__(self, workshop: Workshop, mesh: Mesh, most: int = 8) -> None:
         self.workshop, self.mesh, self.most = workshop, mesh, most
         self._before: tuple[RequestedTensor, ...] = workshop.program.requested
+        self._results = _next_values(self._before)
         self._leaves = self._shardings(workshop.program)
         self._known: dict[tuple[str, int], LiteralSite | None] = {}
         self.built = 0
@@ -365,10 +439,38 @@ class LiteralSites:
     def of(self, tensor: RequestedTensor, spec: PartitionSpec) -> LiteralSite | None:
         """The place that says how a tensor is sharded; None where none was found.
 
+        A tensor and its next value are changed together, or the next step would move it.
+
         Args:
             tensor: an argument or result.
             spec: how it is sharded.
         """
+        site = self._of(tensor, spec)
+        if site is None:
+            return None
+        arguments = {index for kind, index in site.tensors if kind == "argument"}
+        ours = {index for kind, index in site.tensors if kind == "result"}
+        theirs = {self._results[index] for index in arguments if index in self._results}
+        if not arguments:
+            # The next value of what keeps its sharding keeps it, too.
+            return None if ours & set(self._results.values()) else site
+        left = [self._before[index] for index in self._positions(theirs - ours)]
+        if not left:
+            return site
+        other = self._of(left[0], spec)
+        if other is None or any(kind == "argument" for kind, _ in other.tensors):
+            return None
+        return replace(site, beside=other)
+
+    def _positions(self, results: Iterable[int]) -> list[int]:
+        wanted = set(results)
+        return [
+            number
+            for number, one in enumerate(self._before)
+            if one.kind == "result" and one.index in wanted
+        ]
+
+    def _of(self, tensor: RequestedTensor, spec: PartitionSpec) -> LiteralSite | None:
         rank, key = len(tensor.shape), (tensor.kind, tensor.index or 0)
         options = specs_near(spec, tensor.shape, self.mesh)
         if not options:
@@ -379,7 +481,7 @@ class LiteralSites:
             place = (literal.source.file, literal.inside)
             if literal.with_spec(spec, options[0], rank) is None:
                 continue
-            known = self._known.get((literal.source.file, literal.inside))
+            known = self._known.get(place)
             if place not in self._known:
                 if tried == self.most:
                     break
@@ -426,18 +528,34 @@ class LiteralSites:
         made = self.workshop.built(texts, trace=False)
         leaves = self._shardings(made)
         arguments = [one for one in self._before if one.kind == "argument"]
-        if self._leaves is not None and leaves is not None and len(leaves) == len(self._leaves):
-            if len(leaves) == len(arguments):
-                changed = [
-                    one
-                    for one, old, new in zip(arguments, self._leaves, leaves, strict=True)
-                    if old != new
-                ]
-                if changed:
-                    return changed
+        before = self._leaves or []
+        leaves = leaves or []
+        if before and len(before) == len(leaves) == len(arguments):
+            changed = [
+                one for one, old, new in zip(arguments, before, leaves, strict=True) if old != new
+            ]
+            # Where results have shardings of their own, only the trace tells whether they follow.
+            if changed and not any(one.index in self._results for one in changed):
+                return changed
         made = self.workshop.built(texts)
         return [
             old
             for old, new in zip(self._before, made.requested, strict=False)
             if old.kind in ("argument", "result") and old.sharding != new.sharding
         ]
+
+
+def _next_values(requested: Sequence[RequestedTensor]) -> dict[int, int]:
+    """By argument its next value, of those that are asked to be sharded alike."""
+    arguments = [one for one in requested if one.kind == "argument"]
+    results = [one for one in requested if one.kind == "result"]
+    pairs = mirrored(
+        [Leaf(one.path, one.shape, one.dtype) for one in results],
+        [Leaf(one.path, one.shape, one.dtype) for one in arguments],
+    )
+    return {
+        other: number
+        for number, other in pairs.items()
+        if results[number].sharding is not None
+        and results[number].sharding == arguments[other].sharding
+    }

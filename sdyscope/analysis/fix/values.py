@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.trials.cost import Prediction, Traffic
 from sdyscope.facts.account import Account
-from sdyscope.facts.edits import SourceEdit
+from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
@@ -22,7 +22,6 @@ __all__ = [
     "NumbersVerdict",
     "Remedy",
     "Verdict",
-    "WhyNot",
 ]
 
 Verdict: TypeAlias = Literal["pays", "trade", "loses", "corrects"]
@@ -35,19 +34,6 @@ NumbersVerdict: TypeAlias = Literal["same", "corrected", "other random", "differ
 ``corrected``: the program does not compute what it does on a mesh of one device, and the edited
 program does; ``other random``: they draw random numbers, and the edit is of the generator;
 ``differ``: none of these; ``not compared``: they were not run, or have nothing to compare."""
-
-WhyNot: TypeAlias = Literal[
-    "not written",
-    "not built",
-    "no other program",
-    "refused",
-    "sends no less",
-    "loses",
-    "numbers differ",
-]
-"""Why an edit was not taken: it can't be written in the source; the edited source does not build or
-trace; it traces to the same program; the compiler refuses it; by Shardy's prediction, once it was
-traced, nothing is won; by the compile nothing is won; or the numbers are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +100,8 @@ class Remedy:
             predicted for the edit before anything was traced; null where nothing was.
         numbers: whether it computes the same.
         patch: a unified diff of the source.
+        texts: the edited files, by path.
+        before_texts: the same files as they are.
         proven: whether the patched source was traced again, compiled to what is shown, and computes
             the same, or what is right.
     """
@@ -125,6 +113,7 @@ class Remedy:
     numbers: Numbers
     patch: str
     texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    before_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     __document__ = (
         "edits",
@@ -154,7 +143,7 @@ class NotTaken:
     """
 
     edits: tuple[SourceEdit, ...]
-    why: WhyNot
+    why: NotTakenBecause
     detail: str = ""
     after: Figures | None = None
 

@@ -1,4 +1,4 @@
-"""The user's program on the bench: its sources, its names, and the program built from other text."""
+"""The user's program on the bench: its sources, what they name, what other text builds."""
 
 from __future__ import annotations
 
