@@ -438,6 +438,7 @@ class Inspection(Staged, Displayed):
         effort: Effort | None = None,
         devices: Sequence[Any] | None = None,
         root: str = "",
+        alone: Callable[[], Program] | None = None,
         notify: Callable[[str, float], None] | None = None,
     ) -> Fix:
         """Edits of the program's source that send less or hold less, tried, priced and proven.
@@ -453,6 +454,7 @@ class Inspection(Staged, Displayed):
                 default what JAX finds.
             root: the folder that the patch's paths are relative to; by default the working
                 directory.
+            alone: as ``rebuild``, on a mesh of one device: what wrong numbers are compared with.
             notify: told what is being done, and how much of it is done, from 0 to 1.
 
         Raises:
@@ -472,6 +474,7 @@ class Inspection(Staged, Displayed):
             effort=effort or Effort(),
             devices=devices,
             root=root,
+            alone=alone,
             notify=notify,
         )
 

@@ -115,6 +115,13 @@ def command(
         assert program is not None
         return program
 
+    def alone() -> Program:
+        axes = [axis for each in inspection.meshes.values() for axis in each.shape]
+        shape = dict.fromkeys(axes, 1)
+        program = opening.open_under(target, "shardy", mesh=shape, settings=settings).program
+        assert program is not None
+        return program
+
     defined = None if inspection.program is None else inspection.defined_at
     root = root_of(defined.file) if defined is not None else ""
     found = inspection.fix(
@@ -123,6 +130,7 @@ def command(
         on=on,
         effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
         root=root,
+        alone=alone,
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
     best = found.proven[0] if found.proven else None

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sdyscope.analysis.account import account_of
@@ -25,6 +26,7 @@ from sdyscope.analysis.fix.proposals import (
     specs_near,
 )
 from sdyscope.analysis.fix.prove import Twin
+from sdyscope.analysis.fix.rewrites import rewrites
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
@@ -33,11 +35,13 @@ from sdyscope.analysis.trials.trials import Trials
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.edits import NotTakenBecause
+from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import ValueId
 from sdyscope.hardware.names import Hardware
 from sdyscope.patches.diff import applied, relative, unified_diff
 from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
+from sdyscope.stages.edited.overlay import overlaid
 from sdyscope.stages.propagated.annotate import Donate
 from sdyscope.values.sharding import PartitionSpec
 
@@ -103,6 +107,7 @@ def fixed(
     effort: Effort = Effort(),
     devices: Sequence[Any] | None = None,
     root: str = "",
+    alone: Rebuild | None = None,
     notify: Callable[[str, float], None] | None = None,
 ) -> Fix:
     """See ``Inspection.fix``."""
@@ -112,7 +117,7 @@ def fixed(
             f"{program.name} is a module, and edits are of a program's source.",
             hint="Name the program that it was lowered from.",
         )
-    return _Fixer(program, rebuild, on, focus, effort, devices, root, notify).run()
+    return _Fixer(program, rebuild, on, focus, effort, devices, root, alone, notify).run()
 
 
 class _Fixer:
@@ -125,9 +130,10 @@ class _Fixer:
         effort: Effort,
         devices: Sequence[Any] | None,
         root: str,
+        alone: Rebuild | None,
         notify: Callable[[str, float], None] | None,
     ) -> None:
-        self.root = root
+        self.root, self.alone = root, alone
         self.program, self.asked, self.effort = program, focus, effort
         self.notify = notify or (lambda _, __: None)
         self.began = time.perf_counter()
@@ -197,6 +203,7 @@ class _Fixer:
         made += self.of_expressions(about)
         made += self.of_arguments(about)
         made += donations(self.workshop, self.mesh)
+        made += rewrites(self.workshop, graph, self.mesh, collectives)
         made = [one for one in made if self.focus.allows(one.edit, one.weight, one.names)]
         return sorted(made, key=lambda one: -one.weight)
 
@@ -305,6 +312,12 @@ class _Fixer:
         held = max(needs + prediction.held - self.base.held, 1)
         return (self.time(prediction) / max(self.time(self.base), 1.0)) * (held / max(needs, 1))
 
+    def hope(self, proposal: Proposal) -> float:
+        """What an edit promises by what it leaves out; what makes numbers right comes first."""
+        if proposal.corrects:
+            return 0.0
+        return max(1.0 - proposal.saves / max(self.time(self.base), 1.0), 0.0)
+
     def predict(self, proposals: Sequence[Proposal]) -> Prediction | None:
         """What some edits promise, by Shardy's passes; None where that can't be said."""
         edits = [edit for one in proposals for edit in one.trial or ()]
@@ -331,7 +344,7 @@ class _Fixer:
             if self.tried >= self.effort.predictions:
                 break
             if one.trial is None:
-                unknown.append(_Candidate((one,), None, 1.0))
+                unknown.append(_Candidate((one,), None, self.hope(one)))
                 continue
             prediction = self.predict([one])
             if prediction is not None:
@@ -452,16 +465,31 @@ class _Fixer:
         known.sort(key=lambda each: (round(each[0], 2), len(each[1].candidate.proposals), each[0]))
         remedies: list[Remedy] = []
         for number, (_, one, verdict) in enumerate(known):
+            corrects = any(proposal.corrects for proposal in one.candidate.proposals)
             numbers = Numbers("not compared", reason="another remedy is better and proven")
-            if not any(remedy.proven for remedy in remedies):
+            if corrects or not any(remedy.proven for remedy in remedies):
                 self.notify("comparing numbers", 0.8 + 0.2 * number / len(known))
-                numbers = self.twin.against(one.program)
+                alone = partial(self.on_one, one.texts)
+                numbers = self.twin.against(one.program, alone, corrects=corrects)
+            if numbers.verdict == "corrected":
+                verdict = "corrects"
             assert one.after is not None
             if numbers.verdict == "differ":
                 self.refuse(one.candidate, "numbers differ", after=one.after)
                 continue
             remedies.append(self.remedy(one, verdict, numbers))
-        return remedies
+        return sorted(remedies, key=lambda one: (one.verdict != "corrects", not one.proven))
+
+    def on_one(self, texts: Mapping[str, str]) -> Program:
+        """The edited program on a mesh of one device.
+
+        Raises:
+            TargetError: it can't be built on another mesh.
+        """
+        if self.alone is None:
+            raise TargetError("The program can't be built on a mesh of one device.")
+        with overlaid(texts):
+            return self.alone()
 
     def remedy(self, one: _Built, verdict: Verdict, numbers: Numbers) -> Remedy:
         assert one.after is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
@@ -17,6 +17,7 @@ from sdyscope.errors import ConversionError, SdyscopeError, TargetError
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.graph import OpGraph
 from sdyscope.patches.jit import jit_sites
+from sdyscope.patches.rewrites import first_argument
 from sdyscope.patches.source import Span, Splice
 from sdyscope.patches.specs import SpecLiteral, spec_literals
 from sdyscope.stages.edited.arguments import argument_positions, argument_shardings
@@ -35,6 +36,7 @@ __all__ = [
     "LiteralSite",
     "LiteralSites",
     "Proposal",
+    "Splices",
     "constraint_sites",
     "donations",
     "new_constraint",
@@ -42,7 +44,8 @@ __all__ = [
     "specs_near",
 ]
 
-Splices = Mapping[str, Sequence[Splice]]
+Splices: TypeAlias = Mapping[str, Sequence[Splice]]
+"""Edits by the path of the file."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Proposal:
         weight: bytes that a device sends for what it is about; the more, the sooner it is tried.
         spans: the expressions whose names ``write`` needs.
         names: paths of the arguments and results that it is about.
+        saves: where there is no trial, the bytes that a device need not send with it.
+        corrects: whether the program's numbers are wrong without it.
     """
 
     edit: SourceEdit
@@ -64,6 +69,8 @@ class Proposal:
     weight: float = 0.0
     spans: tuple[Span, ...] = ()
     names: tuple[str, ...] = ()
+    saves: float = 0.0
+    corrects: bool = False
 
 
 def spec_of(annotation: Annotation, graph: OpGraph, mesh: Mesh) -> PartitionSpec | None:
@@ -191,19 +198,8 @@ class ConstraintSite:
         )
 
     def _write_dropped(self) -> Splices:
-        source, call = self.workshop.source(self.span.file), self._call
-        value = call.args[0].value
-        text = source.written(value)
-        if (line := source.whole_line(call, text)) is not None:
-            return {self.span.file: [Splice(*line, "")]}
-        if value.lpar or not isinstance(value, cst.Name | cst.Call | cst.Attribute | cst.Subscript):
-            around = source.parent(call)
-            if value.lpar or not isinstance(
-                around, cst.Arg | cst.Assign | cst.AnnAssign | cst.Return | cst.Element
-            ):
-                text = f"({text})"
-        start, end = source.extent(call)
-        return {self.span.file: [Splice(start, end, text)]}
+        source = self.workshop.source(self.span.file)
+        return {self.span.file: first_argument(source, self.span)}
 
     def _write_changed(self, spec: PartitionSpec) -> Splices:
         source, call = self.workshop.source(self.span.file), self._call

@@ -128,15 +128,19 @@ class Workshop:
         spec_class = names.known.get("PartitionSpec") or _dotted(names, "PartitionSpec")
         if spec_class is None:
             return None
-        on = next((text for text, own in names.meshes.items() if own == mesh), None)
-        if on is None:
-            holder = next((t for t, own in names.shardings.items() if own.mesh == mesh), None)
-            on = None if holder is None else f"{holder}.mesh"
+        on = self.mesh_text(span, mesh)
         written = spec_text(spec, spec_class, quote)
         if on is None:
             return written if names.has_context else None
         sharding_class = names.known.get("NamedSharding") or _dotted(names, "NamedSharding")
         return None if sharding_class is None else f"{sharding_class}({on}, {written})"
+
+    def mesh_text(self, span: Span, mesh: Mesh) -> str | None:
+        """How to write the mesh in an expression; None where no name there leads to it."""
+        names = self.names(span)
+        on = next((text for text, own in names.meshes.items() if own == mesh), None)
+        holder = next((text for text, own in names.shardings.items() if own.mesh == mesh), None)
+        return on if on is not None or holder is None else f"{holder}.mesh"
 
     def constraint_call(self, span: Span) -> str | None:
         """What ``with_sharding_constraint`` is called in an expression; None without a name."""

@@ -1,0 +1,421 @@
+"""Does `sdyscope fix` find what was planted, and cure it?
+
+Faults are planted in the source of programs that have none: a constraint dropped, a spec turned
+round, a weight left whole. For each, `sdyscope fix` has the broken file alone. A fault is **named**
+if the first remedy edits its line or its tensor, and **cured** if the patched program sends and needs
+no more than the one without the fault. A patch that is called proven is **wrong** if the program that
+it makes computes something else than the one without the fault, on the same values.
+
+    python benchmarks/fix.py [--seed N] [--only GLOB] [--jobs N]
+
+Sizes are drawn from the seed, so that each seed has other programs.
+"""
+
+import argparse
+import fnmatch
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent / "faults"
+
+#: A patched program may send and need so much more than the one without the fault.
+SLACK = 1.01
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One edit of a program's source that makes it worse.
+
+    Attributes:
+        kind: what sort of fault it is.
+        program: the program that it is planted in.
+        find: text that is in the source once.
+        replace: what stands there instead.
+        names: tensors whose edit names the fault as well as its line does.
+        near: how many lines beside it name it, too: of a constraint that is gone those around it.
+        words: further words of the command line.
+    """
+
+    kind: str
+    program: str
+    find: str
+    replace: str
+    names: tuple[str, ...] = ()
+    near: int = 0
+    words: tuple[str, ...] = ()
+
+
+#: What sizes are drawn from.
+SIZES = {
+    "mlp": {"BATCH": (64, 128), "WIDTH": (256, 384), "HIDDEN": (1024, 1536)},
+    "attention": {"SEQUENCE": (64, 96), "WIDTH": (128, 192), "VOCAB": (512, 768)},
+    "scanned": {"LAYERS": (3, 4), "BATCH": (32, 64), "WIDTH": (256, 320)},
+}
+
+FAULTS = [
+    Fault("dropped constraint", "mlp", '        x = constrain(x, "data", None)\n', "", near=6),
+    Fault(
+        "dropped constraint",
+        "attention",
+        "        x = with_sharding_constraint(x, residual)\n",
+        "",
+        near=3,
+    ),
+    Fault(
+        "dropped constraint",
+        "attention",
+        "        mixed = with_sharding_constraint(mixed, heads)\n",
+        "",
+        near=3,
+    ),
+    Fault(
+        "transposed spec",
+        "mlp",
+        '"up": abstract((WIDTH, HIDDEN), None, "model")',
+        '"up": abstract((WIDTH, HIDDEN), "model", None)',
+        ("params['layers'][0]['up']", "params['layers'][1]['up']"),
+    ),
+    Fault(
+        "transposed spec",
+        "scanned",
+        '"in": P(None, None, "tensor")',
+        '"in": P(None, "tensor", None)',
+        ("params['in']",),
+    ),
+    Fault(
+        "transposed spec",
+        "attention",
+        '"down": parameter((4 * WIDTH, WIDTH), "model", "fsdp")',
+        '"down": parameter((4 * WIDTH, WIDTH), "fsdp", "model")',
+        ("params['down']",),
+    ),
+    Fault(
+        "weight left whole",
+        "mlp",
+        '"head": abstract((WIDTH, CLASSES), None, "model")',
+        '"head": abstract((WIDTH, CLASSES), None, None)',
+        ("params['head']",),
+    ),
+    Fault(
+        "weight left whole",
+        "attention",
+        '"embedding": parameter((VOCAB, WIDTH), "model", "fsdp")',
+        '"embedding": parameter((VOCAB, WIDTH), None, None)',
+        ("params['embedding']",),
+    ),
+    Fault(
+        "weight left whole",
+        "scanned",
+        '"out": P(None, "tensor", None)',
+        '"out": P(None, None, None)',
+        ("params['out']",),
+    ),
+    Fault(
+        "constraint on the logits",
+        "mlp",
+        'logits = constrain(logits, "data", "model")',
+        'logits = constrain(logits, None, None)',
+    ),
+    Fault(
+        "constraint on the logits",
+        "attention",
+        "logits = with_sharding_constraint(logits, hidden)",
+        'logits = with_sharding_constraint(logits, sharded(None, None, "model"))',
+    ),
+    Fault(
+        "state not donated",
+        "mlp",
+        "jax.jit(step, donate_argnums=(0, 1))",
+        "jax.jit(step)",
+    ),
+    Fault(
+        "state not donated",
+        "attention",
+        "@functools.partial(jax.jit, donate_argnums=(0,))",
+        "@jax.jit",
+    ),
+    Fault(
+        "state not donated",
+        "scanned",
+        "jax.jit(step, donate_argnums=(0, 1))",
+        "jax.jit(step, donate_argnums=(0,))",
+    ),
+    Fault(
+        "batch left whole",
+        "mlp",
+        '"x": abstract((BATCH, WIDTH), "data", None)',
+        '"x": abstract((BATCH, WIDTH), None, None)',
+        ("batch['x']",),
+    ),
+    Fault(
+        "batch left whole",
+        "scanned",
+        'y = put((BATCH, WIDTH), P("data", None))',
+        'y = put((BATCH, WIDTH), P(None, None))',
+        ("y",),
+    ),
+    Fault(
+        "activation made whole",
+        "mlp",
+        'return x + constrain(y, "data", None)',
+        "return x + constrain(y, None, None)",
+    ),
+    Fault(
+        "activation made whole",
+        "scanned",
+        'NamedSharding(mesh, P("data", "tensor"))',
+        'NamedSharding(mesh, P("data", None))',
+    ),
+    Fault(
+        "transposed constraint",
+        "mlp",
+        'h = constrain(h, "data", "model")',
+        'h = constrain(h, "model", "data")',
+    ),
+    Fault(
+        "transposed constraint",
+        "attention",
+        'hidden = sharded("fsdp", None, "model")',
+        'hidden = sharded(None, "fsdp", "model")',
+        near=60,
+    ),
+    Fault(
+        "state sharded otherwise",
+        "scanned",
+        '"mu": {name: put(shapes[name], specs[name]) for name in specs}',
+        '"mu": {name: put(shapes[name], P(None, None, None)[: len(shapes[name])]) for name in specs}',
+        ("state['mu']['in']", "state['mu']['out']"),
+    ),
+]
+
+
+@dataclass
+class Outcome:
+    """What became of one fault."""
+
+    fault: Fault
+    broken: tuple[float, float] = (0.0, 0.0)
+    sound: tuple[float, float] = (0.0, 0.0)
+    cured: tuple[float, float] = (0.0, 0.0)
+    named: bool = False
+    is_cured: bool = False
+    proven: bool = False
+    wrong: bool = False
+    numbers: str = ""
+    seconds: float = 0.0
+    cpu: float = 0.0
+    remedy: str = ""
+    error: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def source_of(program: str, seed: int) -> str:
+    """A program's source, with sizes of the seed."""
+    text = (HERE / f"{program}.py").read_text()
+    draw = random.Random(f"{program}{seed}")
+    for name, sizes in SIZES.get(program, {}).items():
+        size = draw.choice(sizes) if seed else sizes[0]
+        names, values = re.search(rf"^(.*\b{name}\b.*) = (.*)$", text, re.M).groups()
+        at = [one.strip() for one in names.split(",")].index(name)
+        numbers = [one.strip() for one in values.split(",")]
+        numbers[at] = str(size)
+        text = text.replace(f"{names} = {values}", f"{names} = {', '.join(numbers)}")
+    return text
+
+
+def command(words: list[str], folder: Path) -> tuple[subprocess.CompletedProcess, float, float]:
+    began, used = time.perf_counter(), os.times()
+    done = subprocess.run(
+        [sys.executable, "-m", "sdyscope", *words], capture_output=True, text=True, cwd=folder
+    )
+    after = os.times()
+    cpu = after.children_user + after.children_system - used.children_user - used.children_system
+    return done, time.perf_counter() - began, cpu
+
+
+def figures(word: str, folder: Path, words: tuple[str, ...]) -> tuple[float, float]:
+    """Bytes that a device sends and needs."""
+    found = []
+    for name in ("comms", "memory"):
+        done, _, _ = command([name, word, *words, "--partitioner", "shardy", "--json"], folder)
+        if not done.stdout:
+            raise SystemExit(f"{word}: {done.stderr}")
+        document = json.loads(done.stdout)
+        totals = (
+            document["programs"][0]["total"]["sent"]
+            if name == "comms"
+            else document["compiled"][0]["total"]
+        )
+        found.append(totals)
+    return found[0], found[1]
+
+
+RUN = """
+import os, sys, importlib.util
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=16"
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax, numpy as np
+jax.config.update("jax_default_matmul_precision", "highest")
+from jax.sharding import NamedSharding, Mesh
+def program(path):
+    spec = importlib.util.spec_from_file_location("m" + str(abs(hash(path))), path)
+    module = importlib.util.module_from_spec(spec); sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    shape = module.MESH
+    count = int(np.prod(list(shape.values())))
+    mesh = Mesh(np.array(jax.devices()[:count]).reshape(tuple(shape.values())), tuple(shape))
+    return module.program(mesh)
+def results(path):
+    made = program(path)
+    rng = np.random.default_rng(7)
+    def value(leaf):
+        if np.issubdtype(leaf.dtype, np.integer):
+            host = rng.integers(0, 2, leaf.shape).astype(leaf.dtype)
+        else:
+            host = (0.1 * rng.standard_normal(leaf.shape)).astype(leaf.dtype)
+        return host, leaf.sharding
+    leaves, tree = jax.tree.flatten(made.args)
+    values = [value(leaf) for leaf in leaves]
+    put = [jax.device_put(host, sharding) for host, sharding in values]
+    out = made.fun(*jax.tree.unflatten(tree, put))
+    return [np.asarray(one, np.float64) for one in jax.tree.leaves(out)]
+worst = 0.0
+for one, two in zip(results(sys.argv[1]), results(sys.argv[2]), strict=True):
+    norm = np.linalg.norm(two)
+    worst = max(worst, float(np.linalg.norm(one - two) / norm) if norm else float(np.abs(one).max(initial=0)))
+print(worst)
+"""
+
+
+def compute_the_same(one: Path, other: Path) -> str:
+    """Empty where two programs compute the same from the same values; else what is other."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(one), str(other)], capture_output=True, text=True
+    )
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1]
+    error = float(done.stdout)
+    return "" if error < 1e-3 else f"relative error {error:.1e}"
+
+
+def tried(fault: Fault, seed: int, folder: Path, sound: tuple[float, float]) -> Outcome:
+    """Plants a fault, and has it fixed."""
+    outcome = Outcome(fault, sound=sound)
+    whole = source_of(fault.program, seed)
+    assert whole.count(fault.find) == 1, (fault.kind, fault.program, fault.find)
+    text = whole.replace(fault.find, fault.replace)
+    line = whole[: whole.index(fault.find)].count("\n") + 1
+    lines = range(line - fault.near, line + fault.replace.count("\n") + fault.near + 1)
+    folder.mkdir()
+    file = folder / f"{fault.program}.py"
+    file.write_text(text)
+    words = ["fix", f"{file}:program", *fault.words, "--json"]
+    done, outcome.seconds, outcome.cpu = command(words, folder)
+    if not done.stdout:
+        outcome.error = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no answer"
+        return outcome
+    document = json.loads(done.stdout)
+    (folder / "fix.json").write_text(done.stdout)
+    outcome.broken = document["before"]["sent"], document["before"]["total"]
+    if not document["remedies"]:
+        outcome.error = "no remedy"
+        return outcome
+    first = document["remedies"][0]
+    outcome.cured = first["after"]["sent"], first["after"]["total"]
+    outcome.remedy = "; ".join(
+        f"{one['kind']} {one['name']} -> {one['after']} (line {one['source']['line']})"
+        for one in first["edits"]
+    )
+    outcome.named = any(
+        one["name"] in fault.names or one["source"]["line"] in lines for one in first["edits"]
+    )
+    outcome.is_cured = all(
+        after <= before * SLACK for after, before in zip(outcome.cured, sound, strict=True)
+    )
+    outcome.proven = first["proven"]
+    outcome.numbers = first["numbers"]["verdict"]
+    patched, reference = folder / "patched", folder / "sound"
+    for each in (patched, reference):
+        each.mkdir()
+    (reference / file.name).write_text(whole)
+    target = patched / file.name
+    target.write_text(text)
+    subprocess.run(
+        ["patch", "-s", str(target)], input=first["patch"], text=True, check=True
+    )
+    if outcome.proven:
+        said = compute_the_same(target, reference / file.name)
+        outcome.wrong = bool(said)
+        outcome.notes.append(said)
+    return outcome
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="*", help="faults whose 'program: kind' matches a glob")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--keep", help="folder to keep the files in")
+    given = parser.parse_args()
+    faults = [one for one in FAULTS if fnmatch.fnmatch(f"{one.program}: {one.kind}", given.only)]
+    folder = Path(given.keep or tempfile.mkdtemp())
+    folder.mkdir(exist_ok=True)
+    sound: dict[tuple[str, tuple[str, ...]], tuple[float, float]] = {}
+    for fault in faults:
+        key = (fault.program, fault.words)
+        if key not in sound:
+            place = folder / f"sound-{fault.program}-{len(sound)}"
+            place.mkdir()
+            (place / f"{fault.program}.py").write_text(source_of(fault.program, given.seed))
+            sound[key] = figures(f"{fault.program}.py:program", place, fault.words)
+    print(f"{len(faults)} faults of {len({one.kind for one in faults})} kinds, seed {given.seed}")
+    print(
+        "| program | fault | sent MiB: broken, fixed, sound | needs MiB: broken, fixed, sound | "
+        "named | cured | numbers | s | CPU s |\n| --- | --- | --- | --- | --- | --- | --- | ---: | ---: |"
+    )
+    outcomes: list[Outcome] = []
+
+    def one(number: int) -> Outcome:
+        fault = faults[number]
+        return tried(
+            fault, given.seed, folder / f"fault-{number}", sound[fault.program, fault.words]
+        )
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for outcome in pool.map(one, range(len(faults))):
+            outcomes.append(outcome)
+            cells = [
+                ", ".join(f"{each[at] / 2**20:.2f}" for each in
+                          (outcome.broken, outcome.cured, outcome.sound))
+                for at in range(2)
+            ]
+            print(
+                f"| {outcome.fault.program} | {outcome.fault.kind} | {cells[0]} | {cells[1]} | "
+                f"{'yes' if outcome.named else 'no'} | {'yes' if outcome.is_cured else 'no'} | "
+                f"{'wrong' if outcome.wrong else outcome.numbers or outcome.error} | "
+                f"{outcome.seconds:.0f} | {outcome.cpu:.0f} |",
+                flush=True,
+            )
+            if not (outcome.named and outcome.is_cured) or outcome.wrong:
+                print(f"  {outcome.remedy} {outcome.error} {outcome.notes}", file=sys.stderr)
+    both = sum(one.named and one.is_cured for one in outcomes)
+    wrong = sum(one.wrong for one in outcomes)
+    slow = max(one.cpu for one in outcomes)
+    print(
+        f"\n{both} of {len(outcomes)} named and cured ({100 * both / len(outcomes):.0f} %), "
+        f"{sum(one.proven for one in outcomes)} proven, {wrong} of these wrong; "
+        f"at most {slow:.0f} CPU seconds"
+    )
+
+
+if __name__ == "__main__":
+    main()
