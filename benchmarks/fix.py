@@ -1,10 +1,11 @@
 """Does `sdyscope fix` find what was planted, and cure it?
 
 Faults are planted in the source of programs that have none: a constraint dropped, a spec turned
-round, a weight left whole. For each, `sdyscope fix` has the broken file alone. A fault is **named**
-if the first remedy edits its line or its tensor, and **cured** if the patched program sends and needs
-no more than the one without the fault. A patch that is called proven is **wrong** if the program that
-it makes computes something else than the one without the fault, on the same values.
+round, a weight left whole. For each, `sdyscope fix` has the broken file alone. A fault is
+**named** if the first remedy edits its line or its tensor, and **cured** if the patched program
+sends and needs no more than the one without the fault. A patch that is called proven is **wrong**
+if the program that it makes computes something else than the one without the fault, on the same
+values.
 
     python benchmarks/fix.py [--seed N] [--only GLOB] [--jobs N]
 
@@ -56,13 +57,57 @@ class Fault:
 
 #: What sizes are drawn from.
 SIZES = {
-    "mlp": {"BATCH": (64, 128), "WIDTH": (256, 384), "HIDDEN": (1024, 1536)},
-    "attention": {"SEQUENCE": (64, 96), "WIDTH": (128, 192), "VOCAB": (512, 768)},
-    "scanned": {"LAYERS": (3, 4), "BATCH": (32, 64), "WIDTH": (256, 320)},
+    "mlp": {"BATCH": (1024, 1536, 2048), "WIDTH": (128, 160), "HIDDEN": (512, 768)},
+    "attention": {"BATCH": (16, 24), "HEAD": (32, 48), "VOCAB": (512, 768)},
+    "scanned": {"LAYERS": (3, 4), "BATCH": (1024, 1536), "HIDDEN": (512, 768)},
+    "mapped": {"BATCH": (256, 384), "HIDDEN": (512, 768)},
+    "rows": {"ROWS": (256, 384), "COLUMNS": (1024, 1536)},
+    "accumulate": {"MICRO": (8, 12), "BATCH": (64, 96)},
+    "dropout": {"BATCH": (512, 768), "WIDTH": (256, 320)},
+    "nnx": {"BATCH": (1024, 1536), "HIDDEN": (512, 768)},
 }
 
+#: Text of a reference model that is another here, so that it compiles sooner.
+SMALLER = {
+    "fsdp_transformer": (
+        "layers: int = field(default=2",
+        "layers: int = field(default=1",
+    )
+}
+
+#: What a loop that sums in each iteration looks like, in place of one that does not.
+_LOOP = (
+    """        def accumulate(params, batches):
+            def body(total, x):
+                grads = jax.grad(loss)(params, x)
+                return jax.tree.map(jnp.add, total, grads), None
+
+            zeros = jax.tree.map(jnp.zeros_like, params)
+            total, _ = jax.lax.scan(body, zeros, batches)
+            return jax.lax.pmean(total, "data")
+
+        total = jax.shard_map(
+            accumulate,
+            mesh=mesh,
+            in_specs=(P(), P(None, "data")),
+            out_specs=P(),
+            check_vma=False,
+        )(params, batches)
+""",
+    """        def body(total, x):
+            grads = jax.grad(loss)(params, x)
+            return jax.tree.map(jnp.add, total, grads), None
+
+        total, _ = jax.lax.scan(body, jax.tree.map(jnp.zeros_like, params), batches)
+""",
+)
+_ROWS = 'rows = jax.lax.psum(scaled @ scaled.T, "model")'
+_SCATTERED = (
+    'out = jax.lax.psum_scatter(h @ params["down"], "model", scatter_dimension=1, tiled=True)'
+)
+
 FAULTS = [
-    Fault("dropped constraint", "mlp", '        x = constrain(x, "data", None)\n', "", near=6),
+    # a constraint that is gone
     Fault(
         "dropped constraint",
         "attention",
@@ -72,17 +117,24 @@ FAULTS = [
     ),
     Fault(
         "dropped constraint",
-        "attention",
-        "        mixed = with_sharding_constraint(mixed, heads)\n",
-        "",
-        near=3,
+        "fsdp_transformer",
+        'x = layout.constrain(params["embedding"][tokens], layout.residual)',
+        'x = params["embedding"][tokens]',
     ),
+    Fault(
+        "dropped constraint",
+        "attention",
+        "        x = x + with_sharding_constraint(mlp(x, params), residual)\n",
+        "        x = x + mlp(x, params)\n",
+        near=2,
+    ),
+    # a weight sharded the other way round
     Fault(
         "transposed spec",
         "mlp",
         '"up": abstract((WIDTH, HIDDEN), None, "model")',
         '"up": abstract((WIDTH, HIDDEN), "model", None)',
-        ("params['layers'][0]['up']", "params['layers'][1]['up']"),
+        ("params['layers'][0]['up']",),
     ),
     Fault(
         "transposed spec",
@@ -99,6 +151,14 @@ FAULTS = [
         ("params['down']",),
     ),
     Fault(
+        "transposed spec",
+        "nnx",
+        '"outward": P("model", None)',
+        '"outward": P(None, "model")',
+        ("params['first']['outward']['kernel']",),
+    ),
+    # a weight on every device
+    Fault(
         "weight left whole",
         "mlp",
         '"head": abstract((WIDTH, CLASSES), None, "model")',
@@ -108,9 +168,9 @@ FAULTS = [
     Fault(
         "weight left whole",
         "attention",
-        '"embedding": parameter((VOCAB, WIDTH), "model", "fsdp")',
-        '"embedding": parameter((VOCAB, WIDTH), None, None)',
-        ("params['embedding']",),
+        '"head": parameter((WIDTH, VOCAB), "fsdp", "model")',
+        '"head": parameter((WIDTH, VOCAB), None, None)',
+        ("params['head']",),
     ),
     Fault(
         "weight left whole",
@@ -120,10 +180,18 @@ FAULTS = [
         ("params['out']",),
     ),
     Fault(
+        "weight left whole",
+        "nnx",
+        '"head": P(None, "model")',
+        '"head": P(None, None)',
+        ("params['head']['kernel']",),
+    ),
+    # logits on fewer axes than they could be
+    Fault(
         "constraint on the logits",
         "mlp",
         'logits = constrain(logits, "data", "model")',
-        'logits = constrain(logits, None, None)',
+        "logits = constrain(logits, None, None)",
     ),
     Fault(
         "constraint on the logits",
@@ -132,11 +200,19 @@ FAULTS = [
         'logits = with_sharding_constraint(logits, sharded(None, None, "model"))',
     ),
     Fault(
-        "state not donated",
-        "mlp",
-        "jax.jit(step, donate_argnums=(0, 1))",
-        "jax.jit(step)",
+        "constraint on the logits",
+        "nnx",
+        'return put(self.head(x), P("data", "model"))',
+        "return put(self.head(x), P(None, None))",
     ),
+    Fault(
+        "constraint on the logits",
+        "fsdp_transformer",
+        "return layout.constrain(logits, layout.logits)",
+        "return layout.constrain(logits, layout.logits.update(spec=jax.P(None, None, None)))",
+    ),
+    # state that is returned and not donated
+    Fault("state not donated", "mlp", "jax.jit(step, donate_argnums=(0, 1))", "jax.jit(step)"),
     Fault(
         "state not donated",
         "attention",
@@ -149,6 +225,7 @@ FAULTS = [
         "jax.jit(step, donate_argnums=(0, 1))",
         "jax.jit(step, donate_argnums=(0,))",
     ),
+    # a batch on every device
     Fault(
         "batch left whole",
         "mlp",
@@ -160,9 +237,17 @@ FAULTS = [
         "batch left whole",
         "scanned",
         'y = put((BATCH, WIDTH), P("data", None))',
-        'y = put((BATCH, WIDTH), P(None, None))',
+        "y = put((BATCH, WIDTH), P(None, None))",
         ("y",),
     ),
+    Fault(
+        "batch left whole",
+        "nnx",
+        'jnp.float32, sharding=NamedSharding(mesh, P("data", None))',
+        "jnp.float32, sharding=NamedSharding(mesh, P(None, None))",
+        ("x",),
+    ),
+    # an activation on every device
     Fault(
         "activation made whole",
         "mlp",
@@ -176,6 +261,13 @@ FAULTS = [
         'NamedSharding(mesh, P("data", None))',
     ),
     Fault(
+        "activation made whole",
+        "attention",
+        "x = x + with_sharding_constraint(attention(x, params), residual)",
+        "x = x + with_sharding_constraint(attention(x, params), sharded(None, None, None))",
+    ),
+    # an activation sharded the other way round
+    Fault(
         "transposed constraint",
         "mlp",
         'h = constrain(h, "data", "model")',
@@ -183,17 +275,125 @@ FAULTS = [
     ),
     Fault(
         "transposed constraint",
-        "attention",
-        'hidden = sharded("fsdp", None, "model")',
-        'hidden = sharded(None, "fsdp", "model")',
-        near=60,
+        "scanned",
+        'NamedSharding(mesh, P("data", "tensor"))',
+        'NamedSharding(mesh, P("tensor", "data"))',
     ),
+    Fault(
+        "transposed constraint",
+        "nnx",
+        'put(nnx.relu(self.inward(x)), P("data", "model"))',
+        'put(nnx.relu(self.inward(x)), P("model", "data"))',
+    ),
+    # an axis on the wrong dimension of an activation
+    Fault(
+        "batch axis on another dimension",
+        "mlp",
+        'x = constrain(x, "data", None)\n        for',
+        'x = constrain(x, None, "data")\n        for',
+    ),
+    Fault(
+        "batch axis on another dimension",
+        "attention",
+        "x = with_sharding_constraint(x, residual)",
+        'x = with_sharding_constraint(x, sharded(None, "fsdp", None))',
+    ),
+    # an optimizer state that is not where its parameter is
     Fault(
         "state sharded otherwise",
         "scanned",
         '"mu": {name: put(shapes[name], specs[name]) for name in specs}',
-        '"mu": {name: put(shapes[name], P(None, None, None)[: len(shapes[name])]) for name in specs}',
+        '"mu": {name: put(shapes[name], P()) for name in specs}',
         ("state['mu']['in']", "state['mu']['out']"),
+    ),
+    Fault(
+        "state sharded otherwise",
+        "mlp",
+        "lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype, sharding=p.sharding)",
+        "lambda p: abstract(p.shape, None, None)",
+        ("momentum['head']", "momentum['embed']"),
+    ),
+    # a next value that is returned whole
+    Fault(
+        "result made whole",
+        "mapped",
+        "jax.jit(mapped, donate_argnums=0)",
+        "jax.jit(mapped, donate_argnums=0, out_shardings=NamedSharding(mesh, P()))",
+        ("result[0]['up']", "result[0]['down']"),
+    ),
+    Fault("state not donated", "accumulate", "jax.jit(step, donate_argnums=0)", "jax.jit(step)"),
+    # sums
+    Fault("reduction in a loop", "accumulate", *_LOOP),
+    Fault(
+        "reduction in a loop",
+        "accumulate",
+        _LOOP[0],
+        _LOOP[1].replace(
+            "jax.tree.map(jnp.add, total, grads)",
+            "jax.tree.map(lambda t, g: t + 0.5 * g, total, grads)",
+        ),
+    ),
+    Fault(
+        "double psum",
+        "mapped",
+        "        value = jax.lax.psum(value",
+        '        grads = jax.lax.psum(grads, "data")\n        value = jax.lax.psum(value',
+    ),
+    Fault(
+        "double psum",
+        "rows",
+        _ROWS,
+        'rows = jax.lax.psum(jax.lax.psum(scaled @ scaled.T, "model"), "model")',
+    ),
+    Fault(
+        "double psum",
+        "rows",
+        'power = jax.lax.psum(jnp.sum(jnp.square(centred), axis=1), "model")',
+        'power = jax.lax.psum(jnp.sum(jnp.square(centred), axis=1), "model")\n'
+        '        power = jax.lax.pmean(power, "model")',
+        near=1,
+    ),
+    Fault(
+        "sum that is sliced",
+        "mapped",
+        _SCATTERED,
+        'whole = jax.lax.psum(h @ params["down"], "model")\n'
+        '            at = jax.lax.axis_index("model") * y.shape[1]\n'
+        "            out = jax.lax.dynamic_slice_in_dim(whole, at, y.shape[1], axis=1)",
+    ),
+    Fault(
+        "gather that is sliced",
+        "rows",
+        "normal = centred *",
+        'every = jax.lax.all_gather(centred, "model", axis=1, tiled=True)\n'
+        '        at = jax.lax.axis_index("model") * centred.shape[1]\n'
+        "        own = jax.lax.dynamic_slice_in_dim(every, at, centred.shape[1], axis=1)\n"
+        "        normal = own *",
+    ),
+    Fault(
+        "gather that is sliced",
+        "mapped",
+        "        def loss(params):\n            h = ",
+        '        rows = jax.lax.all_gather(x, "data", axis=0, tiled=True)\n'
+        '        start = jax.lax.axis_index("data") * x.shape[0]\n'
+        "        x = jax.lax.dynamic_slice_in_dim(rows, start, x.shape[0], axis=0)\n\n"
+        "        def loss(params):\n            h = ",
+        near=1,
+    ),
+    # random numbers
+    Fault(
+        "RNG that is not split",
+        "dropout",
+        'jax.config.update("jax_threefry_partitionable", True)',
+        'jax.config.update("jax_threefry_partitionable", False)',
+    ),
+    Fault(
+        "RNG constrained to be whole",
+        "dropout",
+        "x = jnp.where(keep,",
+        "keep = jax.lax.with_sharding_constraint(keep, NamedSharding(mesh, P(None, None)))\n"
+        "            x = jnp.where(keep,",
+        near=1,
     ),
 ]
 
@@ -220,6 +420,9 @@ class Outcome:
 
 def source_of(program: str, seed: int) -> str:
     """A program's source, with sizes of the seed."""
+    if program in SMALLER:
+        model = HERE.parents[1] / "models" / f"{program}.py"
+        return model.read_text().replace(*SMALLER[program])
     text = (HERE / f"{program}.py").read_text()
     draw = random.Random(f"{program}{seed}")
     for name, sizes in SIZES.get(program, {}).items():
@@ -291,7 +494,8 @@ def results(path):
 worst = 0.0
 for one, two in zip(results(sys.argv[1]), results(sys.argv[2]), strict=True):
     norm = np.linalg.norm(two)
-    worst = max(worst, float(np.linalg.norm(one - two) / norm) if norm else float(np.abs(one).max(initial=0)))
+    apart = float(np.linalg.norm(one - two))
+    worst = max(worst, apart / norm if norm else apart)
 print(worst)
 """
 
@@ -349,9 +553,7 @@ def tried(fault: Fault, seed: int, folder: Path, sound: tuple[float, float]) -> 
     (reference / file.name).write_text(whole)
     target = patched / file.name
     target.write_text(text)
-    subprocess.run(
-        ["patch", "-s", str(target)], input=first["patch"], text=True, check=True
-    )
+    subprocess.run(["patch", "-s", str(target)], input=first["patch"], text=True, check=True)
     if outcome.proven:
         said = compute_the_same(target, reference / file.name)
         outcome.wrong = bool(said)
@@ -380,7 +582,8 @@ def main() -> None:
     print(f"{len(faults)} faults of {len({one.kind for one in faults})} kinds, seed {given.seed}")
     print(
         "| program | fault | sent MiB: broken, fixed, sound | needs MiB: broken, fixed, sound | "
-        "named | cured | numbers | s | CPU s |\n| --- | --- | --- | --- | --- | --- | --- | ---: | ---: |"
+        "named | cured | numbers | s | CPU s |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | ---: | ---: |"
     )
     outcomes: list[Outcome] = []
 
@@ -394,8 +597,10 @@ def main() -> None:
         for outcome in pool.map(one, range(len(faults))):
             outcomes.append(outcome)
             cells = [
-                ", ".join(f"{each[at] / 2**20:.2f}" for each in
-                          (outcome.broken, outcome.cured, outcome.sound))
+                ", ".join(
+                    f"{each[at] / 2**20:.2f}"
+                    for each in (outcome.broken, outcome.cured, outcome.sound)
+                )
                 for at in range(2)
             ]
             print(

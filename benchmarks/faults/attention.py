@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sdyscope import Program
 
 MESH = {"fsdp": 4, "model": 2}
-BATCH, SEQUENCE, HEADS, HEAD, WIDTH, VOCAB = 8, 64, 4, 32, 128, 512
+BATCH, SEQUENCE, HEADS, HEAD, WIDTH, VOCAB = 16, 128, 4, 32, 128, 512
 
 
 def program(mesh):
@@ -22,10 +22,9 @@ def program(mesh):
     hidden = sharded("fsdp", None, "model")
 
     def attention(x, w):
-        b, s, _ = x.shape
-        qkv = x.reshape(b * s, WIDTH) @ w["qkv"].reshape(WIDTH, 3 * HEADS * HEAD)
-        qkv = qkv.reshape(b, s, 3, HEADS, HEAD)
-        q, k, v = (with_sharding_constraint(qkv[:, :, i], heads) for i in range(3))
+        q = with_sharding_constraint(jnp.einsum("bse,ehd->bshd", x, w["q"]), heads)
+        k = with_sharding_constraint(jnp.einsum("bse,ehd->bshd", x, w["k"]), heads)
+        v = with_sharding_constraint(jnp.einsum("bse,ehd->bshd", x, w["v"]), heads)
         scores = jnp.einsum("bshd,bthd->bhst", q, k) / HEAD**0.5
         mixed = jnp.einsum("bhst,bthd->bshd", jax.nn.softmax(scores), v)
         mixed = with_sharding_constraint(mixed, heads)
@@ -56,7 +55,9 @@ def program(mesh):
 
     params = {
         "embedding": parameter((VOCAB, WIDTH), "model", "fsdp"),
-        "qkv": parameter((WIDTH, 3, HEADS, HEAD), "fsdp", None, "model", None),
+        "q": parameter((WIDTH, HEADS, HEAD), "fsdp", "model", None),
+        "k": parameter((WIDTH, HEADS, HEAD), "fsdp", "model", None),
+        "v": parameter((WIDTH, HEADS, HEAD), "fsdp", "model", None),
         "out": parameter((HEADS, HEAD, WIDTH), "model", None, "fsdp"),
         "up": parameter((WIDTH, 4 * WIDTH), "fsdp", "model"),
         "down": parameter((4 * WIDTH, WIDTH), "model", "fsdp"),

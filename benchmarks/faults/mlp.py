@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec as P
 from sdyscope import Program
 
 MESH = {"data": 4, "model": 2}
-LAYERS, BATCH, WIDTH, HIDDEN, CLASSES = 2, 64, 256, 1024, 512
+LAYERS, BATCH, WIDTH, HIDDEN, CLASSES = 2, 1024, 128, 512, 256
 
 
 def program(mesh):

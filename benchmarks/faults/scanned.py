@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec as P
 from sdyscope import Program
 
 MESH = {"data": 2, "tensor": 4}
-LAYERS, BATCH, WIDTH, HIDDEN = 4, 32, 256, 1024
+LAYERS, BATCH, WIDTH, HIDDEN = 3, 1024, 128, 512
 
 
 def program(mesh):

@@ -11,7 +11,7 @@ import libcst as cst
 from sdyscope.errors import TargetError
 from sdyscope.patches.source import Source, Span, Splice
 
-__all__ = ["Accumulation", "accumulation", "first_argument", "scattered"]
+__all__ = ["Accumulation", "accumulation", "first_argument", "scattered", "set_false"]
 
 
 def _call(source: Source, span: Span) -> cst.Call:
@@ -184,6 +184,24 @@ def accumulation(source: Source, span: Span, arguments: Collection[str]) -> Accu
     if not isinstance(target, cst.Tuple):
         raise TargetError("What the scan returns is not taken apart.")
     return Accumulation(source, line, bodies[0], names, targets)
+
+
+def set_false(source: Source, setting: str) -> Iterator[tuple[int, Splice]]:
+    """Where a source sets one of JAX's settings to False: the line, and the edit to True.
+
+    Args:
+        source: the file.
+        setting: its name, as ``jax.config.update`` takes it.
+    """
+    for node in source.nodes():
+        if not isinstance(node, cst.Call) or not node.args:
+            continue
+        name = source.written(node.func)
+        values = [source.written(argument.value) for argument in node.args]
+        by_name = name.endswith("config.update") and values[0].strip("'\"") == setting
+        by_context = name.rpartition(".")[2] == setting.removeprefix("jax_")
+        if (by_name or by_context) and values[-1] == "False":
+            yield source.line(node), Splice(*source.extent(node.args[-1].value), "True")
 
 
 def _loaded(node: cst.CSTNode) -> Iterator[str]:

@@ -17,7 +17,7 @@ import libcst as cst
 from sdyscope.patches.source import Source, Splice
 from sdyscope.values.sharding import PartitionSpec, SpecEntry
 
-__all__ = ["UNKNOWN", "SpecLiteral", "Token", "spec_literals", "spec_text"]
+__all__ = ["UNKNOWN", "SpecLiteral", "Token", "padded", "spec_literals", "spec_text"]
 
 #: What is said of a dimension by an expression that is no literal.
 UNKNOWN: Final = "?"
@@ -80,7 +80,7 @@ class SpecLiteral:
             spec: the sharding.
             rank: how many dimensions the tensor has.
         """
-        entries = _padded(spec, rank)
+        entries = padded(spec, rank)
         lengths: Sequence[int] = (len(self.tokens),)
         if self.form == "arguments":
             lengths = range(min(rank, len(self.tokens)), 0, -1)
@@ -107,7 +107,7 @@ class SpecLiteral:
         tokens = self.says(before, rank)
         if tokens is None:
             return None
-        old, new = _padded(before, rank), _padded(after, rank)
+        old, new = padded(before, rank), padded(after, rank)
         length = len(tokens)
         needed = max((at + 1 for at, entry in enumerate(new) if entry is not None), default=0)
         made = [
@@ -125,16 +125,9 @@ class SpecLiteral:
         return tuple(made)
 
 
-def _padded(spec: PartitionSpec, rank: int) -> tuple[SpecEntry, ...]:
-    entries = tuple(_plain(entry) for entry in spec.entries)
-    return (*entries, *(None,) * (rank - len(entries)))
-
-
-def _plain(entry: SpecEntry) -> SpecEntry:
-    """An entry in the one form that stands for all that say the same."""
-    if isinstance(entry, tuple):
-        return entry[0] if len(entry) == 1 else entry or None
-    return entry
+def padded(spec: PartitionSpec, rank: int) -> tuple[SpecEntry, ...]:
+    """The entries of a sharding for each of so many dimensions."""
+    return (*spec.entries, *(None,) * (rank - len(spec.entries)))
 
 
 def spec_entry_text(entry: SpecEntry, quote: str = "'") -> str:
@@ -154,7 +147,7 @@ def spec_text(spec: PartitionSpec, name: str, quote: str = "'") -> str:
         name: what the class is called there.
         quote: the quotation mark to use.
     """
-    parts = [spec_entry_text(_plain(entry), quote) for entry in spec.entries]
+    parts = [spec_entry_text(entry, quote) for entry in spec.entries]
     return f"{name}({', '.join(parts)})".replace("P.UNCONSTRAINED", f"{name}.UNCONSTRAINED")
 
 
@@ -264,7 +257,8 @@ def _entry(node: cst.BaseExpression, axes: Collection[str]) -> SpecEntry | Liter
     if isinstance(node, cst.Tuple) and node.elements:
         names = [_entry(element.value, axes) for element in node.elements]
         if all(isinstance(name, str) and name != UNKNOWN for name in names):
-            return _plain(tuple(name for name in names if isinstance(name, str)))
+            known = tuple(name for name in names if isinstance(name, str))
+            return known if len(known) > 1 else known[0]
     return UNKNOWN
 
 

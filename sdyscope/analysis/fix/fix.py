@@ -26,7 +26,7 @@ from sdyscope.analysis.fix.proposals import (
     specs_near,
 )
 from sdyscope.analysis.fix.prove import Twin
-from sdyscope.analysis.fix.rewrites import rewrites
+from sdyscope.analysis.fix.rewrites import partitionable, rewrites
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
@@ -41,7 +41,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.patches.diff import applied, relative, unified_diff
 from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
-from sdyscope.stages.edited.overlay import overlaid
+from sdyscope.stages.edited.overlay import overlaid, under_settings
 from sdyscope.stages.propagated.annotate import Donate
 from sdyscope.values.sharding import PartitionSpec
 
@@ -49,6 +49,9 @@ __all__ = ["Effort", "fixed"]
 
 #: What is not better by this part is not better.
 _WORTH = 0.01
+
+#: What is better in one thing and worse in another is worth that from this product on.
+_TRADE = 0.95
 
 #: Below this, an expression is not behind enough bytes to be worth a constraint.
 _LEAST = 0.02
@@ -141,7 +144,7 @@ class _Fixer:
         self.mesh = self.trials.mesh
         self.on = self.trials.hardware
         self.on_cpu = self.on.platform == "cpu"
-        self.workshop = Workshop(program, rebuild)
+        self.workshop = Workshop(program, rebuild, self.on.platform)
         self.twin = Twin(program, devices)
         self.tried = self.compiled = 0
         self.not_taken: list[NotTaken] = []
@@ -204,6 +207,7 @@ class _Fixer:
         made += self.of_arguments(about)
         made += donations(self.workshop, self.mesh)
         made += rewrites(self.workshop, graph, self.mesh, collectives)
+        made += partitionable(self.workshop, collectives)
         made = [one for one in made if self.focus.allows(one.edit, one.weight, one.names)]
         return sorted(made, key=lambda one: -one.weight)
 
@@ -384,10 +388,14 @@ class _Fixer:
         )
         seen: list[Prediction] = []
         places: Counter[object] = Counter()
-        count = 0
+        count = rewritten = 0
         for one in candidates:
-            if count == self.effort.compiles:
-                return
+            # Of edits of code only the compiled program tells, so they do not wait for their turn.
+            is_code = one.prediction is None
+            if count == self.effort.compiles and not is_code:
+                continue
+            if is_code and rewritten == self.effort.compiles:
+                continue
             place = tuple((each.edit.kind, each.edit.source) for each in one.proposals)
             if places[place] == _OF_A_PLACE:
                 continue
@@ -401,7 +409,8 @@ class _Fixer:
                 continue
             seen.append(one.prediction or made.prediction)
             places[place] += 1
-            count += 1
+            rewritten += is_code
+            count += not is_code
             yield made
 
     def build(self, candidate: _Candidate) -> _Built | None:
@@ -462,6 +471,9 @@ class _Fixer:
                 continue
             known.append((score, one, verdict))
         # Of what comes to the same, the fewest edits.
+        if known:
+            self.notify("running the program as it is", 0.75)
+            self.twin.run()
         known.sort(key=lambda each: (round(each[0], 2), len(each[1].candidate.proposals), each[0]))
         remedies: list[Remedy] = []
         for number, (_, one, verdict) in enumerate(known):
@@ -470,7 +482,8 @@ class _Fixer:
             if corrects or not any(remedy.proven for remedy in remedies):
                 self.notify("comparing numbers", 0.8 + 0.2 * number / len(known))
                 alone = partial(self.on_one, one.texts)
-                numbers = self.twin.against(one.program, alone, corrects=corrects)
+                with under_settings(self.workshop.settings(one.program)):
+                    numbers = self.twin.against(one.program, alone, corrects=corrects)
             if numbers.verdict == "corrected":
                 verdict = "corrects"
             assert one.after is not None
@@ -540,7 +553,7 @@ class _Fixer:
         verdict: Verdict = "loses"
         if (taken <= better and held <= worse) or (held <= better and taken <= worse):
             verdict = "pays"
-        elif taken * held <= better:
+        elif taken * held <= _TRADE:
             verdict = "trade"
         return verdict, taken * held
 

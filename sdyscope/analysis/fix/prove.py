@@ -37,7 +37,7 @@ class Twin:
         self._results: list[Any] | None = None
         self._failure = self._inputs = ""
 
-    def _run(self) -> str:
+    def run(self) -> str:
         """Runs the program itself, once; why it can't be, or nothing."""
         if self._runner is not None or self._failure:
             return self._failure
@@ -79,7 +79,7 @@ class Twin:
         """
         from sdyscope.stages.executed.one_device import compute_dtypes, draws_random_numbers
 
-        if why := self._run():
+        if why := self.run():
             return Numbers("not compared", reason=why)
         runner, before = self._runner, self._results
         assert runner is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.collectives.wasted import Wasted, accumulated_in_loops, wasted_in_maps
@@ -11,13 +12,13 @@ from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.graph import OpGraph
-from sdyscope.patches.rewrites import accumulation, first_argument, scattered
+from sdyscope.patches.rewrites import accumulation, first_argument, scattered, set_false
 from sdyscope.patches.source import Span, Splice
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["rewrites"]
+__all__ = ["partitionable", "rewrites"]
 
 _KINDS: Mapping[str, EditKind] = {
     "reduced twice": "repeated reduction",
@@ -169,3 +170,33 @@ def _mapped_dims(
     if len(made) != 1:
         raise SdyscopeError("The tensors of an argument are sharded over the axis differently.")
     return list(made.pop())
+
+
+#: The setting, and what JAX calls ops that draw random numbers.
+_PARTITIONABLE = "jax_threefry_partitionable"
+_DRAWING = ("threefry", "random_", "bernoulli", "_uniform", "_normal", "shuffle")
+
+
+def partitionable(workshop: Workshop, collectives: Collectives) -> Iterator[Proposal]:
+    """The edits that let each device draw its own random numbers, where the source forbids that.
+
+    Args:
+        workshop: the program.
+        collectives: those of the compiled program.
+    """
+    sent = float(
+        sum(
+            collective.count * part.sent
+            for collective in collectives.collectives
+            for part in collective.parts
+            if any(word in f"{part.scope}/{part.primitive}" for word in _DRAWING)
+        )
+    )
+    for file in workshop.files:
+        source = workshop.source(file)
+        for line, splice in set_false(source, _PARTITIONABLE):
+            edit = SourceEdit(
+                "setting", f"{_PARTITIONABLE} to True", None, None, SourceLocation(file, line)
+            )
+            splices: Splices = {file: [splice]}
+            yield Proposal(edit, None, partial(dict, splices), sent, saves=sent)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any, TypeAlias
 
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Program
 from sdyscope.patches.source import Source, Span, Splice, read_source, spliced
-from sdyscope.patches.specs import spec_text
+from sdyscope.patches.specs import padded, spec_text
 from sdyscope.staged import Staged
 from sdyscope.stages.edited.names import Names, named_at
 from sdyscope.stages.edited.overlay import is_editable, overlaid
 from sdyscope.stages.lowered.spans import frame_spans
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.sharding import NamedSharding, PartitionSpec
+from sdyscope.values.sharding import PartitionSpec
 
 __all__ = ["Rebuild", "Workshop"]
 
-Rebuild = Callable[[], Program]
+Rebuild: TypeAlias = Callable[[], Program]
 """Builds the program anew from the files that Python imports."""
 
 
@@ -29,10 +30,12 @@ class Workshop:
     Args:
         program: the program as it is.
         rebuild: builds it anew.
+        platform: what it is compiled for.
     """
 
-    def __init__(self, program: Staged, rebuild: Rebuild) -> None:
-        self.program, self._rebuild = program, rebuild
+    def __init__(self, program: Staged, rebuild: Rebuild, platform: str = "cpu") -> None:
+        self.program, self._rebuild, self.platform = program, rebuild, platform
+        self._settings: dict[int, tuple[Staged, Mapping[str, Any]]] = {}
         self._sources: dict[str, Source] = {}
         self._editable: dict[str, bool] = {}
         self._names: dict[tuple[str, int], Names] = {}
@@ -119,10 +122,9 @@ class Workshop:
     def sharding_text(self, span: Span, mesh: Mesh, spec: PartitionSpec) -> str | None:
         """How to write a sharding in an expression; None where no name there leads to its mesh."""
         names = self.names(span)
-        wanted = NamedSharding(mesh, spec)
         rank = len(spec.entries)
         for text, sharding in names.shardings.items():
-            if sharding.mesh == mesh and _padded(sharding.spec, rank) == _padded(wanted.spec, rank):
+            if sharding.mesh == mesh and padded(sharding.spec, rank) == padded(spec, rank):
                 return text
         quote = self.source(span.file).quote
         spec_class = names.known.get("PartitionSpec") or _dotted(names, "PartitionSpec")
@@ -165,22 +167,19 @@ class Workshop:
         Raises:
             SdyscopeError: it can't be built or traced.
         """
-        with overlaid(texts):
+        with overlaid(texts) as settings:
             made = Staged(self._rebuild(), ("shardy",))
             if trace:
-                _ = made.lowered
+                _ = made.lowered_for(self.platform, "shardy")
+        self._settings[id(made)] = (made, settings)
         return made
+
+    def settings(self, program: Staged) -> Mapping[str, Any]:
+        """JAX's settings that a program of ``built`` was traced under, where they are other."""
+        return self._settings.get(id(program), (program, {}))[1]
 
 
 def _dotted(names: Names, name: str) -> str | None:
     if "jax.sharding" in names.known:
         return f"{names.known['jax.sharding']}.{name}"
     return f"{names.known['jax']}.sharding.{name}" if "jax" in names.known else None
-
-
-def _padded(spec: PartitionSpec, rank: int) -> tuple[object, ...]:
-    entries = [
-        (entry[0] if len(entry) == 1 else entry or None) if isinstance(entry, tuple) else entry
-        for entry in spec.entries
-    ]
-    return (*entries, *(None,) * (rank - len(entries)))

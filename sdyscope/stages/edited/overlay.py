@@ -10,9 +10,11 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+import jax
+
 from sdyscope.values.source import PACKAGE, is_installed, is_own
 
-__all__ = ["is_editable", "overlaid"]
+__all__ = ["is_editable", "overlaid", "under_settings"]
 
 
 def is_editable(file: str) -> bool:
@@ -32,15 +34,21 @@ def is_editable(file: str) -> bool:
 
 
 @contextmanager
-def overlaid(texts: Mapping[str, str]) -> Iterator[None]:
+def overlaid(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Within, Python imports these texts in place of what the files hold.
 
     The modules of these files, and all of the author's that have something of theirs, are imported
-    anew, and afterwards are what they were before. Files and bytecode caches stay as they are.
+    anew, and afterwards are what they were before, as are JAX's settings. Files and bytecode caches
+    stay as they are.
 
     Args:
         texts: the text of each file, by its path.
+
+    Yields:
+        The settings of JAX that are other within, filled in at the end.
     """
+    settings = _settings()
+    changed: dict[str, Any] = {}
     known = {os.path.realpath(file): text for file, text in texts.items()}
     taken = {name: sys.modules[name] for name in _depending(frozenset(known))}
     attributes: list[tuple[ModuleType, str, Any]] = []
@@ -63,8 +71,15 @@ def overlaid(texts: Mapping[str, str]) -> Iterator[None]:
 
     setattr(SourceFileLoader, "get_code", get_code)  # noqa: B010 - mypy knows that it is a method
     try:
-        yield
+        yield changed
     finally:
+        changed.update(
+            (name, value)
+            for name, value in _settings().items()
+            if value is not settings.get(name) and value != settings.get(name)
+        )
+        for name in changed:
+            jax.config.update(name, settings[name])
         setattr(SourceFileLoader, "get_code", original)  # noqa: B010
         for name in [*sys.modules]:
             module = sys.modules[name]
@@ -73,6 +88,36 @@ def overlaid(texts: Mapping[str, str]) -> Iterator[None]:
         sys.modules.update(taken)
         for holder, child, module in attributes:
             setattr(holder, child, module)
+
+
+@contextmanager
+def under_settings(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Within, JAX has these settings."""
+    before = {name: value for name, value in _settings().items() if name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+def _settings() -> dict[str, Any]:
+    """JAX's settings that say what a program computes."""
+    return {name: value for name, value in jax.config.values.items() if name in _SAYING}
+
+
+#: Settings that a program's file may change, and that say what is traced or lowered.
+_SAYING = frozenset(
+    {
+        "jax_default_matmul_precision",
+        "jax_default_prng_impl",
+        "jax_enable_x64",
+        "jax_numpy_dtype_promotion",
+        "jax_threefry_partitionable",
+    }
+)
 
 
 def _file_of(module: ModuleType | None) -> str:
