@@ -43,6 +43,7 @@ class Fault:
         replace: what stands there instead.
         names: tensors whose edit names the fault as well as its line does.
         near: how many lines beside it name it, too: of a constraint that is gone those around it.
+        at: text of further lines that name it: where constraints were that do nothing any more.
         words: further words of the command line.
     """
 
@@ -52,6 +53,7 @@ class Fault:
     replace: str
     names: tuple[str, ...] = ()
     near: int = 0
+    at: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
 
 
@@ -107,26 +109,27 @@ _SCATTERED = (
 )
 
 FAULTS = [
-    # a constraint that is gone
+    # constraints that are gone
     Fault(
         "dropped constraint",
         "attention",
-        "        x = with_sharding_constraint(x, residual)\n",
-        "",
-        near=3,
+        "from jax.lax import with_sharding_constraint\n",
+        "\n\ndef with_sharding_constraint(x, _):\n    return x\n\n\n",
+        at=("tokens]", "(x, residual)"),
     ),
     Fault(
         "dropped constraint",
         "fsdp_transformer",
-        'x = layout.constrain(params["embedding"][tokens], layout.residual)',
-        'x = params["embedding"][tokens]',
+        "constrained: bool = field(\n        default=True",
+        "constrained: bool = field(\n        default=False",
+        at=("[tokens], layout.residual)",),
     ),
     Fault(
-        "dropped constraint",
+        "constraint left open",
         "attention",
-        "        x = x + with_sharding_constraint(mlp(x, params), residual)\n",
-        "        x = x + mlp(x, params)\n",
-        near=2,
+        'residual = sharded("fsdp", None, None)',
+        "residual = sharded(*[PartitionSpec.UNCONSTRAINED] * 3)",
+        at=("tokens]", "(x, residual)"),
     ),
     # a weight sharded the other way round
     Fault(
@@ -518,7 +521,10 @@ def tried(fault: Fault, seed: int, folder: Path, sound: tuple[float, float]) -> 
     assert whole.count(fault.find) == 1, (fault.kind, fault.program, fault.find)
     text = whole.replace(fault.find, fault.replace)
     line = whole[: whole.index(fault.find)].count("\n") + 1
-    lines = range(line - fault.near, line + fault.replace.count("\n") + fault.near + 1)
+    lines = {*range(line - fault.near, line + fault.replace.count("\n") + fault.near + 1)}
+    for number, each in enumerate(text.splitlines(), 1):
+        if any(words in each for words in fault.at):
+            lines.add(number)
     folder.mkdir()
     file = folder / f"{fault.program}.py"
     file.write_text(text)

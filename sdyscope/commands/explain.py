@@ -12,6 +12,7 @@ from sdyscope.commands import opening, options, propagation
         "explain mlp \"params['w1']\"",
         "explain fsdp-transformer layer0/mlp/dot_general",
         "explain train.py:step train.py:42 --all",
+        "explain fsdp-transformer layer0/mlp/dot_general --remove-axis model",
     ),
 )
 @options.target
@@ -21,6 +22,17 @@ from sdyscope.commands import opening, options, propagation
 @options.settings
 @opening.module
 @click.option("--all", "everything", is_flag=True, help="Explain every value that VALUE names.")
+@click.option(
+    "--remove-axis",
+    "axis",
+    metavar="AXIS",
+    help="Find what keeps this mesh axis on the value, and the fewest edits without it.",
+)
+@click.option(
+    "--want",
+    metavar="SPEC",
+    help="Find the fewest edits with which the value is sharded so, such as \"P('data', None)\".",
+)
 @propagation.what_if
 @options.strict
 @options.json("analysis.propagation.explain:ExplainDocument")
@@ -32,6 +44,8 @@ def command(
     settings: dict[str, str],
     module: str | None,
     everything: bool,
+    axis: str | None,
+    want: str | None,
     shardings: tuple[str, ...],
     priorities: tuple[str, ...],
     conservative: bool,
@@ -45,9 +59,17 @@ def command(
 
     For each axis on each dimension: the annotation that it comes from, and each step from there to
     the value. For each axis that a neighbouring tensor has and the value lacks: what stopped it.
+
+    With --remove-axis or --want, annotations are changed in a copy of the module and propagated
+    again: whether the one that is named is necessary, which others suffice on their own, and the
+    smallest set of edits that does what is asked for.
     """
+    if axis is not None and want is not None:
+        raise click.UsageError("--remove-axis and --want are two questions: ask one of them.")
+    from sdyscope.analysis.propagation.counterfactuals import with_counterfactuals
     from sdyscope.analysis.propagation.explain import explain_document
     from sdyscope.process import output
+    from sdyscope.syntax.partition_spec import parse_partition_spec
     from sdyscope.terminal import document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import explain
@@ -63,6 +85,9 @@ def command(
         conservative=conservative,
         changes=what_if.changes,
     )
+    if axis is not None or want is not None:
+        wanted = None if want is None else parse_partition_spec(want)
+        found = with_counterfactuals(found, what_if.inspection, axis or "", wanted)
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:

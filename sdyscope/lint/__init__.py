@@ -22,6 +22,7 @@ from sdyscope.lint import (
     batch,
     constraints,
     custom_calls,
+    links,
     logical,
     loops,
     rematerialization,
@@ -31,6 +32,7 @@ from sdyscope.lint import (
     storage,
     unexpected,
     unreduced,
+    wasted,
 )
 from sdyscope.lint.logical import LogicalAxes
 from sdyscope.lint.named import named_axes
@@ -65,8 +67,10 @@ RULES: Mapping[str, Rule] = {
         storage,
         rematerialization,
         loops,
+        wasted,
         slices,
         unexpected,
+        links,
         custom_calls,
         rng,
         logical,

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.propagation.explain import ExplainDocument, Explanation
 from sdyscope.annotations import op_name
+from sdyscope.facts.counterfactuals import Counterfactual
 from sdyscope.facts.moves import Absence, Beginning, Chain
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.views.propagate import provenance
+from sdyscope.words.counts import counted
+from sdyscope.words.edits import causes_texts, edit_text
 from sdyscope.words.mesh import axis_text, mesh_words_of
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import (
@@ -88,6 +91,31 @@ def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
         yield from _absence(absence, explanation.chains, everything)
     for note in explanation.notes:
         yield Paragraph(note_text(note), "muted", indent=2, hang=2)
+    if explanation.counterfactual is not None:
+        yield from _counterfactual(explanation.counterfactual)
+
+
+def _counterfactual(found: Counterfactual) -> Iterator[Paragraph]:
+    for causes in found.causes:
+        for text in causes_texts(causes):
+            yield Paragraph(text, indent=2, hang=2)
+    what = f"without {found.removed}" if found.removed else f"as {found.wanted}"
+    for checked in found.remedies:
+        size = "fewest edits" if checked.smallest else "edits, none of which can be left out"
+        yield Paragraph(f"{what}, {size}, propagated again:", "good", indent=2, hang=2)
+        for edit in checked.edits:
+            line = f" ({source_text(edit.source)})" if edit.source is not None else ""
+            yield Paragraph(f"{edit_text(edit)}{line}", indent=4, hang=2)
+        yield Paragraph(f"then it is {checked.after}", "muted", indent=4, hang=2)
+    if not found.remedies:
+        tried = "no set" if found.complete else "no set that was tried"
+        yield Paragraph(f"{what}: {tried} of annotations does that", "warning", indent=2, hang=2)
+    if found.constraint is not None:
+        edit = found.constraint.edits[0]
+        yield Paragraph(
+            f"{what}, by one more constraint: {edit_text(edit)}", "good", indent=2, hang=2
+        )
+    yield Paragraph(f"known from {counted(found.propagations, 'propagation')}", "muted", indent=2)
 
 
 def _at(line: str) -> str:

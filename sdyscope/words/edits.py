@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from sdyscope.facts.counterfactuals import AxisCauses, Cause
 from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted
 from sdyscope.words.places import shown_name, source_text
 
-__all__ = ["edit_text", "edits_text", "why_not_text"]
+__all__ = ["cause_text", "causes_texts", "edit_text", "edits_text", "why_not_text"]
 
 #: An expression longer than this is shown by its beginning.
 _LONGEST = 48
@@ -64,6 +65,37 @@ def edits_text(edits: Iterable[SourceEdit]) -> str:
         f"{edit_text(edit)} ({source_text(edit.source)})" if edit.source else edit_text(edit)
         for edit in edits
     )
+
+
+def causes_texts(causes: AxisCauses) -> Iterator[str]:
+    """Whether the annotation that an axis comes from is necessary, and which others suffice."""
+    where = f"dim {causes.dimension} on {causes.axis}"
+    if causes.cause is None:
+        yield f"{where}: it comes from nothing that can be removed"
+    elif causes.necessary:
+        yield f"{where}: {cause_text(causes.cause)} is necessary: without it the axis is gone"
+    else:
+        yield f"{where}: {cause_text(causes.cause)} is not necessary: without it the axis stays"
+    others = [one for one in causes.sufficient if one != causes.cause]
+    if causes.cause is not None and causes.cause not in causes.sufficient:
+        yield f"{where}: it does not suffice on its own either, with no other annotation over it"
+    if others:
+        few = ", ".join(map(cause_text, others[:_NAMED]))
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        yield f"{where}: sufficient on their own: {few}{more}"
+    elif causes.others:
+        yield f"{where}: none of the {counted(causes.others, 'other annotation')} suffices alone"
+
+
+def cause_text(cause: Cause) -> str:
+    """`params['w1'] P(None, 'model')`, `the constraint at train.py:42 P('data', None)`."""
+    if cause.kind == "constraint" and cause.source is not None:
+        return f"the constraint at {source_text(cause.source)} {cause.spec}"
+    return f"{shown_name(cause.name, cause.kind)} {cause.spec}"
+
+
+#: How many annotations are named that suffice.
+_NAMED = 4
 
 
 def why_not_text(why: NotTakenBecause, detail: str = "") -> str:

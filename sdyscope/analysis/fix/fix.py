@@ -37,7 +37,7 @@ from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.edits import NotTakenBecause
 from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import ValueId
-from sdyscope.hardware.names import Hardware
+from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.patches.diff import applied, relative, unified_diff
 from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
@@ -49,6 +49,9 @@ __all__ = ["Effort", "fixed"]
 
 #: What is not better by this part is not better.
 _WORTH = 0.01
+
+#: What is predicted to be better by this part is worth asking XLA's partitioner.
+_PROMISING = 0.002
 
 #: What is better in one thing and worse in another is worth that from this product on.
 _TRADE = 0.95
@@ -70,13 +73,17 @@ class Effort:
         edits: how many edits to take together.
         compiles: how many edited programs to compile.
         predictions: how many edits to predict at most.
+        specs: how many shardings to try for an expression.
+        checks: how many of the best XLA partitions, which costs a second and knows better.
     """
 
     expressions: int = 8
-    arguments: int = 8
+    arguments: int = 12
     edits: int = 3
     compiles: int = 3
-    predictions: int = 200
+    predictions: int = 240
+    specs: int = 8
+    checks: int = 8
 
 
 @dataclass(frozen=True)
@@ -228,11 +235,9 @@ class _Fixer:
             specs: dict[PartitionSpec, None] = {}
             for value in one.values[:1]:
                 now = self.spec_at(value)
-                specs.update(dict.fromkeys(specs_near(now, one.shape, self.mesh, axes)))
                 specs.update(dict.fromkeys(self.specs_of_shape(one.shape)))
-                if now is not None:
-                    specs.setdefault(now)
-            for spec in specs:
+                specs.update(dict.fromkeys(specs_near(now, one.shape, self.mesh, axes)))
+            for spec in [*specs][: self.effort.specs]:
                 yield new_constraint(self.workshop, one, self.mesh, spec, sent)
 
     def spec_at(self, value: ValueId) -> PartitionSpec | None:
@@ -310,11 +315,12 @@ class _Fixer:
         """Bytes that take as long: those that are sent, and arithmetic."""
         return prediction.sent + (prediction.flops or 0.0) / FLOPS_PER_BYTE
 
-    def promise(self, prediction: Prediction) -> float:
+    def promise(self, prediction: Prediction, base: Prediction | None = None) -> float:
         """Time by memory, of what the program has now; the less, the better."""
+        before = base or self.base
         needs = self.before.total or self.base.held
-        held = max(needs + prediction.held - self.base.held, 1)
-        return (self.time(prediction) / max(self.time(self.base), 1.0)) * (held / max(needs, 1))
+        held = max(needs + prediction.held - before.held, 1)
+        return (self.time(prediction) / max(self.time(before), 1.0)) * (held / max(needs, 1))
 
     def hope(self, proposal: Proposal) -> float:
         """What an edit promises by what it leaves out; what makes numbers right comes first."""
@@ -354,9 +360,45 @@ class _Fixer:
             if prediction is not None:
                 single.append(_Candidate((one,), prediction, self.promise(prediction)))
         single.sort(key=lambda one: one.score)
-        good = [one for one in single if one.score < 1 - _WORTH]
+        good = [one for one in self.checked(single) if one.score < 1 - _WORTH]
         together = list(self.together(good))
         return sorted([*unknown, *good, *together], key=lambda one: one.score)
+
+    def checked(self, single: Sequence[_Candidate]) -> list[_Candidate]:
+        """The best edits by what XLA's own partitioner makes of them, the rest as predicted.
+
+        Shardy's reshards promise too much of some edits and too little of others, and what is best
+        of many is most often one of the first.
+        """
+        hopeful = [one for one in single if one.score < 1 - _PROMISING]
+        places: Counter[object] = Counter()
+        asked: list[_Candidate] = []
+        for one in hopeful:
+            edit = one.proposals[0].edit
+            if edit.kind == "donation" or places[edit.source] == _OF_A_PLACE:
+                continue
+            places[edit.source] += 1
+            asked.append(one)
+        asked = asked[: self.effort.checks]
+        if not asked or self.trials.devices > LARGEST_CPU:
+            return list(single)
+        self.notify("partitioning the best edits", 0.4)
+        try:
+            base = replace(self.base, traffic=self.trials.partition())
+        except (CompilerError, TargetError):
+            return list(single)
+        known: dict[int, _Candidate] = {}
+        for one in asked:
+            edits = [edit for each in one.proposals for edit in each.trial or ()]
+            assert one.prediction is not None
+            try:
+                traffic = self.trials.partition(edits)
+            except (CompilerError, TargetError):
+                known[id(one)] = replace(one, score=1.0)
+                continue
+            made = replace(one.prediction, traffic=traffic)
+            known[id(one)] = replace(one, score=self.promise(made, base))
+        return sorted((known.get(id(one), one) for one in single), key=lambda one: one.score)
 
     def together(self, good: Sequence[_Candidate]) -> Iterator[_Candidate]:
         """The best edit with others, as long as each wins something more."""
@@ -404,7 +446,7 @@ class _Fixer:
             made = self.build(one)
             if made is None:
                 continue
-            if self.promise(made.prediction) >= 1 - _WORTH and one.prediction is not None:
+            if one.prediction is not None and self.promise(made.prediction) >= 1 + _WORTH:
                 self.refuse(one, "sends no less")
                 continue
             seen.append(one.prediction or made.prediction)

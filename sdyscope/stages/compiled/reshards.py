@@ -9,32 +9,17 @@ number of devices.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sdyscope.errors import TargetError
 from sdyscope.graph import OpGraph, build
-from sdyscope.graph.collection import no_collection
 from sdyscope.graph.locations import UNKNOWN, Location
 from sdyscope.graph.tags import sids
-from sdyscope.stages import compat
-from sdyscope.stages.align.tags import numbered, tag
 from sdyscope.stages.compiled.explicit_collectives import ExplicitCollectives
 from sdyscope.stages.compiled.read_collectives import read_collectives
-from sdyscope.stages.propagated.annotate import (
-    Change,
-    Constrain,
-    annotate,
-    annotate_constraint,
-    annotate_signature,
-    constrain,
-)
-from sdyscope.stages.propagated.hlo_order import functions
-from sdyscope.stages.propagated.passes import propagation_passes, run
-from sdyscope.stages.propagated.propagate import imported
-from sdyscope.stages.propagated.shardy_import import open_free_variables
+from sdyscope.stages.propagated.annotate import annotate
+from sdyscope.stages.propagated.imported_module import ImportedModule
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
@@ -54,9 +39,8 @@ _EXPLICIT = (
 class Resharder:
     """What a program would communicate, also if its arguments were sharded otherwise.
 
-    The program is imported once. Other shardings of arguments, results and constraints, and further
-    constraints, are then written into a copy of the imported module, which is what an import of the
-    changed program gives. What can't be found there by its tag takes an import of its own.
+    The program is imported once (``ImportedModule``). What has no place of its own in the imported
+    module takes an import of its own.
 
     Args:
       lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
@@ -71,15 +55,8 @@ class Resharder:
 
     def __init__(self, lowered: LoweredModule, graph: OpGraph) -> None:
         self.lowered, self.graph = lowered, graph
-        with no_collection():
-            module, doubts = imported(
-                lowered, graph, lambda own: tag(own, graph, attributes=False), open_captures=False
-            )
-            file = io.BytesIO()
-            module.operation.write_bytecode(file)
-        self.doubts = tuple(doubts)
-        self._bytecode = file.getvalue()
-        self._passes = propagation_passes(module.context, steps=False, origins=False)
+        self._imported = ImportedModule(lowered, graph)
+        self.doubts = self._imported.doubts
 
     def collectives(self, changes: Sequence[Edit] = ()) -> ExplicitCollectives:
         """The collectives, with these changes.
@@ -108,72 +85,7 @@ class Resharder:
         Its ops have the tags of those that they come from (``stages.align.tags``). None where a
         change has no one place in the imported module.
         """
-        with no_collection():
-            module = compat.ir.Module.parse(self._bytecode, self.lowered.context)
-            with module.context, compat.ir.Location.unknown():
-                if changes and not self._changed(module, changes):
-                    return None
-                for function in functions(module).values():
-                    open_free_variables(function)
-            run(module, *self._passes, *_EXPLICIT)
-        return module
-
-    def _changed(self, module: Any, changes: Sequence[Edit]) -> bool:
-        """Writes changes into an imported module; whether all of them have a place there.
-
-        Raises:
-          TargetError: a change that the module can't carry; says which and why.
-        """
-        main = self.graph.main
-        named = functions(module)
-        signature: list[Change] = []
-        inside: list[tuple[Any, Change | Constrain]] = []
-        tagged: dict[int, list[Any]] | None = None
-        for change in changes:
-            if isinstance(change, Change) and change.annotation.kind in ("argument", "result"):
-                if main is None or change.annotation.function != main.name:
-                    return False
-                signature.append(change)
-                continue
-            if not isinstance(change, Change | Constrain):
-                continue  # A donation moves nothing.
-            if tagged is None:
-                tagged = _by_tag(module)
-            found = self._places(change, tagged)
-            if not found:
-                return False
-            inside += [(one, change) for one in found]
-        if signature and main is not None:
-            # HLO calls it main.
-            annotate_signature(named.get(main.name) or named["main"], self.graph, signature)
-        for operation, change in inside:
-            if isinstance(change, Change):
-                annotate_constraint(operation, self.graph, change)
-            else:
-                constrain(operation, replace(change, value=(change.value[0], 0)), self.graph)
-        if not module.operation.verify():
-            raise TargetError(f"{self.lowered.name} is not a valid module after these changes.")
-        return True
-
-    def _places(
-        self, change: Change | Constrain, tagged: Mapping[int, Sequence[Any]]
-    ) -> Sequence[Any]:
-        """The ops of the imported module that a change is written on; none where it is unclear."""
-        if isinstance(change, Change):
-            if change.annotation.kind != "constraint":
-                return ()
-            found = tagged.get(change.annotation.op, ())
-            return [one for one in found if one.name == "sdy.sharding_constraint"]
-        node, result = change.value
-        op = self.graph.ops[node]
-        if result or len(op.types) != 1:
-            return ()
-        found = [
-            one
-            for one in tagged.get(node, ())
-            if one.name == op.kind and str(one.results[0].type) == op.types[0].text
-        ]
-        return found if len(found) == len(tagged.get(node, ())) else ()
+        return self._imported.propagated(changes, _EXPLICIT)
 
     def _location(self, location: Location, around: Sequence[Location]) -> Location:
         """Scope and source lines of the op that a collective stands at, by its tag.
@@ -194,12 +106,3 @@ class Resharder:
             lines = (op.location for op in reversed(path) if op.location.frames)
             return replace(next(lines, UNKNOWN), scope=scope, names=())
         return location
-
-
-def _by_tag(module: Any) -> dict[int, list[Any]]:
-    """The ops of an imported module by the nodes that they come from."""
-    found: dict[int, list[Any]] = {}
-    for _, operation in numbered(module):
-        for node in sids(compat.location_name(operation)):
-            found.setdefault(node, []).append(operation)
-    return found
