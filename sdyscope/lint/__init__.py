@@ -13,6 +13,7 @@ from typing import get_args
 
 from sdyscope.analysis.fix.focus import Focus
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, one_of
+from sdyscope.facts.edits import EditKind
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
@@ -178,6 +179,19 @@ def lint(
     ).findings
 
 
+#: The edits that remedy what a rule finds; any for other rules.
+_REMEDIES: Mapping[str, frozenset[EditKind]] = {
+    "all-reduce-then-slice": frozenset({"reduction and slice"}),
+    "gathered-to-be-sliced": frozenset({"gather and slice"}),
+    "mesh-order": frozenset({"mesh"}),
+    "reduced-in-loop": frozenset({"reduction in a loop", "argument", "result"}),
+    "reduced-twice": frozenset({"repeated reduction"}),
+    "resharded-twice": frozenset({"constraint"}),
+    "state-not-donated": frozenset({"donation"}),
+    "threefry-not-partitionable": frozenset({"setting"}),
+}
+
+
 def focus_of_rule(program: Lintable, name: str, on: Hardware | str | None = None) -> Focus | None:
     """What a rule finds in a program, for edits to be about; None where there is no such rule.
 
@@ -194,6 +208,7 @@ def focus_of_rule(program: Lintable, name: str, on: Hardware | str | None = None
         name,
         frozenset(one.tensor for one in found if one.tensor),
         tuple(one.source for one in found if one.source is not None),
+        kinds=_REMEDIES.get(name),
     )
 
 

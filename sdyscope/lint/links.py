@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.links import Level, axes_levels
+from sdyscope.analysis.cost.order import WORTH, best_order, bytes_by_axes, slowest
 from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.hardware.topology import Topology
 from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, rule
@@ -16,27 +14,10 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.counts import size
 
-__all__ = ["OrderCost", "axis_over_slow_link", "best_order", "mesh_order"]
+__all__ = ["axis_over_slow_link", "mesh_order"]
 
-#: Another order has to be that much faster to be worth a word.
-_FASTER = 0.8
 #: A link that is that much slower than another is slow.
 _SLOWER = 4.0
-#: A mesh with more axes has more orders than are looked at.
-_MOST_AXES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class OrderCost:
-    """What collectives take in one order of the axes.
-
-    Attributes:
-        axes: the axes, in order.
-        seconds: how long all collectives take, one after the other, by the slowest level of each.
-    """
-
-    axes: tuple[str, ...]
-    seconds: float
 
 
 def _hardware(subject: Subject) -> tuple[Topology, Chip, Mesh]:
@@ -58,60 +39,6 @@ def _hardware(subject: Subject) -> tuple[Topology, Chip, Mesh]:
     return compiled.topology, chip, mesh
 
 
-def _slowest(levels: Sequence[Level] | None) -> float | None:
-    """Bytes a second at the slowest level; None where one is not known."""
-    if not levels:
-        return None
-    rates = [level.bandwidth for level in levels]
-    return min((rate for rate in rates if rate), default=None) if all(rates) else None
-
-
-def _bytes_by_axes(collectives: Collectives) -> dict[tuple[str, ...], int]:
-    found: dict[tuple[str, ...], int] = {}
-    for one in collectives.by_axes:
-        names = tuple(dict.fromkeys(axis.name for axis in one.axes or ()))
-        if names:
-            found[names] = found.get(names, 0) + one.tally.sent
-    return found
-
-
-def best_order(
-    sent: Mapping[tuple[str, ...], int], mesh: Mesh, topology: Topology, chip: Chip
-) -> tuple[OrderCost, OrderCost] | None:
-    """What the order of a mesh's axes costs, and what the best order would; None where unknown.
-
-    The same bytes over the same axes are taken for every order.
-
-    Args:
-        sent: bytes that a device sends over each set of axes.
-        mesh: the mesh, whose axes are in the order of the devices.
-        topology: where devices stand.
-        chip: what they are.
-    """
-    if mesh.device_ids is not None or len(mesh.axes) > _MOST_AXES:
-        return None
-    costs: list[OrderCost] = []
-    for order in itertools.permutations(mesh.axes):
-        other = Mesh(tuple(order))
-        seconds = 0.0
-        for names, count in sent.items():
-            rate = _slowest(axes_levels(map(AxisRef, names), other, topology, chip))
-            if rate is None:
-                break
-            seconds += count / rate
-        else:
-            costs.append(OrderCost(tuple(axis.name for axis in order), seconds))
-    now = next((one for one in costs if one.axes == tuple(mesh.shape)), None)
-    if now is None:
-        return None
-
-    # Of orders that are as fast, the one that moves fewest axes.
-    def moved(one: OrderCost) -> int:
-        return sum(a != b for a, b in zip(one.axes, now.axes, strict=True))
-
-    return now, min(costs, key=lambda one: (round(one.seconds, 12), moved(one)))
-
-
 @rule("mesh-order", "warning", needs="compiled")
 def mesh_order(subject: Subject) -> Iterator[Message]:
     """Another order of the mesh's axes would send over faster links.
@@ -126,12 +53,12 @@ def mesh_order(subject: Subject) -> Iterator[Message]:
     looked at.
     """
     topology, chip, mesh = _hardware(subject)
-    sent = _bytes_by_axes(subject.collectives)
+    sent = bytes_by_axes(subject.collectives)
     found = best_order(sent, mesh, topology, chip)
     if found is None:
         raise Unavailable("The bandwidth of an axis is not known.")
     now, best = found
-    if not now.seconds or best.seconds > _FASTER * now.seconds:
+    if not now.seconds or not best.seconds < WORTH * now.seconds:
         return
     if sum(sent.values()) < FEW_BYTES:
         return
@@ -156,12 +83,12 @@ def axis_over_slow_link(subject: Subject) -> Iterator[Message]:
     It needs hardware with known rates: `--on`.
     """
     topology, chip, mesh = _hardware(subject)
-    sent = _bytes_by_axes(subject.collectives)
+    sent = bytes_by_axes(subject.collectives)
     rates: dict[str, float] = {}
     levels: dict[str, Sequence[Level]] = {}
     for axis in mesh.axes:
         of_axis = axes_levels([AxisRef(axis.name)], mesh, topology, chip)
-        rate = _slowest(of_axis)
+        rate = slowest(of_axis)
         if axis.size > 1 and rate is not None and of_axis:
             rates[axis.name], levels[axis.name] = rate, of_axis
     if len(rates) < 2:

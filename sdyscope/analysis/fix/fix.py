@@ -6,13 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import combinations
 from typing import Any
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.cost import cost_of
+from sdyscope.analysis.cost.links import axes_levels
+from sdyscope.analysis.cost.order import slowest
 from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
 from sdyscope.analysis.fix.expressions import Expression, expressions
 from sdyscope.analysis.fix.focus import Focus, focus_on
@@ -26,7 +29,7 @@ from sdyscope.analysis.fix.proposals import (
     specs_near,
 )
 from sdyscope.analysis.fix.prove import Twin
-from sdyscope.analysis.fix.rewrites import partitionable, rewrites
+from sdyscope.analysis.fix.rewrites import mesh_orders, partitionable, rewrites
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
@@ -38,11 +41,13 @@ from sdyscope.facts.edits import NotTakenBecause
 from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import ValueId
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
+from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.patches.diff import applied, relative, unified_diff
 from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
 from sdyscope.stages.edited.overlay import overlaid, under_settings
 from sdyscope.stages.propagated.annotate import Donate
+from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec
 
 __all__ = ["Effort", "fixed"]
@@ -215,6 +220,8 @@ class _Fixer:
         made += donations(self.workshop, self.mesh)
         made += rewrites(self.workshop, graph, self.mesh, collectives)
         made += partitionable(self.workshop, collectives)
+        compiled = self.program.compiled("shardy", self.on)
+        made += mesh_orders(self.workshop, self.mesh, collectives, compiled)
         made = [one for one in made if self.focus.allows(one.edit, one.weight, one.names)]
         return sorted(made, key=lambda one: -one.weight)
 
@@ -311,9 +318,33 @@ class _Fixer:
 
     # --- what edits promise -----------------------------------------------------------------------
 
+    @cached_property
+    def chip(self) -> Chip | None:
+        """What the devices are; None where no rates are known, as for CPUs."""
+        return chip_of(self.program.compiled("shardy", self.on).device_kind)
+
+    @cached_property
+    def slowness(self) -> dict[tuple[str, ...], float]:
+        """How many bytes over the fastest axis take as long as one over some axes."""
+        topology = self.program.compiled("shardy", self.on).topology
+        if self.chip is None or topology is None:
+            return {}
+        names = [axis.name for axis in self.mesh.axes if axis.size > 1]
+        sets = [each for size in (1, 2, 3) for each in combinations(names, size)]
+        rates = {
+            each: slowest(axes_levels(map(AxisRef, each), self.mesh, topology, self.chip))
+            for each in sets
+        }
+        fastest = max((rate for rate in rates.values() if rate), default=None)
+        if fastest is None:
+            return {}
+        return {each: fastest / rate for each, rate in rates.items() if rate}
+
     def time(self, prediction: Prediction) -> float:
-        """Bytes that take as long: those that are sent, and arithmetic."""
-        return prediction.sent + (prediction.flops or 0.0) / FLOPS_PER_BYTE
+        """Bytes over the fastest axis that take as long: those that are sent, and arithmetic."""
+        sent = sum(one.sent * self.slowness.get(one.axes, 1.0) for one in prediction.traffic)
+        per_byte = FLOPS_PER_BYTE if self.chip is None else self.chip.flops_per_byte
+        return sent + (prediction.flops or 0.0) / (per_byte or FLOPS_PER_BYTE)
 
     def promise(self, prediction: Prediction, base: Prediction | None = None) -> float:
         """Time by memory, of what the program has now; the less, the better."""

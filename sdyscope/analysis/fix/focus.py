@@ -87,7 +87,9 @@ class Focus:
             return False
         if self.on_line(edit.source) or not self.tensors.isdisjoint((edit.name, *names)):
             return True
-        return weight > 0 and edit.kind not in ("donation",)
+        if self.kinds is not None:
+            return True
+        return weight > 0 and edit.kind != "donation"
 
 
 def focus_on(words: str, table: TensorTable, collectives: Collectives) -> Focus:

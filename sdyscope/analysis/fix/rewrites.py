@@ -7,18 +7,22 @@ from functools import partial
 
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.collectives.wasted import Wasted, accumulated_in_loops, wasted_in_maps
+from sdyscope.analysis.cost.order import WORTH, best_order, bytes_by_axes
 from sdyscope.analysis.fix.proposals import Proposal, Splices
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.graph import OpGraph
+from sdyscope.hardware.specs import chip_of
+from sdyscope.patches.meshes import reordered_meshes
 from sdyscope.patches.rewrites import accumulation, first_argument, scattered, set_false
 from sdyscope.patches.source import Span, Splice
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["partitionable", "rewrites"]
+__all__ = ["mesh_orders", "partitionable", "rewrites"]
 
 _KINDS: Mapping[str, EditKind] = {
     "reduced twice": "repeated reduction",
@@ -200,3 +204,29 @@ def partitionable(workshop: Workshop, collectives: Collectives) -> Iterator[Prop
             )
             splices: Splices = {file: [splice]}
             yield Proposal(edit, None, partial(dict, splices), sent, saves=sent)
+
+
+def mesh_orders(
+    workshop: Workshop, mesh: Mesh, collectives: Collectives, compiled: Compiled
+) -> Iterator[Proposal]:
+    """The edits that put the axes of the mesh in an order that sends over faster links.
+
+    Args:
+        workshop: the program.
+        mesh: its mesh.
+        collectives: those of the compiled program.
+        compiled: the program, for hardware with known rates; nothing for any other.
+    """
+    chip = chip_of(compiled.device_kind)
+    if chip is None or compiled.topology is None:
+        return
+    found = best_order(bytes_by_axes(collectives), mesh, compiled.topology, chip)
+    if found is None or not found[0].seconds or found[1].seconds > WORTH * found[0].seconds:
+        return
+    now, best = found
+    saves = collectives.total.sent * (1 - best.seconds / now.seconds)
+    for file in workshop.files:
+        for line, splices in reordered_meshes(workshop.source(file), now.axes, best.axes):
+            edit = SourceEdit("mesh", ", ".join(best.axes), None, None, SourceLocation(file, line))
+            written: Splices = {file: splices}
+            yield Proposal(edit, None, partial(dict, written), float(saves), saves=float(saves))

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
@@ -24,12 +25,12 @@ def is_editable(file: str) -> bool:
     """
     if not file.endswith(".py") or not os.path.isfile(file):
         return False
-    real = os.path.realpath(file)
+    real = _real(file)
     models = sys.modules.get("sdyscope.models")
-    folders = [os.path.join(os.path.realpath(one), "") for one in getattr(models, "__path__", ())]
+    folders = [os.path.join(_real(one), "") for one in getattr(models, "__path__", ())]
     if real.startswith(tuple(folders)):
         return True
-    inside = os.path.join(os.path.realpath(PACKAGE), "")
+    inside = os.path.join(_real(str(PACKAGE)), "")
     return is_own(file) and not is_installed(file) and not real.startswith(inside)
 
 
@@ -49,7 +50,7 @@ def overlaid(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """
     settings = _settings()
     changed: dict[str, Any] = {}
-    known = {os.path.realpath(file): text for file, text in texts.items()}
+    known = {_real(file): text for file, text in texts.items()}
     taken = {name: sys.modules[name] for name in _depending(frozenset(known))}
     attributes: list[tuple[ModuleType, str, Any]] = []
     for name, module in taken.items():
@@ -64,7 +65,7 @@ def overlaid(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
     def get_code(self: SourceFileLoader, fullname: str) -> Any:
         path = self.get_filename(fullname)
-        text = known.get(os.path.realpath(path))
+        text = known.get(_real(path))
         if text is None:
             return original(self, fullname)
         return compile(text, path, "exec", dont_inherit=True)
@@ -120,9 +121,18 @@ _SAYING = frozenset(
 )
 
 
+#: Paths are asked for of every module, each time that a program is built.
+_real = lru_cache(1 << 14)(os.path.realpath)
+
+
+@lru_cache(1 << 14)
+def _is_authors(file: str) -> bool:
+    return is_editable(file)
+
+
 def _file_of(module: ModuleType | None) -> str:
     file = getattr(module, "__file__", None)
-    return os.path.realpath(file) if isinstance(file, str) else ""
+    return _real(file) if isinstance(file, str) else ""
 
 
 def _depending(files: frozenset[str]) -> list[str]:
@@ -130,7 +140,7 @@ def _depending(files: frozenset[str]) -> list[str]:
     own = {
         name: module
         for name, module in [*sys.modules.items()]
-        if module is not None and name != "__main__" and is_editable(_file_of(module))
+        if module is not None and name != "__main__" and _is_authors(_file_of(module))
     }
     found = {name for name, module in own.items() if _file_of(module) in files}
     refers = {name: _named_modules(module, own) for name, module in own.items()}

@@ -1,4 +1,4 @@
-"""What an axis needs, what suffices for it, and the fewest edits: against propagating by what_if."""
+"""What an axis needs, what suffices, and the fewest edits: against propagating by what_if."""
 
 import pytest
 
