@@ -74,8 +74,8 @@ def command(
     """
     from sdyscope.errors import TargetError
     from sdyscope.process import output
+    from sdyscope.terminal.account import say_account
     from sdyscope.views import graph
-    from sdyscope.words.account import account_lines, account_title
 
     if as_json and form != "json":
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
@@ -88,16 +88,15 @@ def command(
         as_module=True,
     )
     chosen = inspection.partitioners[0]
-    made = inspection.graph(chosen, at=at)
+    op_graph = inspection.graph(chosen, at=at)
     account = inspection.account
-    content = graph.encoded(made, form, account)
+    content = graph.encoded(op_graph, form, account)
     if path is None:
         output.answers().write_bytes(content)
     else:
         output.write_atomically(path, content)
         # With --json the document is in the file, and standard output has nothing to say.
         output.say(f"{path}: {len(content):,} bytes")
-    output.say(graph.statistics(made, inspection.name, chosen))
-    for line in (account_title(account), *account_lines(account)) if account else ():
-        output.say(line)
+    output.say(graph.statistics(op_graph, inspection.name, chosen))
+    say_account(account)
     return 1 if strict and account else 0

@@ -79,6 +79,8 @@ class CollectiveOrigin:
         value: the value that is moved, or of a reduction the one whose pieces are summed: pytree
             path of an argument or result, else the scope of the op that makes it; empty where it
             was not found.
+        form: the op that gives it the form in which it is moved (``transpose``); empty where it
+            is moved as it is.
         before: sharding that the value has; None where it is not known.
         after: sharding that it is needed with; None likewise, and of a reduction.
         op: the op that needs it, by JAX's primitive or else by its name in StableHLO; `return` for
@@ -105,6 +107,7 @@ class CollectiveOrigin:
     annotations: tuple[OriginAnnotation, ...]
     together: tuple[OriginAnnotation, ...] = ()
     result: str = ""
+    form: str = ""
     not_found: NotFound = ""
     followed: bool = False
 
@@ -112,10 +115,10 @@ class CollectiveOrigin:
     def otherwise(self) -> Iterator[OriginAnnotation]:
         """Where the axes of the value come from without the annotations that are named."""
         named = {annotation.key for annotation in self.annotations if annotation.role == "has"}
-        for one in self.together:
-            if one.key not in named:
-                named.add(one.key)
-                yield one
+        for annotation in self.together:
+            if annotation.key not in named:
+                named.add(annotation.key)
+                yield annotation
 
     @property
     def is_known(self) -> bool:

@@ -295,21 +295,21 @@ class _Builder:
         What was not understood is listed each time that it is met.
         """
         key = (name, attribute)
-        found = self.known.get(key)
-        if found is None:
+        value = self.known.get(key)
+        if value is None:
             before = len(self.texts.not_understood)
             op = None if name in _SAID_BEFORE else node
-            found = self.texts.read_in(name, self.plain_value(attribute), op)
+            value = self.texts.read_in(name, self.plain_value(attribute), op)
             if len(self.texts.not_understood) == before:
-                self.known[key] = found
-        return found
+                self.known[key] = value
+        return value
 
     def plain_value(self, attribute: Any) -> AttributeValue:
         """The value of an attribute; what is about sharding stays a text."""
-        found = self.plain.get(attribute)
-        if found is None:
-            found = self.plain[attribute] = self.read_plain(attribute)
-        return found
+        value = self.plain.get(attribute)
+        if value is None:
+            value = self.plain[attribute] = self.read_plain(attribute)
+        return value
 
     def read_plain(self, attribute: Any) -> AttributeValue:
         kind = type(attribute).__name__
@@ -389,10 +389,10 @@ class _Builder:
 
 def _names_of(attributes: Any) -> tuple[str, ...]:
     """Names of an op's attributes; iterating over them gives pairs or, since JAX 0.10, names."""
-    found = tuple(attributes)
-    if found and type(found[0]) is not str:
-        return tuple([pair.name for pair in found])
-    return found
+    pairs = tuple(attributes)
+    if pairs and type(pairs[0]) is not str:
+        return tuple([pair.name for pair in pairs])
+    return pairs
 
 
 def _pairs(attributes: Any) -> list[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from sdyscope.graph.strings import label
-from sdyscope.values.source import EVERY_LINE, Sites, SourceLocation, own_line, sites_of
+from sdyscope.values.source import EVERY_LINE, ONLY_SHARD, Sites, SourceLocation, own_line, sites_of
 
 __all__ = [
     "UNKNOWN",
@@ -53,13 +53,10 @@ class Location:
     @property
     def only_shards(self) -> bool:
         """Whether what stands here only puts a sharding on a value."""
-        return self.scope.rpartition("/")[2] in _ONLY_SHARD
+        return self.scope.rpartition("/")[2] in ONLY_SHARD
 
 
 UNKNOWN = Location()
-
-#: What JAX calls the ops that only put a sharding on a value, at the end of their scope.
-_ONLY_SHARD = frozenset(("sharding_constraint", "reshard"))
 
 
 def with_sites(locations: Iterable[Location]) -> dict[int, Location]:

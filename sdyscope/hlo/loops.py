@@ -119,28 +119,28 @@ def _step(body: Computation, index: int) -> int | None:
     grown = None if name is None else _through(body, name)
     if grown is None or grown.opcode not in ("add", "subtract"):
         return None
-    one, two = (_through(body, side) for side in grown.operands)
-    if one is None or two is None:
+    first, second = (_through(body, side) for side in grown.operands)
+    if first is None or second is None:
         return None
-    if grown.opcode == "add" and one.opcode == "constant":
-        one, two = two, one
-    size = _number(two)
-    if size is None or _index(one) != index:
+    if grown.opcode == "add" and first.opcode == "constant":
+        first, second = second, first
+    size = _number(second)
+    if size is None or _index(first) != index:
         return None
     return size if grown.opcode == "add" else -size
 
 
 def _element(computation: Computation, name: str, index: int) -> str | None:
-    made = computation.instructions.get(name)
-    if made is None or made.opcode != "tuple":
+    tuple_ = computation.instructions.get(name)
+    if tuple_ is None or tuple_.opcode != "tuple":
         return None
-    operands = made.operands
+    operands = tuple_.operands
     return operands[index] if index < len(operands) else None
 
 
 def _constant(computation: Computation, name: str) -> int | None:
-    made = _through(computation, name)
-    return None if made is None else _number(made)
+    instruction = _through(computation, name)
+    return None if instruction is None else _number(instruction)
 
 
 def _through(computation: Computation, name: str) -> Instruction | None:

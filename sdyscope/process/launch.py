@@ -49,17 +49,17 @@ class _Member:
     """One child.
 
     Attributes:
-      number: which process it is; None until a cluster has said so.
-      count: how many there are; None likewise.
-      process: the child.
-      wire: this end of the socket.
-      folder: where its log, status and messages are.
-      answer: its standard output.
-      doing: what it said last that it goes on to.
-      said: how often it has said that it goes on to something else.
-      under: the partitioner that it has the program under; None before and after.
-      failed: whether it has met an error of its own, which it will say.
-      error: the text of that error; empty for what nobody foresaw.
+        number: which process it is; None until a cluster has said so.
+        count: how many there are; None likewise.
+        process: the child.
+        wire: this end of the socket.
+        folder: where its log, status and messages are.
+        answer: its standard output.
+        doing: what it said last that it goes on to.
+        said: how often it has said that it goes on to something else.
+        under: the partitioner that it has the program under; None before and after.
+        failed: whether it has met an error of its own, which it will say.
+        error: the text of that error; empty for what nobody foresaw.
     """
 
     number: int | None
@@ -126,21 +126,21 @@ def run(
     """Runs a command line in several child processes together and passes the first one's answer on.
 
     Args:
-      name: what to call the command in an error.
-      arguments: the command line, without the name of the program.
-      environment: variables that the children get unless they are set already.
-      verbose: whether to pass on, at the end, what the compiler logged in each.
-      count: how many processes to start; None in a cluster, for the one that this process stands
-        for.
-      timeout: seconds after which they are stopped when none of them has gone on to anything; None
-        for never.
-      partitioners: what they are to have the program under, one after the other.
+        name: what to call the command in an error.
+        arguments: the command line, without the name of the program.
+        environment: variables that the children get unless they are set already.
+        verbose: whether to pass on, at the end, what the compiler logged in each.
+        count: how many processes to start; None in a cluster, for the one that this process stands
+            for.
+        timeout: seconds after which they are stopped when none of them has gone on to anything;
+            None for never.
+        partitioners: what they are to have the program under, one after the other.
 
     Returns:
-      The exit status.
+        The exit status.
 
     Raises:
-      CompilerError: one ended before it had an answer, or they do not go on.
+        CompilerError: one ended before it had an answer, or they do not go on.
     """
     crashed: dict[Partitioner, str] = {}
     while True:
@@ -257,7 +257,7 @@ def _watch(members: Sequence[_Member], timeout: float | None) -> _Member | Timeo
     """Waits until all have come to their own end.
 
     Returns:
-      None; or the first that ended without an answer; or that none has gone on for so long.
+        None; or the first that ended without an answer; or that none has gone on for so long.
     """
     with selectors.DefaultSelector() as selector:
         member: _Member

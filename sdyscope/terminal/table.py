@@ -13,9 +13,8 @@ from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 from sdyscope.process.output import Output, answers
+from sdyscope.words.tone import Tone as Tone
 from sdyscope.words.visible import abridged, visible
-
-Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 
 _STYLES: dict[Tone, str] = {
     "plain": "",
@@ -140,8 +139,8 @@ def fitted(make: Callable[[bool], Table], columns: int | None) -> Table:
       make: makes the table, brief or not.
       columns: how many characters a line has; None for any number.
     """
-    made = make(False)
-    return made if columns is None or made.whole_width <= columns else make(True)
+    table = make(False)
+    return table if columns is None or table.whole_width <= columns else make(True)
 
 
 def number(header: str) -> Column:

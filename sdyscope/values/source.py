@@ -13,6 +13,7 @@ from pathlib import Path
 
 __all__ = [
     "EVERY_LINE",
+    "ONLY_SHARD",
     "PACKAGE",
     "SKIP_VARIABLE",
     "Sites",
@@ -31,6 +32,10 @@ _TOOL = os.path.join(PACKAGE, "")
 _MODELS = os.path.join(_TOOL, "models", "")
 #: Environment variable with more packages and files whose lines say nothing of a program.
 SKIP_VARIABLE = "SDYSCOPE_SKIP"
+
+#: What JAX calls the ops that only put a sharding on a value, and those that it adds itself where
+#: such a value's gradients meet.
+ONLY_SHARD = ("sharding_constraint", "reshard", "add_any")
 
 #: Installed packages that stand between a model and JAX, and are nobody's model.
 _BETWEEN = frozenset(

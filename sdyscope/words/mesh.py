@@ -19,11 +19,11 @@ class MeshDocument:
     """A mesh.
 
     Attributes:
-      name: its symbol in the module; empty for a mesh that only JAX has.
-      axes: sizes of its axes by name, in order.
-      devices: how many devices it has.
-      order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
-        order 0, 1, 2, ...
+        name: its symbol in the module; empty for a mesh that only JAX has.
+        axes: sizes of its axes by name, in order.
+        devices: how many devices it has.
+        order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
+            order 0, 1, 2, ...
     """
 
     name: str
@@ -37,10 +37,10 @@ class MeshForm:
     """A mesh.
 
     Attributes:
-      axes: sizes of its axes by name, in order.
-      devices: how many devices it has.
-      order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
-        order 0, 1, 2, ...
+        axes: sizes of its axes by name, in order.
+        devices: how many devices it has.
+        order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
+            order 0, 1, 2, ...
     """
 
     axes: dict[str, int]
@@ -145,8 +145,8 @@ def axes_text(axes: Sequence[AxisRef] | None, mesh: Mesh | None) -> str:
     """`data=4 x model=2`; of a part of an axis `data:(1)2`.
 
     Args:
-      axes: the axes; None where no set of axes is meant.
-      mesh: their mesh.
+        axes: the axes; None where no set of axes is meant.
+        mesh: their mesh.
     """
     if axes is None or mesh is None:
         return "no single axis"
@@ -175,5 +175,5 @@ def axis_text(axis: object) -> str:
     """A mesh axis, or anything that is written with axes: `a:(1)2` for `"a":(1)2`."""
     text = str(axis)
     if "\\" in text:
-        text = _QUOTED.sub(lambda found: label(unescape(found[0])), text)
+        text = _QUOTED.sub(lambda match: label(unescape(match[0])), text)
     return text.replace('"', "")

@@ -11,7 +11,7 @@ from sdyscope.inspection import inspect
 from sdyscope.page import document as report
 from sdyscope.page import ir as report_ir
 from sdyscope.page.columns import Pool
-from sdyscope.page.ir_text import WIDTH, Line, broken, elided, text_part
+from sdyscope.page.ir_text import WIDTH, IrLine, broken, elided, text_part
 
 pytestmark = pytest.mark.compiles
 
@@ -256,7 +256,7 @@ def test_marks_are_where_a_broken_line_has_them():
     line = f"    %0 = stablehlo.add {', '.join(f'%long_name_{n}' for n in range(12))} " + (
         '{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}]>]>} : tensor<4xf32>'
     )
-    found = text_part(Pool({}, 1), [Line(line, changes=("added",))])
+    found = text_part(Pool({}, 1), [IrLine(line, changes=("added",))])
     lines = found["text"].split("\n")
     assert len(lines) > 1
     marks = [

@@ -64,8 +64,8 @@ def comms_document(program: Staged, on: Hardware | str | None = None) -> CommsDo
         TargetError: it can't be compiled for this hardware.
     """
     compiled, _ = program.under_each(lambda partitioner: program.compiled(partitioner, on), on)
-    found = [collectives_under(program, one.partitioner, on) for one in compiled]
-    return _document(program, found, compiled[0])
+    programs = [collectives_under(program, each.partitioner, on) for each in compiled]
+    return _document(program, programs, compiled[0])
 
 
 def predicted_document(program: Staged) -> CommsDocument:
@@ -78,15 +78,17 @@ def predicted_document(program: Staged) -> CommsDocument:
 
 
 def _document(
-    program: Staged, found: Sequence[Collectives], compiled: Compiled | None = None
+    program: Staged, programs: Sequence[Collectives], compiled: Compiled | None = None
 ) -> CommsDocument:
-    unknowns = Account.of(unknown for one in found for unknown in collectives_unknowns(one))
+    unknowns = Account.of(
+        unknown for collectives in programs for unknown in collectives_unknowns(collectives)
+    )
     return CommsDocument(
         name=program.name,
         file=program.file,
         hardware=None if compiled is None else compiled.hardware,
         device_kind=None if compiled is None else compiled.device_kind or None,
-        programs=tuple(map(_largest_first, found)),
+        programs=tuple(map(_largest_first, programs)),
         account=account_of(program) + unknowns,
     )
 

@@ -62,20 +62,20 @@ def collective_groups(collectives: Collectives) -> list[CollectiveGroup]:
         part.scope for collective in collectives.collectives for part in collective.parts
     )
     groups: dict[tuple[object, str], list[Collective]] = {}
-    for one in collectives.collectives:
-        part = one.largest
+    for collective in collectives.collectives:
+        part = collective.largest
         scope = scopes[part.scope] or part.primitive
         key = (
-            one.kind,
-            one.asynchronous,
-            one.unknown_trips,
-            one.conditional,
-            one.axes,
-            one.group_size,
+            collective.kind,
+            collective.asynchronous,
+            collective.unknown_trips,
+            collective.conditional,
+            collective.axes,
+            collective.group_size,
             part.shapes,
-            len(one.parts),
+            len(collective.parts),
             part.source and (part.source.file, part.source.line),
         )
-        groups.setdefault((key, scope), []).append(one)
-    told = (CollectiveGroup(tuple(members), scope) for (_, scope), members in groups.items())
-    return sorted(told, key=lambda group: -group.sent)
+        groups.setdefault((key, scope), []).append(collective)
+    grouped = (CollectiveGroup(tuple(members), scope) for (_, scope), members in groups.items())
+    return sorted(grouped, key=lambda group: -group.sent)

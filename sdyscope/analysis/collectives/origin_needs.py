@@ -101,17 +101,17 @@ class _ByRule:
 
     def held(self, value: Ref | None, axes: tuple[AxisPart, ...]) -> set[tuple[int, str]]:
         """On which factors a tensor of the op has which of the axes."""
-        found: set[tuple[int, str]] = set()
+        results: set[tuple[int, str]] = set()
         for slot, other in self.slots:
             tensor = rules.mapping(self.rule, slot) if other == value else None
             for dim, mapped in enumerate(() if tensor is None else tensor.dim_mappings):
                 own = [part for at, part in self.flow.parts(other) if at == dim]
-                found |= {
+                results |= {
                     (factor, part.name)
                     for factor, part in on_factors(self.rule, mapped, own)
                     if any(part.shared(axis) is not None for axis in axes)
                 }
-        return found
+        return results
 
 
 class Needs:
@@ -177,11 +177,11 @@ class Needs:
 
     def on(self, by_dim: AxesByDim, axes: tuple[AxisPart, ...]) -> tuple[tuple[AxisPart, ...], ...]:
         """As much of each dimension's axes as is among these; none where that is none."""
-        found = tuple(
+        shared = tuple(
             tuple(shared for own in dim for axis in axes if (shared := own.shared(axis)))
             for dim in by_dim
         )
-        return found if any(found) else ()
+        return shared if any(shared) else ()
 
     def misfit(
         self, need: Need, collective: Collective, part: Part, axes: tuple[AxisPart, ...]
@@ -233,24 +233,24 @@ class Needs:
 
     def forms(self, values: Iterable[ValueId]) -> set[ValueId]:
         """Values, and what they go on as: inside of what is called, and in other forms."""
-        found = list(dict.fromkeys(values))
-        seen = set(found)
-        for value in found:
+        reached = list(dict.fromkeys(values))
+        seen = set(reached)
+        for value in reached:
             users = (op for op, _ in self.graph.uses(*value) if self.is_form(op))
             for further in (*self.passed.get(value, ()), *((op.id, 0) for op in users)):
                 if further not in seen:
                     seen.add(further)
-                    found.append(further)
+                    reached.append(further)
         return seen
 
     @cached_property
     def passed(self) -> dict[ValueId, list[ValueId]]:
         """By value, what it is on the other side of a boundary of a function or region."""
-        found: dict[ValueId, list[ValueId]] = {}
+        targets: dict[ValueId, list[ValueId]] = {}
         for kind, source, target in self.graph.crossings():
             if kind != "loop" and not self.graph.ops[target[0]].is_result:
-                found.setdefault(source, []).append(target)
-        return found
+                targets.setdefault(source, []).append(target)
+        return targets
 
     def is_form(self, op: Op) -> bool:
         """Whether an op's result is its operand, in another form at most."""
@@ -261,14 +261,14 @@ class Needs:
         if need.op is None:
             return []
         results = [(need.op.id, result) for result in range(len(need.op.types))]
-        others = [one for one in (*results, *self.operands(need.op)) if one != need.value]
-        carried = [one for one in others if self.carried(one, axes)]
+        others = [other for other in (*results, *self.operands(need.op)) if other != need.value]
+        carried = [other for other in others if self.carried(other, axes)]
         by_rule = self._by_rule(need.op)
         own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
         if by_rule is None or not own:
             return carried
-        held = ((one, by_rule.held(self.annotated.in_flow(one), axes)) for one in carried)
-        return [one for one, theirs in held if not theirs or theirs - own]
+        held = ((other, by_rule.held(self.annotated.in_flow(other), axes)) for other in carried)
+        return [other for other, theirs in held if not theirs or theirs - own]
 
     def closing(self, need: Need, axes: tuple[AxisPart, ...]) -> list[Binding]:
         """What keeps the axes from the other tensors of the op, where these go with the value's."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypedDict
 
-from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, Written
+from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, WrittenSpec
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
     NO_FIT,
@@ -81,6 +81,14 @@ def with_origins(
             for collective in collectives.collectives
         ),
     )
+
+
+class _Moved(TypedDict):
+    """The fields of an origin that say which value it is about."""
+
+    value: str
+    form: str
+    before: Spec | None
 
 
 class _Search:
@@ -179,6 +187,10 @@ class _Search:
             argument = self.around.argument(part.argument)
             users = [] if argument is None else [op for op, _ in self.graph.uses(*argument)]
             ops = ops or users
+            if collective.kind == "all-reduce" and (
+                collective_origin := self.one_element(ops, axes, part)
+            ):
+                return collective_origin
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
@@ -207,8 +219,7 @@ class _Search:
                     "reduction",
                     op,
                     *(("", "return") if op is None else _scope(op)),
-                    value=self.names.name(value),
-                    before=self.decided.spec(value),
+                    **self.moved(value),
                     annotations=tuple(self.grouped(found, "has")),
                 )
         return None
@@ -238,8 +249,7 @@ class _Search:
                 "lookup" if kind in LOOKING_UP else "reduction",
                 op,
                 *_scope(op),
-                value=self.names.name(largest),
-                before=self.decided.spec(largest),
+                **self.moved(largest),
                 annotations=annotations,
                 together=self.together(sharded, axes),
             )
@@ -276,6 +286,20 @@ class _Search:
                 best = min(range(len(needs)), key=fits.__getitem__)
                 kind = collective.kind if fits[best][0] < NO_FIT else ""
                 return self.made(needs[best], axes, part, kind)
+        return None
+
+    def one_element(
+        self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
+    ) -> CollectiveOrigin | None:
+        """A dimension of one element is gathered by a sum: one device has it, the others zeros."""
+        for op in ops:
+            for need in self.around.needs(op, axes):
+                shape = self.decided.shape(need.value) or ()
+                held = self.around.on(self.decided.axes(need.value), axes)
+                if need.op is op and all(
+                    size == 1 for size, own in zip(shape, held, strict=False) if own
+                ):
+                    return self.made(need, axes, part, "all-gather")
         return None
 
     def could_be_for(
@@ -318,19 +342,28 @@ class _Search:
             op,
             scope,
             primitive,
-            value=self.names.name(value),
-            before=self.decided.spec(value),
+            **self.moved(value),
             after=after,
             annotations=(*has, *needed),
             together=self.together([value], axes),
             result=self.result_name(need.result) if op is None else "",
         )
 
+    def moved(self, value: ValueId) -> _Moved:
+        """What to call a value, and how it is sharded."""
+        spec, form = self.decided.spec(value), self.names.form(value)
+        same = form is None or self.decided.spec(self.names.source(value)) == spec
+        return {
+            "value": self.names.name(value),
+            "form": "" if same or form is None else kind_of(form),
+            "before": spec,
+        }
+
     def result_name(self, index: int | None) -> str:
         main = self.graph.main
         if main is None or index is None or index >= len(main.results):
             return ""
-        return main.results[index].name or f"result {index}"
+        return main.results[index].label
 
     def annotations(
         self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole
@@ -393,7 +426,7 @@ class _Search:
             one.kind, one.name, spec or "", named, "needed", one.source, recorded=True
         )
 
-    def needed(self, wanted: Written, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
+    def needed(self, wanted: WrittenSpec, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
         """The annotation of a constraint or result that a value is needed for."""
         one, mesh = wanted.annotation, self.decided.mesh
         named = tuple(axis.axis(mesh) for axis in axes)
@@ -409,6 +442,7 @@ def _origin(
     primitive: str,
     *,
     value: str = "",
+    form: str = "",
     before: Spec | None = None,
     after: Spec | None = None,
     annotations: Sequence[OriginAnnotation] = (),
@@ -418,6 +452,7 @@ def _origin(
     return CollectiveOrigin(
         kind=kind,
         value=value,
+        form=form,
         before=before,
         after=after,
         op=primitive,

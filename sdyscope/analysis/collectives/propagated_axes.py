@@ -41,13 +41,13 @@ class PropagatedAxes:
     def sharding(self, value: ValueId) -> TensorSharding | None:
         """Shardy's form of what was decided; None where nothing was, or it follows no axes."""
         if value not in self._known:
-            found = self.propagated.values.get(value)
+            decided = self.propagated.values.get(value)
             self._known[value] = (
                 None
-                if found is None
+                if decided is None
                 else _shardy_form(
-                    found.sharding,
-                    found.placement,
+                    decided.sharding,
+                    decided.placement,
                     self.rank(value),
                     self.mesh,
                     self.propagated.graph.meshes,

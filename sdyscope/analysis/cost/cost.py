@@ -222,7 +222,7 @@ class Cost(OfCompiled):
         return self.counted.not_understood_count
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What else is worth knowing."""
         return self.compiled.notes
 

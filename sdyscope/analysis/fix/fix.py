@@ -46,7 +46,7 @@ from sdyscope.patches.diff import applied, relative, unified_diff
 from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
 from sdyscope.stages.edited.overlay import overlaid, under_settings
-from sdyscope.stages.propagated.annotate import Donate
+from sdyscope.stages.propagated.annotate import Donation
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec
 
@@ -369,7 +369,7 @@ class _Fixer:
             return None
         if self.base.flops and (found.flops or 0.0) > self.base.flops * (1 + 2 * _WORTH):
             return None  # What sends less because every device computes more is no remedy.
-        donated = [edit.annotation for edit in edits if isinstance(edit, Donate)]
+        donated = [edit.annotation for edit in edits if isinstance(edit, Donation)]
         shared = sum(
             one.placement.bytes_per_device(one.shape or (), one.dtype)
             for one in donated

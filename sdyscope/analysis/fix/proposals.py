@@ -21,7 +21,7 @@ from sdyscope.patches.rewrites import first_argument
 from sdyscope.patches.source import Span, Splice
 from sdyscope.patches.specs import SpecLiteral, spec_literals
 from sdyscope.stages.edited.arguments import argument_positions, argument_shardings
-from sdyscope.stages.propagated.annotate import Change, Constrain, Donate, Edit
+from sdyscope.stages.propagated.annotate import Donation, ModuleEdit, NewConstraint, ShardingEdit
 from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, TensorSharding
@@ -64,7 +64,7 @@ class Proposal:
     """
 
     edit: SourceEdit
-    trial: tuple[Edit, ...] | None
+    trial: tuple[ModuleEdit, ...] | None
     write: Callable[[], Splices] = field(compare=False)
     weight: float = 0.0
     spans: tuple[Span, ...] = ()
@@ -176,7 +176,7 @@ class ConstraintSite:
     def dropped(self, weight: float = 0.0) -> Proposal:
         """The edit after which the compiler decides."""
         trial = tuple(
-            Change(
+            ShardingEdit(
                 one,
                 NamedSharding(self.mesh, PartitionSpec((UNCONSTRAINED,) * len(one.shape or ()))),
             )
@@ -186,7 +186,7 @@ class ConstraintSite:
 
     def changed(self, spec: PartitionSpec, weight: float = 0.0) -> Proposal:
         """The edit after which it says another sharding."""
-        trial = tuple(Change(one, NamedSharding(self.mesh, spec)) for one in self.annotations)
+        trial = tuple(ShardingEdit(one, NamedSharding(self.mesh, spec)) for one in self.annotations)
         return Proposal(
             self._edit(spec), trial, lambda: self._write_changed(spec), weight, (self.span,)
         )
@@ -292,7 +292,7 @@ def new_constraint(
     line = SourceLocation(span.file, span.line, 0, span.function)
     edit = SourceEdit("new constraint", text, None, spec, line, len(expression.values))
     trial = tuple(
-        Constrain(value, sharding) for value in (*expression.values, *expression.cotangents)
+        NewConstraint(value, sharding) for value in (*expression.values, *expression.cotangents)
     )
     return Proposal(edit, trial, write, weight, (span,))
 
@@ -325,7 +325,7 @@ def donations(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
     if not numbers:
         return
     own = [one for index, one in found.items() if positions[index or 0] in numbers]
-    trial = tuple(Donate(one.argument.lowered["shardy"]) for one in own)
+    trial = tuple(Donation(one.argument.lowered["shardy"]) for one in own)
     own.sort(key=lambda one: -one.bytes)
     for file in workshop.files:
         for site in jit_sites(workshop.source(file)):
@@ -393,7 +393,7 @@ class LiteralSite:
             splices.setdefault(site.literal.source.file, []).extend(made)
         tensors = dict.fromkeys(key for site in sites for key in site.tensors)
         trial = tuple(
-            Change(annotations[key], NamedSharding(self.mesh, spec))
+            ShardingEdit(annotations[key], NamedSharding(self.mesh, spec))
             for key in tensors
             if key in annotations and len(annotations[key].shape or ()) == rank
         )

@@ -77,7 +77,7 @@ class Beginnings:
             written = annotation.sharding if annotation else main.results[index].sharding
             if rules.dimension_in(written, part, self.flow.mesh) is None:
                 continue
-            name = main.results[index].name or f"result {index}"
+            name = main.results[index].label
             return self._annotated("result", ref, part, annotation, name, None)
         return None
 

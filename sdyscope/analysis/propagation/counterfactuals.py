@@ -34,7 +34,7 @@ from sdyscope.values.sharding import (
 )
 
 if TYPE_CHECKING:
-    from sdyscope.stages.propagated.annotate import Edit
+    from sdyscope.stages.propagated.annotate import ModuleEdit
 
 __all__ = ["Counterfactuals", "with_counterfactuals"]
 
@@ -187,7 +187,7 @@ class Counterfactuals:
         if named is not None:
             cause = next((group for group in groups if _is_in(named, group)), None)
 
-        def there(edits: Sequence[Edit]) -> bool:
+        def there(edits: Sequence[ModuleEdit]) -> bool:
             found = self._shardings(value, edits)
             return any(
                 dimension < len(_dims(one)) and axis in _dims(one)[dimension] for one in found
@@ -323,36 +323,36 @@ class Counterfactuals:
 
     def _constrained(self, value: ValueId, spec: PartitionSpec) -> CheckedEdits | None:
         """A constraint on the value itself, and how it is sharded with it."""
-        from sdyscope.stages.propagated.annotate import Constrain
+        from sdyscope.stages.propagated.annotate import NewConstraint
 
         op = self.graph.ops[value[0]]
         if op.is_argument or op.is_result:
             return None
-        found = self._shardings(value, [Constrain(value, NamedSharding(self.mesh, spec))])
+        found = self._shardings(value, [NewConstraint(value, NamedSharding(self.mesh, spec))])
         if not found:
             return None
         edit = SourceEdit("new constraint", op.scope, None, spec, op.source)
         # What the op makes may still differ: its uses get what is constrained.
         return CheckedEdits((edit,), spec, True)
 
-    def _changed(self, group: _Group, spec: PartitionSpec | None) -> Iterator[Edit]:
-        from sdyscope.stages.propagated.annotate import Change
+    def _changed(self, group: _Group, spec: PartitionSpec | None) -> Iterator[ModuleEdit]:
+        from sdyscope.stages.propagated.annotate import ShardingEdit
 
         if spec is None:
             yield from self._removed(group)
             return
         for one in group.annotations:
-            yield Change(one, NamedSharding(self.mesh, spec))
+            yield ShardingEdit(one, NamedSharding(self.mesh, spec))
 
-    def _removed(self, group: _Group) -> Iterator[Edit]:
-        from sdyscope.stages.propagated.annotate import Change
+    def _removed(self, group: _Group) -> Iterator[ModuleEdit]:
+        from sdyscope.stages.propagated.annotate import ShardingEdit
 
         for one in group.annotations:
             if one.kind == "constraint":
                 opened = PartitionSpec((UNCONSTRAINED,) * len(one.shape or ()))
-                yield Change(one, NamedSharding(self.mesh, opened))
+                yield ShardingEdit(one, NamedSharding(self.mesh, opened))
             else:
-                yield Change(one, unspecified=True)
+                yield ShardingEdit(one, unspecified=True)
 
     # --- propagating ------------------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class Counterfactuals:
         return self._axes.sharding(value)
 
     def _shardings(
-        self, value: ValueId, edits: Sequence[Edit]
+        self, value: ValueId, edits: Sequence[ModuleEdit]
     ) -> tuple[TensorSharding | None, ...]:
         """How a value is sharded with some edits; nothing where that can't be propagated."""
         key = (value, *edits)

@@ -24,7 +24,7 @@ from sdyscope.values.sharding import NamedSharding, PartitionSpec
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import Change, Edit
+    from sdyscope.stages.propagated.annotate import ModuleEdit, ShardingEdit
 
 __all__ = ["Compiled", "Trials", "Written"]
 
@@ -109,14 +109,16 @@ class Trials:
 
     # --- edits ------------------------------------------------------------------------------------
 
-    def changes(self, written: Iterable[Written], program: Staged | None = None) -> list[Change]:
+    def changes(
+        self, written: Iterable[Written], program: Staged | None = None
+    ) -> list[ShardingEdit]:
         """Other shardings of arguments and results, as edits of a module.
 
         Args:
             written: what they are to say.
             program: whose module; by default this program's.
         """
-        from sdyscope.stages.propagated.annotate import Change
+        from sdyscope.stages.propagated.annotate import ShardingEdit
 
         annotations = (program or self.program).annotations("shardy")
         there: dict[tuple[str, int | None], Annotation] = {
@@ -125,13 +127,13 @@ class Trials:
             if annotation.kind in ("argument", "result")
         }
         return [
-            Change(there[kind, number], NamedSharding(self.mesh, spec))
+            ShardingEdit(there[kind, number], NamedSharding(self.mesh, spec))
             for kind, number, spec in written
         ]
 
     # --- what they come to ------------------------------------------------------------------------
 
-    def predict(self, edits: Sequence[Edit] = (), *, on_cpu: bool = False) -> Prediction:
+    def predict(self, edits: Sequence[ModuleEdit] = (), *, on_cpu: bool = False) -> Prediction:
         """What the program would send, compute and hold, by Shardy's own passes.
 
         Args:
@@ -152,7 +154,7 @@ class Trials:
             flops=float(made.flops),
         )
 
-    def partition(self, edits: Sequence[Edit] = ()) -> tuple[Traffic, ...]:
+    def partition(self, edits: Sequence[ModuleEdit] = ()) -> tuple[Traffic, ...]:
         """What XLA's partitioner makes the program send.
 
         Raises:

@@ -33,7 +33,7 @@ from sdyscope.stages.align.regions import (
     match_carried,
     parts_of,
 )
-from sdyscope.stages.align.target import Target
+from sdyscope.stages.align.target import AlignTarget
 
 __all__ = ["Alignment", "align"]
 
@@ -66,7 +66,7 @@ def align(lowered: OpGraph, propagated: OpGraph) -> Alignment:
 
     Time is linear in the number of ops, calls inlined.
     """
-    aligner = _Aligner(lowered, Target(propagated))
+    aligner = _Aligner(lowered, AlignTarget(propagated))
     aligner.run()
     return aligner.alignment
 
@@ -74,7 +74,7 @@ def align(lowered: OpGraph, propagated: OpGraph) -> Alignment:
 class _Aligner:
     """One walk. ``now`` is where values are in the call that is being walked."""
 
-    def __init__(self, lowered: OpGraph, target: Target) -> None:
+    def __init__(self, lowered: OpGraph, target: AlignTarget) -> None:
         self.lowered = lowered
         self.target = target
         self.alignment = Alignment()

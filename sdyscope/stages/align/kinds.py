@@ -44,7 +44,7 @@ def same_types(mine: Sequence[TensorType], theirs: Sequence[TensorType]) -> bool
         return True  # Mostly the same objects, which is told at once.
     if len(mine) != len(theirs):
         return False
-    for one, other in zip(mine, theirs, strict=True):
-        if one is not other and (one.shape != other.shape or one.dtype != other.dtype):
+    for own, other in zip(mine, theirs, strict=True):
+        if own is not other and (own.shape != other.shape or own.dtype != other.dtype):
             return False
     return True

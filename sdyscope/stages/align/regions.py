@@ -78,7 +78,7 @@ def parts_of(graph: OpGraph, op: Op, operands: Sequence[ValueId]) -> Parts:
         last[child.region] = child.id
     count = max(last, default=-1) + 1
     returned = [
-        [(made.id, use.result) for made, use in graph.operands(last[region])]
+        [(producer.id, use.result) for producer, use in graph.operands(last[region])]
         if region in last
         else []
         for region in range(count)
@@ -104,12 +104,12 @@ def _source(graph: OpGraph, value: ValueId) -> _Source:
         if callee is not None:
             last = graph.children(callee.op)[-1]
             calls.append(op)
-            made, use = graph.operands(last)[result]
+            producer, use = graph.operands(last)[result]
         elif op.is_argument and calls and graph.ops[op.parent or 0].kind == "func.func":
-            made, use = graph.operands(calls.pop())[op.argument]
+            producer, use = graph.operands(calls.pop())[op.argument]
         else:
             return ("argument" if op.is_argument else "op", node)
-        node, result = made.id, use.result
+        node, result = producer.id, use.result
 
 
 def match_carried(mine: Loop, theirs: Loop, tags: Mapping[int, frozenset[int]]) -> list[int | None]:
@@ -127,14 +127,14 @@ def match_carried(mine: Loop, theirs: Loop, tags: Mapping[int, frozenset[int]]) 
                 score = _likeness(mine, i, theirs, j, tags)
                 if score >= 0:
                     scores.append((-score, i, j))
-    found: list[int | None] = [None] * len(mine.types)
+    indices: list[int | None] = [None] * len(mine.types)
     taken: set[int] = set()
     for negative, i, j in sorted(scores):
         # One that never changes and is like nothing there is gone.
-        if found[i] is None and j not in taken and (negative or i not in mine.parts.unchanged):
-            found[i] = j
+        if indices[i] is None and j not in taken and (negative or i not in mine.parts.unchanged):
+            indices[i] = j
             taken.add(j)
-    return found
+    return indices
 
 
 def _likeness(mine: Loop, i: int, theirs: Loop, j: int, tags: Mapping[int, frozenset[int]]) -> int:

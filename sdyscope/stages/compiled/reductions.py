@@ -52,8 +52,8 @@ def axes_of_dimensions(
     """The axes that each of the dimensions that an op reduces is sharded over.
 
     Args:
-      value: what the op makes, before it is reduced over devices.
-      shardings: those of the op's operands.
+        value: what the op makes, before it is reduced over devices.
+        shardings: those of the op's operands.
     """
     made_by = owner(value)
     if made_by is None or "sdy.sharding_rule" not in made_by.attributes:

@@ -23,7 +23,7 @@ from sdyscope.stages.propagated.imported_module import ImportedModule
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import Edit
+    from sdyscope.stages.propagated.annotate import ModuleEdit
 
 __all__ = ["Resharder"]
 
@@ -58,7 +58,7 @@ class Resharder:
         self._imported = ImportedModule(lowered, graph)
         self.doubts = self._imported.doubts
 
-    def collectives(self, changes: Sequence[Edit] = ()) -> ExplicitCollectives:
+    def collectives(self, changes: Sequence[ModuleEdit] = ()) -> ExplicitCollectives:
         """The collectives, with these changes.
 
         Args:
@@ -79,7 +79,7 @@ class Resharder:
         )
         return replace(found, collectives=located)
 
-    def module(self, changes: Sequence[Edit] = ()) -> Any:
+    def module(self, changes: Sequence[ModuleEdit] = ()) -> Any:
         """A new module in which every resharding is a collective of Shardy's; see ``collectives``.
 
         Its ops have the tags of those that they come from (``stages.align.tags``). None where a

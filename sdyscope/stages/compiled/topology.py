@@ -159,8 +159,8 @@ def compile_devices(on: Hardware, count: int) -> tuple[Any, ...]:
     Of devices that are present, which are started here, the first `count`.
 
     Raises:
-      TargetError: the compiler knows no such topology, the GPU's description can't be read, or what
-        was present can't be used.
+        TargetError: the compiler knows no such topology, the GPU's description can't be read, or
+            what was present can't be used.
     """
     if on.present:
         return _present(on, count)

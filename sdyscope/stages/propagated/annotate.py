@@ -23,10 +23,10 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import DimSharding, NamedSharding, TensorSharding
 
 __all__ = [
-    "Change",
-    "Constrain",
-    "Donate",
-    "Edit",
+    "Donation",
+    "ModuleEdit",
+    "NewConstraint",
+    "ShardingEdit",
     "annotate",
     "annotate_constraint",
     "annotate_signature",
@@ -35,7 +35,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ShardingEdit:
     """What to say on one tensor from now on.
 
     Attributes:
@@ -52,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Constrain:
+class NewConstraint:
     """A constraint that is not there yet.
 
     Attributes:
@@ -65,7 +65,7 @@ class Constrain:
 
 
 @dataclass(frozen=True, slots=True)
-class Donate:
+class Donation:
     """An argument whose buffer is given to the program.
 
     Attributes:
@@ -75,11 +75,13 @@ class Donate:
     annotation: Annotation
 
 
-Edit: TypeAlias = Change | Constrain | Donate
+ModuleEdit: TypeAlias = ShardingEdit | NewConstraint | Donation
 """What can be written in a module that was lowered already."""
 
 
-def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Edit]) -> LoweredModule:
+def annotate(
+    lowered: LoweredModule, graph: OpGraph, changes: Sequence[ModuleEdit]
+) -> LoweredModule:
     """A copy of the module with other shardings on some of its tensors.
 
     Args:
@@ -96,9 +98,9 @@ def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Edit]) ->
     with module.context:
         operations = tags.operations(module, graph)
         for change in changes:
-            if isinstance(change, Constrain):
+            if isinstance(change, NewConstraint):
                 constrain(operations[change.value[0]], change, graph)
-            elif isinstance(change, Donate):
+            elif isinstance(change, Donation):
                 function = operations[graph.functions[change.annotation.function].op]
                 _on_signature(function, change.annotation, _DONATED)
             else:
@@ -108,7 +110,7 @@ def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Edit]) ->
     return replace(lowered, module=module, lowered=None)
 
 
-def annotate_constraint(operation: Any, graph: OpGraph, change: Change) -> None:
+def annotate_constraint(operation: Any, graph: OpGraph, change: ShardingEdit) -> None:
     """Writes another sharding on a constraint, in place.
 
     Args:
@@ -122,7 +124,7 @@ def annotate_constraint(operation: Any, graph: OpGraph, change: Change) -> None:
     _on_constraint(operation, _written(change, graph))
 
 
-def constrain(operation: Any, change: Constrain, graph: OpGraph) -> None:
+def constrain(operation: Any, change: NewConstraint, graph: OpGraph) -> None:
     """Constrains a result of an op, in place, for all that uses it.
 
     Args:
@@ -168,7 +170,7 @@ def _gspmd_constraint(sharding: NamedSharding, rank: int) -> dict[str, Any]:
     }
 
 
-def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[Change]) -> None:
+def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[ShardingEdit]) -> None:
     """Writes other shardings on the arguments and results of a function, in place.
 
     Args:
@@ -183,7 +185,7 @@ def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[Change])
         _on_signature(function, change.annotation, _written(change, graph)[0])
 
 
-def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
+def _apply(change: ShardingEdit, graph: OpGraph, operations: dict[int, Any]) -> None:
     there = change.annotation
     if there.kind.startswith("shard_map") or there.kind in ("op", "inner argument", "inner result"):
         raise TargetError(
@@ -198,7 +200,7 @@ def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
     _on_signature(operations[graph.functions[there.function].op], there, made[0])
 
 
-def _written(change: Change, graph: OpGraph) -> tuple[_Named, ...]:
+def _written(change: ShardingEdit, graph: OpGraph) -> tuple[_Named, ...]:
     if change.unspecified:
         return (_Named("mhlo.sharding" if _is_gspmd(graph) else "sdy.sharding", None),)
     try:
@@ -223,7 +225,7 @@ def _is_gspmd(graph: OpGraph) -> bool:
     return not graph.meshes
 
 
-def _hlo_texts(change: Change) -> tuple[_Named, ...]:
+def _hlo_texts(change: ShardingEdit) -> tuple[_Named, ...]:
     there, sharding = change.annotation, change.sharding
     if change.priorities:
         raise ConversionError("GSPMD has no priorities")
@@ -237,7 +239,7 @@ def _hlo_texts(change: Change) -> tuple[_Named, ...]:
     return _Named("mhlo.sharding", f'"{text}"'), _Named("backend_config", f'"{config}"')
 
 
-def _shardy_text(change: Change, graph: OpGraph) -> tuple[_Named, ...]:
+def _shardy_text(change: ShardingEdit, graph: OpGraph) -> tuple[_Named, ...]:
     there, sharding = change.annotation, change.sharding
     rank = len(there.shape or ())
     if sharding is not None:

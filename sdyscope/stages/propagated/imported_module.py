@@ -15,8 +15,8 @@ from sdyscope.graph.tags import sids
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import numbered, tag
 from sdyscope.stages.propagated.annotate import (
-    Change,
-    Constrain,
+    NewConstraint,
+    ShardingEdit,
     annotate,
     annotate_constraint,
     annotate_signature,
@@ -30,7 +30,7 @@ from sdyscope.syntax.shardy import parse_tensor_sharding
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import Edit
+    from sdyscope.stages.propagated.annotate import ModuleEdit
     from sdyscope.values.sharding import TensorSharding
 
 __all__ = ["ImportedModule"]
@@ -65,7 +65,7 @@ class ImportedModule:
         self._bytecode = file.getvalue()
         self._passes = propagation_passes(module.context, steps=False, origins=False)
 
-    def propagated(self, edits: Sequence[Edit] = (), further: Sequence[str] = ()) -> Any:
+    def propagated(self, edits: Sequence[ModuleEdit] = (), further: Sequence[str] = ()) -> Any:
         """A new ``ir.Module``, propagated with these edits; None where one has no place in it.
 
         Its ops have the tags of those that they come from (``stages.align.tags``).
@@ -89,7 +89,7 @@ class ImportedModule:
         return module
 
     def shardings(
-        self, value: ValueId, edits: Sequence[Edit] = ()
+        self, value: ValueId, edits: Sequence[ModuleEdit] = ()
     ) -> tuple[TensorSharding | None, ...]:
         """How a value is sharded with these edits, once for each time that it is inlined.
 
@@ -108,7 +108,7 @@ class ImportedModule:
             changed = annotate(self.lowered, self.graph, edits)
             again = ImportedModule(changed, build(changed.module))
             # Constraints that were put in move the numbers of what comes behind them.
-            added = [edit.value[0] for edit in edits if isinstance(edit, Constrain)]
+            added = [edit.value[0] for edit in edits if isinstance(edit, NewConstraint)]
             return again.shardings((value[0] + sum(one < value[0] for one in added), value[1]))
         return tuple(self._shardings(module, value))
 
@@ -133,7 +133,7 @@ class ImportedModule:
                 written = compat.value_sharding(operation.results[value[1]])
                 yield None if written is None else _parsed(written)
 
-    def _changed(self, module: Any, edits: Sequence[Edit]) -> bool:
+    def _changed(self, module: Any, edits: Sequence[ModuleEdit]) -> bool:
         """Writes changes into an imported module; whether all of them have a place there.
 
         Raises:
@@ -141,16 +141,19 @@ class ImportedModule:
         """
         main = self.graph.main
         named = functions(module)
-        signature: list[Change] = []
-        inside: list[tuple[Any, Change | Constrain]] = []
+        signature: list[ShardingEdit] = []
+        inside: list[tuple[Any, ShardingEdit | NewConstraint]] = []
         tagged: dict[int, list[Any]] | None = None
         for change in edits:
-            if isinstance(change, Change) and change.annotation.kind in ("argument", "result"):
+            if isinstance(change, ShardingEdit) and change.annotation.kind in (
+                "argument",
+                "result",
+            ):
                 if main is None or change.annotation.function != main.name:
                     return False
                 signature.append(change)
                 continue
-            if not isinstance(change, Change | Constrain):
+            if not isinstance(change, ShardingEdit | NewConstraint):
                 continue  # A donation moves nothing.
             if tagged is None:
                 tagged = _by_tag(module)
@@ -162,7 +165,7 @@ class ImportedModule:
             # HLO calls it main.
             annotate_signature(named.get(main.name) or named["main"], self.graph, signature)
         for operation, change in inside:
-            if isinstance(change, Change):
+            if isinstance(change, ShardingEdit):
                 annotate_constraint(operation, self.graph, change)
             else:
                 constrain(operation, replace(change, value=(change.value[0], 0)), self.graph)
@@ -171,10 +174,10 @@ class ImportedModule:
         return True
 
     def _places(
-        self, change: Change | Constrain, tagged: Mapping[int, Sequence[Any]]
+        self, change: ShardingEdit | NewConstraint, tagged: Mapping[int, Sequence[Any]]
     ) -> Sequence[Any]:
         """The ops of the imported module that a change is written on; none where it is unclear."""
-        if isinstance(change, Change):
+        if isinstance(change, ShardingEdit):
             if change.annotation.kind != "constraint":
                 return ()
             found = tagged.get(change.annotation.op, ())

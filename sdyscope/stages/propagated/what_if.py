@@ -23,7 +23,7 @@ from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import Change
+    from sdyscope.stages.propagated.annotate import ShardingEdit
 
 __all__ = ["Wish", "find", "joined", "parse_priority", "parse_sharding", "rewritten"]
 
@@ -188,8 +188,8 @@ def _changes(
     partitioner: Partitioner,
     graphs: Mapping[Partitioner, OpGraph],
     known: frozenset[Mesh],
-) -> Iterator[Change]:
-    from sdyscope.stages.propagated.annotate import Change
+) -> Iterator[ShardingEdit]:
+    from sdyscope.stages.propagated.annotate import ShardingEdit
 
     for wish, rows in found:
         for row in rows:
@@ -201,7 +201,7 @@ def _changes(
                 sharding = None
                 if spec is not None:
                     sharding = NamedSharding(_mesh_for(row, graphs, known), spec)
-                yield Change(there, sharding, wish.priorities, unspecified)
+                yield ShardingEdit(there, sharding, wish.priorities, unspecified)
 
 
 def _mesh_for(row: Tensor, graphs: Mapping[Partitioner, OpGraph], known: frozenset[Mesh]) -> Mesh:

@@ -46,9 +46,9 @@ class Caller:
     """Whose call led to a program.
 
     Attributes:
-      arguments: the author's path of an argument, by JAX's.
-      results: the author's path of a result, by JAX's.
-      defined: where the function stands; None where that is what JAX says.
+        arguments: the author's path of an argument, by JAX's.
+        results: the author's path of a result, by JAX's.
+        defined: where the function stands; None where that is what JAX says.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -70,9 +70,9 @@ def names_of_the_call(
     """The author's names for what is being lowered right now, read off Python's stack.
 
     Args:
-      avals: JAX's abstract value of each argument.
-      arguments: JAX's path of each.
-      results: JAX's path of each result.
+        avals: JAX's abstract value of each argument.
+        arguments: JAX's path of each.
+        results: JAX's path of each result.
     """
     # Who asks is on the stack too.
     frames = list(itertools.dropwhile(lambda frame: not is_of(frame, ("jax",)), _frames()))
@@ -187,9 +187,9 @@ class _Call:
     """A call that a wrapper's frame is for.
 
     Attributes:
-      function: What was called.
-      given: Its arguments, by their names.
-      signature: Whether the names are those of the function's signature.
+        function: what was called.
+        given: its arguments, by their names.
+        signature: whether the names are those of the function's signature.
     """
 
     function: Any
@@ -313,10 +313,10 @@ def _named_results(
     """The author's paths of the results, where the wrapper's way of returning them is known.
 
     Args:
-      wrappers: the wrapper's frames, innermost first.
-      roots: the names of the function's arguments, in order.
-      named: the author's path of an argument, by JAX's.
-      results: JAX's path of each result.
+        wrappers: the wrapper's frames, innermost first.
+        roots: the names of the function's arguments, in order.
+        named: the author's path of an argument, by JAX's.
+        results: JAX's path of each result.
     """
     file = wrappers[0].f_code.co_filename
     key = (next(one for one in WRAPPERS if of_package(file, one)), os.path.basename(file))

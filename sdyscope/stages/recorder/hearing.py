@@ -31,13 +31,13 @@ class Lowering:
     """One module that JAX lowered.
 
     Attributes:
-      call: lowers it again, under whichever partitioner is set.
-      arguments: what JAX's function was called with, by position.
-      keywords: and by name.
-      computation: what it returned; its `stablehlo()` is the module.
-      seconds: how long it took.
-      called: the line of the program that led to it.
-      caller: the author's names, where a library's `jit` stands in front of JAX's.
+        call: lowers it again, under whichever partitioner is set.
+        arguments: what JAX's function was called with, by position.
+        keywords: and by name.
+        computation: what it returned; its `stablehlo()` is the module.
+        seconds: how long it took.
+        called: the line of the program that led to it.
+        caller: the author's names, where a library's `jit` stands in front of JAX's.
     """
 
     def __init__(
@@ -125,14 +125,14 @@ class Compile:
     """One module that JAX had compiled, or found in its cache on disk.
 
     Attributes:
-      module: the module.
-      devices: for how many devices.
-      process: index of this process among those of the program.
-      platform: of the devices: `cpu`, `gpu`, `tpu`.
-      executable: what was made; None where the compiler refused.
-      seconds: how long it took.
-      failed: what the compiler said, where it refused; empty otherwise.
-      called: the line of the program that led to it.
+        module: the module.
+        devices: for how many devices.
+        process: index of this process among those of the program.
+        platform: of the devices: `cpu`, `gpu`, `tpu`.
+        executable: what was made; None where the compiler refused.
+        seconds: how long it took.
+        failed: what the compiler said, where it refused; empty otherwise.
+        called: the line of the program that led to it.
     """
 
     def __init__(

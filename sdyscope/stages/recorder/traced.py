@@ -42,9 +42,9 @@ def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any], caller: Cal
     Its arguments are flat, and have the shardings that JAX settled on for the arrays of the call.
 
     Args:
-      arguments: what `lower_sharding_computation` was called with, by position.
-      keywords: and by name.
-      caller: the author's names.
+        arguments: what `lower_sharding_computation` was called with, by position.
+        keywords: and by name.
+        caller: the author's names.
     """
     jaxpr, _, name, in_shardings, out_shardings, in_layouts, out_layouts, donated = arguments[:8]
     jaxpr = with_names(jaxpr, caller)

@@ -18,7 +18,7 @@ from sdyscope.graph import build
 from sdyscope.models import fsdp_transformer, mlp
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import tag
-from sdyscope.stages.align.target import Target
+from sdyscope.stages.align.target import AlignTarget
 from sdyscope.stages.lowered.lower import NotLowerable, lower
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.propagated.xla_dump import _how_it_ended, propagated_by_xla, xla_dump
@@ -207,7 +207,7 @@ def test_every_value_of_many_kinds_of_ops_is_found(partitioner):
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_an_ops_operands_are_the_operands_of_the_op_that_it_is(name, partitioner):
     _, graph, result = propagated(transformer(**TRANSFORMERS[name]), partitioner)
-    target, constant = Target(result.graph), from_constants(graph)
+    target, constant = AlignTarget(result.graph), from_constants(graph)
     called_once = {"main"} | {name for name in graph.functions if len(graph.callers(name)) == 1}
     wrong, compared = [], 0
     for op in graph.operations():

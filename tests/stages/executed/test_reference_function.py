@@ -15,7 +15,7 @@ from sdyscope.facts.program import Program
 from sdyscope.inspection import inspect
 from sdyscope.stages import compat
 from sdyscope.stages.executed.execute import Runner
-from sdyscope.stages.executed.given import called, function_name
+from sdyscope.stages.executed.reference_function import called, function_name
 from sdyscope.values.mesh import Mesh
 
 pytestmark = pytest.mark.compiles
