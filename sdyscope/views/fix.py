@@ -13,6 +13,7 @@ from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import metric_text, time_text
 from sdyscope.words.remarks import remark_texts
+from sdyscope.words.run import inputs_text
 
 __all__ = ["changes", "footer", "heading", "proof", "remedy", "shown"]
 
@@ -171,8 +172,8 @@ def proof(fix: Fix, one: Remedy) -> Iterator[Paragraph]:
     }
     text, tone = said[numbers.verdict]
     yield Paragraph(f"numbers: {text}", tone, hang=3)
-    if numbers.inputs:
-        yield Paragraph(f"inputs: {numbers.inputs}", "muted", hang=3)
+    if numbers.inputs is not None:
+        yield Paragraph(f"inputs: {inputs_text(numbers.inputs)}", "muted", hang=3)
 
 
 def footer(fix: Fix, *, everything: bool = False, applied: bool = False) -> Iterator[Paragraph]:

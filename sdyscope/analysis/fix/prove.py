@@ -11,6 +11,7 @@ import numpy as np
 from sdyscope.analysis.fix.values import Numbers, NumbersVerdict
 from sdyscope.analysis.run.numerics import coarsest, relative_error, tolerance
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.execution import InputSource
 from sdyscope.facts.program import Program
 from sdyscope.staged import Staged
 from sdyscope.stages.executed.execute import Runner, in_words
@@ -35,7 +36,8 @@ class Twin:
         self.program, self.devices = program, devices
         self._runner: Runner | None = None
         self._results: list[Any] | None = None
-        self._failure = self._inputs = ""
+        self._failure = ""
+        self._inputs: InputSource | None = None
 
     def run(self) -> str:
         """Runs the program itself, once; why it can't be, or nothing."""

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.trials.cost import Prediction, Traffic
 from sdyscope.facts.account import Account
 from sdyscope.facts.edits import NotTakenBecause, SourceEdit
+from sdyscope.facts.execution import InputSource
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
@@ -74,7 +75,7 @@ class Numbers:
         error: norm of its difference over its norm.
         tolerance: the largest error that the rounding of its dtype explains.
         devices: what both were run on, such as ``8 cpu devices``.
-        inputs: where the values came from.
+        inputs: where the values came from; null where they were not compared.
         reason: why they were not compared; empty where they were.
     """
 
@@ -84,7 +85,7 @@ class Numbers:
     error: float = 0.0
     tolerance: float = 0.0
     devices: str = ""
-    inputs: str = ""
+    inputs: InputSource | None = None
     reason: str = ""
 
 
