@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from sdyscope.commands import opening, options, propagation
+
+#: What a VALUE looks like that is a collective.
+_COLLECTIVE = re.compile(
+    r"(?:all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?(?:\.\d+)*"
+)
 
 
 @options.command(
@@ -55,7 +62,8 @@ def command(
     """Explain why a value is sharded as it is.
 
     VALUE is a pytree path (params['w1']), a scope or the end of one (layer0/dot_general), a source
-    line (model.py:42) or an SSA name (%12).
+    line (model.py:42) or an SSA name (%12); or a collective of the compiled program (all-gather.3),
+    or a kind of these (all-gather).
 
     For each axis on each dimension: the annotation that it comes from, and each step from there to
     the value. For each axis that a neighbouring tensor has and the value lacks: what stopped it.
@@ -66,7 +74,10 @@ def command(
     """
     if axis is not None and want is not None:
         raise click.UsageError("--remove-axis and --want are two questions: ask one of them.")
-    from sdyscope.analysis.propagation.counterfactuals import with_counterfactuals
+    from sdyscope.analysis.propagation.counterfactuals import (
+        explained_collectives,
+        with_counterfactuals,
+    )
     from sdyscope.analysis.propagation.explain import explain_document
     from sdyscope.process import output
     from sdyscope.syntax.partition_spec import parse_partition_spec
@@ -77,6 +88,17 @@ def command(
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
+    if _COLLECTIVE.fullmatch(value):
+        if axis is not None or want is not None or shardings or priorities:
+            raise click.UsageError("A collective is explained as it is: leave what if out.")
+        of_collectives = explained_collectives(inspection, value)
+        if as_json:
+            output.answers().write_bytes(document.encode(of_collectives))
+        else:
+            paragraphs.print_paragraphs(explain.heading(of_collectives))
+            paragraphs.print_paragraphs(explain.collectives(of_collectives))
+            paragraphs.print_paragraphs(account_paragraphs(of_collectives.account))
+        return 1 if strict and of_collectives.account else 0
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
     found = explain_document(
         what_if.inspection,

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sdyscope.facts.edits import SourceEdit
-from sdyscope.facts.origins import Spec
+from sdyscope.facts.origins import CollectiveOrigin, Spec
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["AxisCauses", "Cause", "CheckedEdits", "Counterfactual"]
+__all__ = [
+    "AxisCauses",
+    "Cause",
+    "CheckedEdits",
+    "CollectiveCauses",
+    "Counterfactual",
+    "EditsOfCollective",
+    "TriedCause",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +102,63 @@ class Counterfactual:
     constraint: CheckedEdits | None
     propagations: int
     complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TriedCause:
+    """An annotation that a collective is explained by.
+
+    Attributes:
+        cause: the annotation.
+        necessary: whether XLA's partitioner makes no such collective without it.
+    """
+
+    cause: Cause
+    necessary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EditsOfCollective:
+    """Annotations without which a collective is gone, and what the program then sends.
+
+    Attributes:
+        edits: the edits.
+        sent: bytes that a device then sends in a step, as the program is partitioned.
+        smallest: whether every smaller set was propagated, too, and does not do.
+    """
+
+    edits: tuple[SourceEdit, ...]
+    sent: int
+    smallest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCauses:
+    """What a collective needs, each answer by XLA's partitioner with annotations removed.
+
+    Attributes:
+        name: its name in the compiled program.
+        kind: what it does.
+        axes: the mesh axes that it runs over, by name.
+        sent: bytes that a device sends for it in a step.
+        origin: why it is there; null where that is not known.
+        source: its line.
+        is_found: whether the partitioned program has it under the same names; otherwise nothing can
+            be tried.
+        causes: the annotations that it is explained by.
+        remedies: the fewest of them without which it is gone; none where all of them do not do.
+        sent_now: bytes that a device sends in a step, as the program is partitioned.
+        partitioned: how often XLA partitioned the program.
+    """
+
+    name: str
+    kind: str
+    axes: tuple[str, ...]
+    sent: int
+    origin: CollectiveOrigin | None
+    source: SourceLocation | None
+    is_found: bool
+    causes: tuple[TriedCause, ...]
+    remedies: tuple[EditsOfCollective, ...]
+    sent_now: int
+    partitioned: int

@@ -30,6 +30,8 @@ def edit_text(edit: SourceEdit) -> str:
     if edit.kind in ("argument", "result"):
         shown = shown_name(edit.name, edit.kind)
         others = f" and {counted(edit.count - 1, 'more tensor')}" if edit.count > 1 else ""
+        if edit.after is None:
+            return f"leave {shown}{others} to the compiler instead of {_spec(edit.before)}"
         return f"shard {shown}{others} as {_spec(edit.after)} instead of {_spec(edit.before)}"
     if edit.kind == "shard_map":
         return f"map {name} with {_spec(edit.after)} instead of {_spec(edit.before)}"

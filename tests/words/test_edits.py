@@ -29,6 +29,10 @@ LINE = SourceLocation("train.py", 7)
             SourceEdit("argument", "params['w']", P((None,)), P(("a",)), LINE, 3),
             "shard params['w'] and 2 more tensors as P('a') instead of P(None)",
         ),
+        (
+            SourceEdit("argument", "x", P(("a",)), None, LINE),
+            "leave x to the compiler instead of P('a')",
+        ),
         (SourceEdit("donation", "state", None, None, LINE, 2), "donate state and 1 more tensor"),
         (
             SourceEdit("repeated reduction", "psum(g, 'd')", None, None, LINE),

@@ -8,20 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.propagation.axis_parts import part_of
 from sdyscope.analysis.propagation.explain import ExplainDocument, Explainer, Explanation
 from sdyscope.annotations import Annotation, shown_name
-from sdyscope.errors import CompilerError, ConversionError, TargetError
-from sdyscope.facts.counterfactuals import AxisCauses, Cause, CheckedEdits, Counterfactual
+from sdyscope.errors import CompilerError, ConversionError, TargetError, one_of
+from sdyscope.facts.counterfactuals import (
+    AxisCauses,
+    Cause,
+    CheckedEdits,
+    CollectiveCauses,
+    Counterfactual,
+    EditsOfCollective,
+    TriedCause,
+)
 from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.facts.moves import AnnotatedDim, Chain
-from sdyscope.facts.origins import Spec
+from sdyscope.facts.origins import OriginAnnotation, Spec
 from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import build
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_named_sharding, to_placement
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -32,14 +43,25 @@ from sdyscope.values.sharding import (
     SpecEntry,
     TensorSharding,
 )
+from sdyscope.values.source import SourceLocation
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.collectives.totals import Collective, Collectives
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-__all__ = ["Counterfactuals", "with_counterfactuals"]
+__all__ = ["Counterfactuals", "explained_collectives", "with_counterfactuals"]
 
 #: How many propagations one answer may take.
 _MOST = 160
+
+#: How often XLA partitions the program for one collective, a second each.
+_PARTITIONED = 40
+
+#: How many of the annotations that a collective is explained by are tried.
+_CAUSES = 8
+
+#: How many collectives of a kind are explained.
+_COLLECTIVES = 4
 
 #: How many annotations are looked at for one axis.
 _GROUPS = 24
@@ -176,6 +198,86 @@ class Counterfactuals:
             self.propagations,
             complete and not left,
         )
+
+    def collective(self, collective: Collective) -> CollectiveCauses:
+        """Which annotations a collective needs, and what is sent without the fewest of them.
+
+        Args:
+            collective: one of the compiled program, with its origin.
+        """
+        part = collective.largest
+        axes = tuple(axis.name for axis in collective.axes or ())
+        named = () if part.origin is None else (*part.origin.annotations, *part.origin.otherwise)
+        groups: list[_Group] = []
+        for annotation in named:
+            for group in self._groups:
+                if group not in groups and _is_named(annotation, group):
+                    groups.append(group)
+        groups = groups[:_CAUSES]
+        tried = 0
+        known: dict[tuple[int, ...], tuple[bool, int]] = {}
+
+        def without(numbers: tuple[int, ...]) -> tuple[bool, int]:
+            """Whether it is still there, and what is sent."""
+            nonlocal tried
+            if numbers not in known:
+                tried += 1
+                edits = [edit for number in numbers for edit in self._removed(groups[number])]
+                found = self._partitioned(edits)
+                there = any(
+                    one.kind == collective.kind
+                    and tuple(axis.name for axis in one.axes or ()) == axes
+                    and any(each.scope == part.scope for each in one.parts)
+                    and any(each.primitive == part.primitive for each in one.parts)
+                    for one in found.collectives
+                )
+                known[numbers] = there, found.total.sent
+            return known[numbers]
+
+        there, sent_now = without(())
+        causes: list[TriedCause] = []
+        remedies: list[EditsOfCollective] = []
+        if there:
+            for number, group in enumerate(groups):
+                causes.append(TriedCause(group.cause, not without((number,))[0]))
+            for size in range(1, len(groups) + 1):
+                sets = list(combinations(range(len(groups)), size))
+                if tried + len(sets) > _PARTITIONED:
+                    break
+                for numbers in sets:
+                    still, sent = without(numbers)
+                    if not still:
+                        edits = tuple(groups[number].edit(None) for number in numbers)
+                        remedies.append(EditsOfCollective(edits, sent, True))
+                if remedies:
+                    break
+        return CollectiveCauses(
+            collective.name,
+            collective.kind,
+            axes,
+            collective.sent,
+            part.origin,
+            part.source,
+            there,
+            tuple(causes),
+            tuple(sorted(remedies, key=lambda one: one.sent)[:3]),
+            sent_now,
+            tried,
+        )
+
+    def _partitioned(self, edits: Sequence[ModuleEdit]) -> Collectives:
+        """The collectives that XLA's partitioner makes of the program with some edits.
+
+        Raises:
+            CompilerError: XLA refuses it.
+        """
+        from sdyscope.analysis.collectives.read import collectives
+        from sdyscope.hlo import read_hlo
+        from sdyscope.stages.compiled.spmd import spmd
+        from sdyscope.stages.propagated.annotate import annotate
+
+        changed = annotate(self.program.lowered["shardy"], self.graph, edits)
+        return collectives(read_hlo(spmd(changed, build(changed.module))), (self.mesh,))
 
     # --- causes -----------------------------------------------------------------------------------
 
@@ -461,6 +563,23 @@ def _opened(spec: PartitionSpec | None, axis: str) -> PartitionSpec | None:
     return PartitionSpec(tuple(entries), spec.unreduced, spec.reduced)
 
 
+def _line(source: SourceLocation | None) -> tuple[str, int] | None:
+    return None if source is None else (source.file, source.line)
+
+
+def _is_named(annotation: OriginAnnotation, group: _Group) -> bool:
+    """Whether an origin names an annotation of a group."""
+    return any(
+        one.kind == annotation.kind
+        and (
+            one.path == annotation.name
+            if one.kind in ("argument", "result") or one.source is None
+            else _line(one.source) == _line(annotation.source)
+        )
+        for one in group.annotations
+    )
+
+
 def _is_in(annotation: Annotation, group: _Group) -> bool:
     return any(
         (one.kind, one.op, one.index, one.path)
@@ -509,3 +628,39 @@ def with_counterfactuals(
     if failure is not None and all(one.counterfactual is None for one in made):
         raise TargetError(f"{document.values[0].value.name}: {failure.message}")
     return replace(document, values=tuple(made))
+
+
+def explained_collectives(program: Staged, name: str) -> ExplainDocument:
+    """What each collective of a name or kind needs; the largest first.
+
+    Args:
+        program: the program.
+        name: a collective's name in the compiled program, or a kind.
+
+    Raises:
+        CompilerError: the program can't be compiled.
+        TargetError: it has no such collective.
+    """
+    from sdyscope.analysis.collectives.comms import collectives_under
+
+    collectives = collectives_under(program, "shardy").collectives
+    found = [one for one in collectives if name in (one.name, one.kind)]
+    if not found:
+        close = get_close_matches(name, [one.name for one in collectives], 3, 0.4)
+        raise TargetError(
+            f"The compiled program has no {name}.",
+            hint=f"Did you mean {one_of(close)}?" if close else "`sdyscope comms` lists them.",
+        )
+    answers = Counterfactuals(program)
+    found.sort(key=lambda one: -one.sent)
+    return ExplainDocument(
+        name=program.name,
+        value=name,
+        meshes=program.meshes,
+        propagations=(program.propagated("shardy"),),
+        failures=(),
+        changes=(),
+        values=(),
+        collectives=tuple(answers.collective(one) for one in found[:_COLLECTIVES]),
+        account=account_of(program),
+    )

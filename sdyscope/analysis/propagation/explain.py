@@ -18,7 +18,7 @@ from sdyscope.analysis.propagation.pointers import Pointers, Reached
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
-from sdyscope.facts.counterfactuals import Counterfactual
+from sdyscope.facts.counterfactuals import CollectiveCauses, Counterfactual
 from sdyscope.facts.decided import DecidedValue, ExplanationNote
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.moves import Absence, Chain
@@ -81,6 +81,7 @@ class ExplainDocument:
         failures: which partitioners did not, and why.
         changes: the annotations that were changed: what was wished for.
         values: every value that was meant.
+        collectives: the collectives, where the word names these.
         account: what is not known of the program, at the stages that were looked at.
     """
 
@@ -92,6 +93,7 @@ class ExplainDocument:
     failures: tuple[Failure, ...]
     changes: tuple[str, ...]
     values: tuple[Explanation, ...]
+    collectives: tuple[CollectiveCauses, ...] = ()
     account: Account
 
 

@@ -80,3 +80,39 @@ def test_every_answer_is_propagated(program, answers):
     assert found.constraint is None
     (causes,) = found.causes
     assert causes.cause.name == "params['w1']"
+
+
+@pytest.mark.compiles
+def test_a_collective_goes_with_what_it_needs_and_stays_with_what_it_does_not(program, answers):
+    """Against the program partitioned anew with the annotations changed by what_if."""
+    from sdyscope.analysis.collectives.read import collectives
+    from sdyscope.hlo import read_hlo
+    from sdyscope.stages.compiled.spmd import spmd
+
+    def kinds(changed):
+        text = spmd(changed.lowered["shardy"], changed.graph("shardy"))
+        found = collectives(read_hlo(text), (program.only_mesh("shardy"),))
+        return {
+            (one.kind, tuple(axis.name for axis in one.axes or ()), part.scope, part.primitive)
+            for one in found.collectives
+            for part in one.parts
+        }
+
+    compiled = program.collectives("shardy").collectives
+    model = [one for one in compiled if [axis.name for axis in one.axes or ()] == ["model"]]
+    asked = max(model, key=lambda one: one.sent)
+    found = answers.collective(asked)
+    assert (found.name, found.axes, found.is_found) == (asked.name, ("model",), True)
+    assert found.causes
+    key = (asked.kind, found.axes, asked.largest.scope, asked.largest.primitive)
+    assert key in kinds(program)
+    for tried in found.causes:
+        one = tried.cause
+        name = f"{one.source.file}:{one.source.line}" if one.kind == "constraint" else one.name
+        assert (key in kinds(program.what_if({name: None}))) != tried.necessary
+    for remedy in found.remedies:
+        names = {
+            f"{edit.source.file}:{edit.source.line}" if edit.kind == "constraint" else edit.name
+            for edit in remedy.edits
+        }
+        assert key not in kinds(program.what_if(dict.fromkeys(names)))
