@@ -15,7 +15,6 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
 __all__ = [
-    "Advice",
     "Figures",
     "Fix",
     "NotTaken",
@@ -149,21 +148,6 @@ class NotTaken:
     after: Figures | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What is worth doing and is no edit that could be written and proven.
-
-    Attributes:
-        rule: the rule of lint that found it.
-        edit: what it is about.
-        code: how the code would look.
-    """
-
-    rule: str
-    edit: SourceEdit
-    code: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Fix:
     """What was found: the document of `sdyscope fix --json`.
@@ -179,7 +163,6 @@ class Fix:
         predicted: the same, by Shardy's prediction.
         remedies: edits that pay, the best first.
         not_taken: edits that promised to and do not, the best promise first.
-        advice: what else is worth doing, with the code.
         proposed: how many edits the source can carry that were looked at.
         tried: how many edits, alone or together, were predicted.
         compiled: how many edited programs were compiled.
@@ -198,7 +181,6 @@ class Fix:
     predicted: Prediction
     remedies: tuple[Remedy, ...]
     not_taken: tuple[NotTaken, ...] = ()
-    advice: tuple[Advice, ...] = ()
     proposed: int = 0
     tried: int = 0
     compiled: int = 0

@@ -226,6 +226,7 @@ def refine(
     goal: Goal,
     checks: int,
     notify: Callable[[float], None] = lambda _: None,
+    textbook: Sequence[Assignment] = (),
 ) -> Refinement:
     """Has the best candidates partitioned, and finds better ones with what is learnt from them.
 
@@ -237,6 +238,7 @@ def refine(
         goal: what is better.
         checks: how many to have partitioned, the program itself included.
         notify: told which part of the checks is done.
+        textbook: candidates of which the best are partitioned whatever is predicted of them.
 
     Raises:
         CompilerError: XLA refuses the program itself.
@@ -244,6 +246,11 @@ def refine(
     refiner = _Refiner(decisions, predicted, predict, partition, goal, checks, notify)
     try:
         refiner.check(next(iter(predicted)))
+        # What people write is checked whatever is predicted of it.
+        by_cost = [one for one in textbook if refiner.value(one) is not None]
+        by_cost.sort(key=lambda one: goal.key(predicted[one]))
+        for one in by_cost[: max(checks // 4, 1)]:
+            refiner.check(one)
         for_memory = int(checks * _MEMORY)
         for_simpler = int(checks * _SIMPLER)
         refiner.improve(goal, for_memory + for_simpler)

@@ -6,6 +6,7 @@ those is compiled. Only what both confirm is called better.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -108,6 +109,7 @@ def search(
     )
     chosen = strategy.run()
     predicted = strategy.found
+    textbook = [one for one in dict.fromkeys(strategy.textbook()) if one in predicted]
     traffics: dict[Assignment, Prediction] = {}
     refused, refusal = 0, ""
     began = time.perf_counter()
@@ -122,6 +124,7 @@ def search(
                 goal,
                 checks,
                 lambda part: told("partitioning the best", part),
+                textbook=textbook,
             )
             traffics = {one.assignment: one.partitioned for one in refined.checked}
             chosen, refused, refusal = refined.best.assignment, refined.refused, refined.refusal
@@ -162,8 +165,13 @@ def search(
         why = Remark("not compiled", error.message)
         return replace(found, notes=(*found.notes, why))
     trials: list[Trial] = []
-    for candidate in _in_turn(space, best, made, goal, start.known):
-        if len(trials) == compiles or (trials and trials[-1].better):
+    turn = _in_turn(space, best, made, goal, start.known)
+    first = list(itertools.islice(turn, compiles))
+    # What was promised most can fail for one reason: then what people write is compiled.
+    others = [one for one in made if one.assignment in textbook and one not in first]
+    others.sort(key=lambda one: goal.key(one.known))
+    for candidate in (*first, *others[:_TEXTBOOK]):
+        if trials and trials[-1].better:
             break
         told(f"compiling candidate {len(trials) + 1}", 0.0)
         trials.append(_trial(found, candidate, before, compile_))
@@ -260,6 +268,9 @@ def _in_turn(
         yield one
 
 
+#: How many plans of textbooks are compiled where none of the best is confirmed.
+_TEXTBOOK = 2
+
 #: Candidates that differ by a smaller part in cost and memory are taken for one.
 _ALIKE = 0.01
 
@@ -292,8 +303,6 @@ def _why_not(
             return Remark("over the limit")
         if needed > found.limit:
             return None  # the program as it is does not fit
-    if candidate.partitioned is not None and not compiled.comparable:
-        return None  # it costs less by what XLA's partitioner made of it
     cost = found.rates.cost(_with_flops(compiled, candidate))
     start = found.rates.cost(_with_flops(before, found.start))
     if cost < start * (1 - WORTH) or (cost <= start and needs < needed * (1 - WORTH)):
