@@ -18,6 +18,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import LoweredTensors, TensorTable, tensor_table
 from sdyscope.graph import OpGraph, build, read_text
 from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.process.progress import doing
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.mesh import Mesh, only_mesh
@@ -469,6 +470,22 @@ class Staged:
         if isinstance(found, CompilerError):
             raise found
         return replace(found, notes=(remark, *found.notes)) if remark else found
+
+    def hlo(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> HloModule:
+        """The text of the compiled program, read once.
+
+        Args:
+            partitioner: as ``compiled`` takes it.
+            on: likewise.
+
+        Raises:
+            SdyscopeError: as of ``compiled``, or its text can't be read.
+        """
+        made = self.compiled(partitioner, on)
+        key = (read_hlo, made.partitioner, made.hardware, made.recorded_by)
+        return self.once(key, lambda: read_hlo(made.hlo))
 
     def check_compilable(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None

@@ -22,17 +22,14 @@ from sdyscope.values.source import SourceLocation
 
 __all__ = ["ArgumentChange", "OpChange", "Recompile", "recompiles"]
 
-#: Ops that say where values are, or that JAX writes for other shapes or for constants.
+#: Ops that JAX writes for other shapes or for constants.
 _PASSED_OVER = frozenset(
     {
-        "sdy.sharding_constraint",
-        "sdy.reshard",
         "stablehlo.constant",
         "stablehlo.broadcast_in_dim",
         "stablehlo.reshape",
     }
 )
-_CONSTRAINT = "Sharding"
 #: What JAX calls functions, and numbers as they come.
 _NAMES = ("sym_name", "callee", "arg_attrs", "res_attrs")
 #: Attributes that only say where values are, or which buffers they may take.
@@ -158,7 +155,7 @@ class _Program:
         return tuple(
             op
             for op in self.staged.graph(self.recorded.partitioner).operations()
-            if op.kind not in ("sdy.mesh", "builtin.module") and op.call_target != _CONSTRAINT
+            if op.kind not in ("sdy.mesh", "builtin.module") and not op.is_constraint
         )
 
     @cached_property
@@ -315,9 +312,6 @@ def _returned(before: _Program) -> dict[int, tuple[str, object]]:
 
 def _first_change(ours: Sequence[Op], theirs: Sequence[Op]) -> OpChange | None:
     """The first op that differs in more than where values are; None where none does."""
-    placing = ("sdy.sharding_constraint", "sdy.reshard")
-    ours = [op for op in ours if op.kind not in placing]
-    theirs = [op for op in theirs if op.kind not in placing]
     for now, was in zip(ours, theirs, strict=False):
         if now.kind != was.kind:
             return OpChange(was.kind, now.kind, "", "", "", now.source)

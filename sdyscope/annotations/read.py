@@ -123,9 +123,9 @@ class _Walk:
                 yield self.constraint(op, op.attributes.get("sharding"), manual)
             elif op.kind == "stablehlo.custom_call" and op.call_target in _GSPMD:
                 yield from _GSPMD[op.call_target](self, op, manual)
-            elif any(sharding is not None for sharding in op.shardings):
+            elif op.shardings.count(None) < len(op.shardings):
                 yield from self.other(op)
-            callee = self.graph.callee(op)
+            callee = self.graph.callee(op) if op.attributes else None
             if callee is not None and callee.name not in self.seen:
                 inside = self.call_manual(op) or manual
                 yield from self.signature(callee.name, inner=True)

@@ -206,14 +206,14 @@ def _answer(config: Config, target: Target, *, updating: bool) -> int:
 
     from sdyscope.ci import Outcome
     from sdyscope.ci.judge import unjudged
-    from sdyscope.ci.places import Places
+    from sdyscope.ci.places import RepositoryPlaces
     from sdyscope.process import output
     from sdyscope.words.places import paths_from
 
     start = time.perf_counter()
     try:
         # This process is in the configuration's folder, its reader need not be.
-        with paths_from(str(Places(config.file).root)):
+        with paths_from(str(RepositoryPlaces(config.file).root)):
             outcome = _judged(config, target, updating)
     except SdyscopeError as error:
         outcome = Outcome(unjudged(config, target, error=error))

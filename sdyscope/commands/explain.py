@@ -100,7 +100,7 @@ def command(
             paragraphs.print_paragraphs(account_paragraphs(of_collectives.account))
         return 1 if strict and of_collectives.account else 0
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
-    found = explain_document(
+    explained = explain_document(
         what_if.inspection,
         value,
         what_if.before,
@@ -109,12 +109,12 @@ def command(
     )
     if axis is not None or want is not None:
         wanted = None if want is None else parse_partition_spec(want)
-        found = with_counterfactuals(found, what_if.inspection, axis or "", wanted)
+        explained = with_counterfactuals(explained, what_if.inspection, axis or "", wanted)
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(explained))
     else:
-        paragraphs.print_paragraphs(explain.heading(found))
-        paragraphs.print_paragraphs(explain.details(found, everything=everything))
-        paragraphs.print_paragraphs(explain.footer(found))
-        paragraphs.print_paragraphs(account_paragraphs(found.account))
-    return 1 if strict and found.account else 0
+        paragraphs.print_paragraphs(explain.heading(explained))
+        paragraphs.print_paragraphs(explain.details(explained, everything=everything))
+        paragraphs.print_paragraphs(explain.footer(explained))
+        paragraphs.print_paragraphs(account_paragraphs(explained.account))
+    return 1 if strict and explained.account else 0

@@ -65,7 +65,11 @@ def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
     Empty where each line does.
     """
     distinct = {id(location): location for location in locations}
-    sites = sites_of((one.frames, one.only_shards) for one in distinct.values() if one.frames)
+    # Thousands of locations share a hundred stacks, mostly as one object.
+    stacks = {
+        (id(one.frames), one.only_shards): one.frames for one in distinct.values() if one.frames
+    }
+    sites = sites_of(dict.fromkeys((stack, only) for (_, only), stack in stacks.items()))
     if sites == EVERY_LINE:
         return {}
     return {key: replace(one, sites=sites) for key, one in distinct.items() if one.frames}

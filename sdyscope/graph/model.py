@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from sdyscope.graph.attribute_values import NO_ATTRIBUTES as NO_ATTRIBUTES
 from sdyscope.graph.attribute_values import AttributeValue as AttributeValue
 from sdyscope.graph.locations import Location
+from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.graph.types import TensorType
+from sdyscope.values.passing import CALLS, Passing, passing
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
@@ -98,6 +100,21 @@ class Op(NamedTuple):
 
     def __hash__(self) -> int:
         return hash((self.id, self.kind, self.function))
+
+    @property
+    def mnemonic(self) -> str:
+        """Its name without the dialect: `dot_general`, `custom_call`, `while`."""
+        return self.kind.rpartition(".")[2]
+
+    @property
+    def is_constraint(self) -> bool:
+        """Whether it only says how its operand is to be sharded: to Shardy, or to GSPMD."""
+        return self.kind in CONSTRAINTS or self.call_target == "Sharding"
+
+    @property
+    def passing(self) -> Passing | None:
+        """How it passes each operand on as the result of its number; None where it does not."""
+        return passing(self.kind) or CALLS.get(self.call_target or "")
 
     @property
     def is_argument(self) -> bool:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 
 from sdyscope.hlo.model import Computation, HloModule, Instruction
+from sdyscope.values.passing import passes
 
-__all__ = ["trip_count", "trips"]
+__all__ = ["MIRRORED", "trip_count", "trips"]
 
 # XLA's own analysis (WhileLoopTripCountAnnotator); older printers escape the JSON as a string.
 _KNOWN = re.compile(r'\\?"known_trip_count\\?":\s*\{\\?"n\\?":\s*\\?"?(\d+)')
 _INTEGER = re.compile(r"-?\d+$")
 
-#: Ops through which a number passes as it is.
-_PASSING = frozenset({"copy", "bitcast", "convert", "reshape"})
-
 #: Comparisons in which the sides are exchanged.
-_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
 def trip_count(module: HloModule, caller: Computation, loop: Instruction) -> int | None:
@@ -100,11 +98,11 @@ def _comparison(module: HloModule, condition: Computation) -> tuple[int, str, in
         known = [_through(condition, name) for name in sides]
     else:
         return None
-    if len(known) != 2 or direction not in _MIRRORED:
+    if len(known) != 2 or direction not in MIRRORED:
         return None
     left, right = known
     if left is not None and left.opcode == "constant":
-        left, right, direction = right, left, _MIRRORED[direction]
+        left, right, direction = right, left, MIRRORED[direction]
     limit = None if right is None else _number(right)
     index = None if left is None else _index(left)
     return None if limit is None or index is None else (index, direction, limit)
@@ -148,7 +146,7 @@ def _through(computation: Computation, name: str) -> Instruction | None:
     instruction = computation.instructions.get(name)
     while (
         instruction is not None
-        and instruction.opcode in _PASSING
+        and passes(instruction.opcode, "unchanged", "type", "shape")
         and len(instruction.operands) == 1
     ):
         instruction = computation.instructions.get(instruction.operands[0])

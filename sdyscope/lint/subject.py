@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.search.paths import followed, mirrored
+from sdyscope.analysis.search.paths import Leaders, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
@@ -18,7 +18,7 @@ from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.graph import Op, OpGraph
 from sdyscope.hardware.names import Hardware
-from sdyscope.hlo import HloModule, read_hlo
+from sdyscope.hlo import HloModule
 from sdyscope.lint.placed import Placed, placed
 from sdyscope.lint.rule import NotApplicable, Unavailable
 from sdyscope.values.mesh import Mesh
@@ -94,6 +94,11 @@ class Lintable(Protocol):
         origins: bool = True,
     ) -> Collectives:
         """What a device sends."""
+
+    def hlo(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> HloModule:
+        """The text of the compiled program."""
 
     def check_compilable(self, partitioner: Partitioner) -> None:
         """Raises a ``TargetError`` where it is known that virtual CPU devices can't be had."""
@@ -207,7 +212,8 @@ class Subject:
     @cached_property
     def hlo(self) -> HloModule:
         """The text of the compiled program, read; raises as ``compiled`` does."""
-        return read_hlo(self.compiled.hlo)
+        _ = self.compiled
+        return self.program.hlo(self.partitioner, self.on)
 
     @cached_property
     def memory(self) -> Memory:
@@ -248,18 +254,14 @@ class Subject:
     def parameters(self) -> Mapping[int, int]:
         """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
         leaves = [argument.leaf for argument in self.arguments]
-        # Only those that end alike can belong together.
-        alike: dict[object, list[int]] = {}
-        for number, leaf in enumerate(leaves):
-            alike.setdefault((leaf.shape, leaf.keys[-1]), []).append(number)
+        leaders = Leaders(leaves)
         found: dict[int, int] = {}
         for number, leaf in enumerate(leaves):
-            others = alike[leaf.shape, leaf.keys[-1]]
-            lead = followed(leaf, [leaves[other] for other in others])
+            lead = leaders.followed_by(leaf)
             # What belongs together in both directions is two of a kind, such as two sets of
             # parameters; the shorter path is the parameter's.
-            if lead is not None and len(leaves[others[lead]].keys) < len(leaf.keys):
-                found[number] = others[lead]
+            if lead is not None and len(leaves[lead].keys) < len(leaf.keys):
+                found[number] = lead
         return found
 
     @property

@@ -94,9 +94,6 @@ _Dims: TypeAlias = tuple[Digits, ...]
 _Found: TypeAlias = tuple[MarkKind, int, tuple[int, ...]]
 """What a mark says, but for its op."""
 
-#: Ops that only say how a value is to be sharded.
-_CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
-
 
 class _Marker:
     def __init__(
@@ -151,7 +148,7 @@ class _Marker:
             for value in operand_values
         ]
         rule = self.rules.rule(op)
-        if op.kind in _CONSTRAINTS or op.call_target == "Sharding":
+        if op.is_constraint:
             yield from self._like_result(op, operands, result)
             return
         if rule is None:

@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias
 
 from sdyscope.annotations import split_scope
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.op_kinds import BARRIERS, BRANCHES, LOOPS, REGIONS, TERMINATORS
+from sdyscope.values.passing import passing
 
 __all__ = ["Lane", "Nodes", "Owner", "PictureNode", "nodes_of"]
 
@@ -20,17 +22,7 @@ Lane: TypeAlias = Literal["forward", "backward", "other"]
 """Which pass an op belongs to; everything is ``forward`` in a program that is not transposed."""
 
 #: Ops whose regions are a program of their own, not the few ops that a reduction combines with.
-_REGIONS = frozenset(
-    {
-        "stablehlo.while",
-        "stablehlo.case",
-        "stablehlo.if",
-        "stablehlo.optimization_barrier",
-        "sdy.manual_computation",
-        "sdy.named_computation",
-    }
-)
-_TERMINATORS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
+_REGIONS = LOOPS | BRANCHES | REGIONS | BARRIERS
 
 #: What stands around a name in a scope because of a transformation: `transpose(jvp(layer0))`.
 _WRAPPED = re.compile(r"(?:transpose|jvp|vmap|pmap|remat|jit|pjit|checkpoint|custom_\w+)\((.*)\)")
@@ -162,7 +154,7 @@ class _Builder:
             if op.is_argument:
                 if (op.id, 0) not in values:
                     values[op.id, 0] = self.plain(op, values, owner, scope, lane), 0
-            elif op.kind in _TERMINATORS:
+            elif op.kind in TERMINATORS:
                 returned = self.operands(op, values)
             elif op.kind in _REGIONS and self.graph.children(op):
                 self.region(op, values, owner, scope, lane)
@@ -189,7 +181,7 @@ class _Builder:
     ) -> int:
         path, note, own = self.place(op, scope)
         operands = [] if op.is_argument else self.operands(op, values)
-        kind = op.kind.rpartition(".")[2]
+        kind = op.mnemonic
         name = self.names.get(op.id, note) if op.is_argument else note
         if op.is_argument and owner is None:
             path = ()
@@ -269,7 +261,7 @@ class _Builder:
         scope: tuple[str, ...],
         lane: Lane | None,
     ) -> None:
-        kind = op.kind.rpartition(".")[2]
+        kind = op.mnemonic
         path = _read_scope(op.scope)[0]
         number, around, own = self.owned(op, kind, path[-1] if path else kind, owner, scope, lane)
         given = self.operands(op, values)
@@ -294,13 +286,10 @@ class _Builder:
     def called(self, number: int) -> str:
         """The argument of the program that a node is, but for its form; empty where it is none."""
         node = self.made.nodes[number]
-        while node.kind in _FORMS and len(node.operands) == 1:
+        while passing(node.kind) not in (None, "part") and len(node.operands) == 1:
             node = self.made.nodes[node.operands[0][0]]
         return node.name if node.kind == "argument" else ""
 
-
-#: Ops that give a value another form only.
-_FORMS = frozenset({"convert", "reshape", "transpose", "sharding_constraint", "broadcast_in_dim"})
 
 #: Ops that make different numbers of equal ones.
 _NOT_SPLAT = frozenset({"iota", "rng_bit_generator", "custom_call", "argument"})

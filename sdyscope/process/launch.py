@@ -93,14 +93,14 @@ class _Member:
         """Takes in what it says, a line of JSON at a time."""
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            self.number, self.count = told.get("process", (self.number, self.count))
-            doing = told.get("doing", self.doing)
+            message = json.loads(line)
+            self.number, self.count = message.get("process", (self.number, self.count))
+            doing = message.get("doing", self.doing)
             self.said += doing != self.doing
             self.doing = doing
-            self.under = told.get("under", self.under)
-            self.failed |= "failed" in told
-            self.error = told.get("failed", self.error)
+            self.under = message.get("under", self.under)
+            self.failed |= "failed" in message
+            self.error = message.get("failed", self.error)
 
     def crash(self) -> str:
         """How an error in C++ has ended it, to go on with after its name; empty where none has."""
@@ -247,10 +247,10 @@ def _start(
 
 def reserved_port(stack: contextlib.ExitStack) -> int:
     """A port that only those can listen on who share it, as gRPC does, until the stack unwinds."""
-    one = stack.enter_context(socket.socket())
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    one.bind(("127.0.0.1", 0))
-    return int(one.getsockname()[1])
+    listener = stack.enter_context(socket.socket())
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind(("127.0.0.1", 0))
+    return int(listener.getsockname()[1])
 
 
 def _watch(members: Sequence[_Member], timeout: float | None) -> _Member | TimeoutError | None:

@@ -128,8 +128,8 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
     # What the compiler prints is no answer.
     os.dup2(2, 1)
     while (request := _frame(requests)) is not None:
-        made = answer(request)
-        answers.write(_LENGTH.pack(len(made)) + made)
+        answered = answer(request)
+        answers.write(_LENGTH.pack(len(answered)) + answered)
         answers.flush()
 
 

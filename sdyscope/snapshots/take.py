@@ -10,10 +10,8 @@ from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
-from sdyscope.snapshots.collectives import communicated
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
 from sdyscope.snapshots.items import cells_of, counted
-from sdyscope.snapshots.memory import stored
 from sdyscope.snapshots.values import (
     KINDS,
     NOTHING,
@@ -85,6 +83,10 @@ def take(
         )
     hardware = ""
     if "compiled" in chosen:
+        # Not above: all that names collectives comes with them, and every command gets here.
+        from sdyscope.snapshots.collectives import communicated
+        from sdyscope.snapshots.memory import stored
+
         compiled = {partitioner: staged.compiled(partitioner, on) for partitioner in partitioners}
         hardware = str(next(iter(compiled.values())).hardware)
         rows += communicated(compiled, taken.meshes)

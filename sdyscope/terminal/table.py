@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from sdyscope.process.output import Output, answers
 from sdyscope.words.tone import Tone as Tone
@@ -128,11 +128,14 @@ class Table:
         return sum(column_widths(self.columns, texts, None)) + _GAP * (len(self.columns) - 1)
 
 
+_Table = TypeVar("_Table", bound=Table)
+
+
 def _cells(row: tuple[Cell | str, ...]) -> tuple[Cell, ...]:
     return tuple(Cell(cell) if isinstance(cell, str) else cell for cell in row)
 
 
-def fitted(make: Callable[[bool], Table], columns: int | None) -> Table:
+def fitted(make: Callable[[bool], _Table], columns: int | None) -> _Table:
     """A table, or where it is wider than a line, a brief one of the same.
 
     Args:

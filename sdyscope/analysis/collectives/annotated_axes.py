@@ -8,7 +8,7 @@ that are sharded on it, to the nearest annotation with it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -94,6 +94,7 @@ class AnnotatedAxes:
             if annotation.kind not in ("argument", "result"):
                 self._on_ops.setdefault(annotation.op, written)
         self._nearest: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
+        self._dims_on: dict[AxisPart, dict[int, list[int]]] = {}
 
     def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
         """Where an axis of a value comes from; nothing where none was found."""
@@ -189,9 +190,9 @@ class AnnotatedAxes:
         for value, others in self._neighbours.items():
             for dim, own in enumerate(self.decided.axes(value)):
                 for part in own:
-                    held = HeldAxis(value, dim, part.name)
+                    held, dims = HeldAxis(value, dim, part.name), self._on(part)
                     for other, alone in others:
-                        for beside in self._dims(other, part):
+                        for beside in dims(other):
                             if alone or self._same_size(value, dim, other, beside):
                                 yield held, HeldAxis(other, beside, part.name)
 
@@ -213,23 +214,28 @@ class AnnotatedAxes:
     # Following.
 
     def _followed(self, part: AxisPart) -> dict[_Dim, WrittenSpec]:
-        """The nearest annotation with an axis, for each dimension that is sharded on it."""
+        """The nearest annotation with an axis, for each dimension that is sharded on it.
+
+        By hand: NetworkX takes 2.5 times as long (benchmarks/walks.py), most of it to make the
+        graph of dimensions, which is another for each axis.
+        """
         if part in self._nearest:
             return self._nearest[part]
         nearest: dict[_Dim, WrittenSpec] = {}
         queue: deque[_Dim] = deque()
+        dims = self._on(part)
         for written in self._written:
             if not _has(written.axes, part):
                 continue
             for value in self._annotated_values(written.annotation):
-                for dim in self._dims(value, part):
+                for dim in dims(value):
                     if (value, dim) not in nearest:
                         nearest[value, dim] = written
                         queue.append((value, dim))
         while queue:
             value, dim = queue.popleft()
             for other, alone in self._neighbours.get(value, ()):
-                for beside in self._dims(other, part):
+                for beside in dims(other):
                     key = (other, beside)
                     if key not in nearest and (alone or self._same_size(value, dim, *key)):
                         nearest[key] = nearest[value, dim]
@@ -239,11 +245,25 @@ class AnnotatedAxes:
 
     def _dims(self, value: ValueId, part: AxisPart) -> list[int]:
         """The dimensions of a value that are sharded on an axis."""
-        return [
-            dim
-            for dim, own in enumerate(self.decided.axes(value))
-            if any(own_part.shared(part) is not None for own_part in own)
-        ]
+        return self._on(part)(value)
+
+    def _on(self, part: AxisPart) -> Callable[[ValueId], list[int]]:
+        """``_dims`` of one axis."""
+        # By identity: values that are sharded alike have the same axes, which are kept.
+        known = self._dims_on.setdefault(part, {})
+
+        def dims(value: ValueId) -> list[int]:
+            axes = self.decided.axes(value)
+            sharded = known.get(id(axes))
+            if sharded is None:
+                sharded = known[id(axes)] = [
+                    dim
+                    for dim, own in enumerate(axes)
+                    if any(own_part.shared(part) is not None for own_part in own)
+                ]
+            return sharded
+
+        return dims
 
     def _same_size(self, value: ValueId, dim: int, other: ValueId, beside: int) -> bool:
         """Whether two dimensions of an op's tensors can be the same: they are as large."""
@@ -289,7 +309,7 @@ class AnnotatedAxes:
 
         graph = self.graph
         for op in graph.operations():
-            if op.types and op.kind.rpartition(".")[2] not in _CROSSED:
+            if op.types and op.mnemonic not in _CROSSED:
                 results = ((op.id, result) for result in range(len(op.types)))
                 join([*graph.operand_values[op.id], *results])
         for _, source, target in graph.crossings():

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.account import collectives_unknowns
-from sdyscope.analysis.collectives.compiled import compiled_collectives
+from sdyscope.analysis.collectives.compiled import explained, read_collectives
 from sdyscope.analysis.collectives.predicted import Prediction, Predictor
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.account import Account
@@ -107,10 +107,21 @@ def collectives_under(
     *,
     origins: bool = True,
 ) -> Collectives:
-    """Every collective of a program that is compiled; see ``Inspection.collectives``."""
+    """Every collective of a program that is compiled; see ``Inspection.collectives``.
+
+    They are read once, and their origins are looked for once.
+    """
     made = program.compiled(partitioner, on)
-    compiled = program.lowered_of(made) if origins else None
-    return compiled_collectives(made, program.meshes.values(), compiled)
+    which = (made.partitioner, made.hardware, made.recorded_by)
+    read = program.once(
+        (read_collectives, *which),
+        lambda: read_collectives(made, program.hlo(partitioner, on), program.meshes.values()),
+    )
+    if not origins:
+        return explained(read, made)
+    return program.once(
+        (explained, *which), lambda: explained(read, made, program.lowered_of(made))
+    )
 
 
 def predicted_collectives(

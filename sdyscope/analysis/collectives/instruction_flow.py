@@ -185,6 +185,11 @@ class InstructionFlow:
 
 
 def _walk(start: Iterable[ValuePlace], step: Callable[[ValuePlace], Iterator[ValuePlace]]) -> None:
+    """Breadth first, through places that are made as they are reached: there is no graph of them.
+
+    Elements of tuples and what is called make more places than there are instructions, and a walk
+    ends after a few of them.
+    """
     queue = deque(start)
     seen = set(queue)
     while queue and len(seen) < _MOST:

@@ -57,9 +57,6 @@ REACHING: Final = frozenset(
 )
 #: Ops that take tensors of the same shape and need not keep the sharding of any.
 _TOGETHER: Final = SUMMING | LOOKING_UP | REACHING
-#: Ops that give a value another form only.
-_FORMS: Final = frozenset({"reshape", "transpose", "convert", "optimization_barrier"})
-_CONSTRAINTS: Final = frozenset({"sharding_constraint", "reshard"})
 
 #: How many ops around the one that is named are looked at.
 _AROUND = 60
@@ -129,7 +126,7 @@ class Needs:
 
     def needs(self, op: Op, axes: tuple[AxisPart, ...]) -> Iterator[Need]:
         """The values around an op that are sharded on the axes, and what needs them otherwise."""
-        if self.is_constraint(op):
+        if op.is_constraint:
             # The value that it is on stands for the one that it was before.
             given = self.operands(op)[:1]
             users = [Need(value, op) for value in given]
@@ -151,7 +148,7 @@ class Needs:
         if need.op is None:
             wanted = self.wanted(need.result or 0)
             return wanted is not None and self.on(wanted[0], axes) != before
-        if self.is_constraint(need.op):
+        if need.op.is_constraint:
             after = self.on(self.decided.axes((need.op.id, 0)), axes)
             return after != before
         if not any(before):
@@ -199,7 +196,7 @@ class Needs:
             score = 0
         else:
             score = 2 if elements == math.prod(block) else NO_FIT
-        others = need.op is None or self.is_constraint(need.op) or self.conflicting(need, axes)
+        others = need.op is None or need.op.is_constraint or self.conflicting(need, axes)
         return score + (0 if others else 1)
 
     def nearest(self, ops: Sequence[Op]) -> Iterator[Op]:
@@ -207,7 +204,11 @@ class Needs:
         return (op for ring in self.rings(ops) for op in ring)
 
     def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
-        """The ops themselves, then those next to them, and so on."""
+        """The ops themselves, then those next to them, and so on.
+
+        By hand: NetworkX's `bfs_layers` takes 2.5 times as long (benchmarks/walks.py) once the
+        graph is NetworkX's, which takes a hundred times as long as all that is asked here.
+        """
         seen = {op.id for op in ops}
         ring = list(ops)
         while ring and len(seen) < _AROUND:
@@ -254,7 +255,7 @@ class Needs:
 
     def is_form(self, op: Op) -> bool:
         """Whether an op's result is its operand, in another form at most."""
-        return kind_of(op) in _FORMS or self.is_constraint(op)
+        return op.passing in ("unchanged", "type", "shape", "order")
 
     def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""
@@ -300,10 +301,6 @@ class Needs:
         """The values that an op takes."""
         return [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
 
-    def is_constraint(self, op: Op) -> bool:
-        """Whether an op only says how its value is to be sharded."""
-        return kind_of(op) in _CONSTRAINTS or op.call_target == "Sharding"
-
     def is_end(self, op: Op) -> bool:
         """Whether an op is in the program itself, whose return ends it."""
         main = self.graph.main
@@ -322,7 +319,7 @@ class Needs:
 
 def kind_of(op: Op) -> str:
     """An op's name without its dialect; of a custom call, of what it calls where that is known."""
-    name = op.kind.rpartition(".")[2]
+    name = op.mnemonic
     if name != "custom_call":
         return name
     return (collective_of(op.call_target) or name).rpartition(".")[2]

@@ -30,17 +30,18 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation
 from sdyscope.facts.origins import (
+    NOBODY,
     CollectiveOrigin,
     NotFound,
     OriginAnnotation,
     OriginKind,
     OriginRole,
     Spec,
+    Together,
 )
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
@@ -56,6 +57,7 @@ def with_origins(
     graph: OpGraph,
     propagated: Propagated,
     annotations: tuple[Annotation, ...],
+    pointers: Pointers | None = None,
 ) -> Collectives:
     """The same collectives, each of their tensors with its origin and with a source line.
 
@@ -64,12 +66,11 @@ def with_origins(
         graph: op graph of the lowered module that was compiled.
         propagated: its propagation, under the partitioner that it was compiled with.
         annotations: what is written in it.
+        pointers: where axes come from, as Shardy recorded it; None under GSPMD.
     """
     if collectives.mesh is None:
         return collectives
     decided = PropagatedAxes(graph, propagated, collectives.mesh)
-    recorded = propagated.partitioner == "shardy" and propagated.steps
-    pointers = Pointers(Flow(propagated, graph), annotations) if recorded else None
     search = _Search(decided, AnnotatedAxes(decided, annotations, pointers))
     return replace(
         collectives,
@@ -100,7 +101,7 @@ class _Search:
         self.graph: OpGraph = decided.graph
         self.names = ValueNames(decided.graph)
         self.around = Needs(decided, annotated)
-        self._together: dict[object, tuple[OriginAnnotation, ...]] = {}
+        self._together: dict[object, Together] = {}
 
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
@@ -239,7 +240,7 @@ class _Search:
             sharded = [
                 value for value in self.around.operands(op) if self.around.carried(value, axes)
             ]
-            if not sharded or (kind == "custom_call" and self.around.is_constraint(op)):
+            if not sharded or (kind == "custom_call" and op.is_constraint):
                 continue
             if kind in LOOKING_UP:
                 sharded = sharded[:1]
@@ -321,7 +322,7 @@ class _Search:
                 needed.append(self.needed(written, axes))
             wanted = self.around.wanted(need.result or 0)
             after = wanted[1] if wanted is not None else None
-        elif self.around.is_constraint(op):
+        elif op.is_constraint:
             written = self.annotated.of_op(op.id)
             if written is not None:
                 needed.append(self.needed(written, axes))
@@ -377,9 +378,7 @@ class _Search:
         )
         return list(self.grouped(found, role))
 
-    def together(
-        self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]
-    ) -> tuple[OriginAnnotation, ...]:
+    def together(self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]) -> Together:
         """All annotations that can be where the axes of values come from."""
         components = frozenset(
             component
@@ -389,7 +388,7 @@ class _Search:
         )
         if components not in self._together:
             found = [one for component in components for one in self.annotated.together(*component)]
-            self._together[components] = tuple(self.grouped(found, "has"))
+            self._together[components] = Together(tuple(self.grouped(found, "has")))
         return self._together[components]
 
     def grouped(
@@ -446,7 +445,7 @@ def _origin(
     before: Spec | None = None,
     after: Spec | None = None,
     annotations: Sequence[OriginAnnotation] = (),
-    together: tuple[OriginAnnotation, ...] = (),
+    together: Together = NOBODY,
     result: str = "",
 ) -> CollectiveOrigin:
     return CollectiveOrigin(

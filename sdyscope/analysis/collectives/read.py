@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
 from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.instruction_flow import ValuePlace
 from sdyscope.analysis.collectives.made_for import MadeFor, Tags
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
@@ -246,7 +247,7 @@ class _Reader:
             shapes = (Shape("tuple", elements=shapes),)
         named = [instruction] * len(shapes)
         if len(shapes) > 1:
-            named = _users(computation, instruction, len(shapes))
+            named = self.elements(computation, instruction, len(shapes))
         elif kind == "all-reduce" and not instruction.op_name:
             joined = self.joined(computation, instruction)
             if sum(operand.shape.bytes for operand in joined) == shapes[0].bytes:
@@ -276,6 +277,24 @@ class _Reader:
                 )
             )
         return tuple(parts)
+
+    def elements(
+        self, computation: Computation, instruction: Instruction, count: int
+    ) -> list[Instruction]:
+        """What takes each element out of the tuple that an instruction makes, or itself."""
+        instructions = [instruction] * count
+        makers = [instruction.name]
+        for name in makers:
+            for user in self.made_for.flow.users(ValuePlace(computation.name, name)):
+                if user.operands[:1] != (name,):
+                    continue
+                if user.opcode == "get-tuple-element":
+                    index = user.attributes.get("index", "")
+                    if index.isdecimal():
+                        instructions[min(int(index), count - 1)] = user
+                elif user.opcode.endswith("-done") and name == instruction.name:
+                    makers.append(user.name)
+        return instructions
 
     def joined(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
         """The values that an operand without a name is a concatenation of: GPUs join so."""
@@ -337,20 +356,6 @@ def _is_sliced(computation: Computation, instruction: Instruction) -> bool:
         user is not None and user.opcode == "dynamic-slice" and whole.issuperset(user.operands[:1])
         for user in kept
     )
-
-
-def _users(computation: Computation, instruction: Instruction, count: int) -> list[Instruction]:
-    """What takes each element out of the tuple that an instruction makes, or itself."""
-    instructions = [instruction] * count
-    makers = {instruction.name}
-    for user in computation.instructions.values():
-        if user.opcode == "get-tuple-element":
-            index = user.attributes.get("index", "")
-            if user.operands[:1] and user.operands[0] in makers and index.isdecimal():
-                instructions[min(int(index), count - 1)] = user
-        elif user.opcode.endswith("-done") and user.operands[:1] == (instruction.name,):
-            makers.add(user.name)
-    return instructions
 
 
 def _unflattened(computation: Computation, name: str) -> Instruction | None:

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final
 
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
-__all__ = ["ValueNames", "op_name"]
-
-#: Ops whose result is their first operand in another form, or a part of it.
-_FORMS: Final = frozenset(
-    {
-        "convert",
-        "reshape",
-        "transpose",
-        "broadcast_in_dim",
-        "copy",
-        "sharding_constraint",
-        "reshard",
-        "optimization_barrier",
-        "bitcast_convert",
-        "slice",
-        "dynamic_slice",
-    }
-)
-_CALLS: Final = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
+__all__ = ["ValueNames"]
 
 #: How many ops a name is looked for through.
 _STEPS = 16
@@ -55,7 +36,7 @@ class ValueNames:
         if at[0] in self._arguments:
             return self._arguments[at[0]]
         op = self.graph.ops[at[0]]
-        return op_name(self.graph.ops[value[0]] if op.is_argument else op)
+        return _op_name(self.graph.ops[value[0]] if op.is_argument else op)
 
     def source(self, value: ValueId) -> ValueId:
         """The value that it is only another form or a part of; itself where it is of none."""
@@ -88,20 +69,19 @@ class ValueNames:
             }
             # A function that is called several times may be given several values.
             return given.pop() if len(given) == 1 else None
-        kind = op.kind.rpartition(".")[2]
-        if kind in _FORMS or op.call_target in _CALLS:
+        if op.passing is not None:
             for producer, edge in self.graph.operands(op):
                 if edge.operand == value[1]:
                     return producer.id, edge.result
         return None
 
 
-def op_name(op: Op) -> str:
+def _op_name(op: Op) -> str:
     """``dot_general in layer0/mlp``; what JAX's transformations add to a scope stays."""
     if op.kind.endswith(".constant"):
         return "a constant"
     scope, _, primitive = op.scope.rpartition("/")
     first, _, rest = scope.partition("/")
     own = rest if first.startswith(("jit(", "pjit(")) else scope
-    name = primitive if primitive and not primitive.endswith(")") else op.kind.rpartition(".")[2]
+    name = primitive if primitive and not primitive.endswith(")") else op.mnemonic
     return f"{name} in {own}" if own else name

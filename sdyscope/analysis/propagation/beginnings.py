@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.flow import CONSTRAINTS, REGIONS, Flow, Ref
+from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import Beginning, BeginningKind
 from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import CONSTRAINTS, REGIONS
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.source import SourceLocation
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.flow import CONSTRAINTS, REGIONS, Flow, Ref
+from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import AnnotatedDim, BeginningKind, Closed, SetAside
 from sdyscope.graph import Op, Sharding
+from sdyscope.graph.op_kinds import CONSTRAINTS, REGIONS
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation
 

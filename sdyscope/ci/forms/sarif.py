@@ -57,19 +57,19 @@ def _rule(name: str) -> dict[str, Any]:
     return rule
 
 
-def _result(one: CiFinding, rules: Sequence[str]) -> dict[str, Any]:
-    finding = one.finding
-    about = ": ".join(word for word in (one.target, one.subject) if word)
+def _result(row: CiFinding, rules: Sequence[str]) -> dict[str, Any]:
+    finding = row.finding
+    about = ": ".join(word for word in (row.target, row.subject) if word)
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": rules.index(finding.rule),
         "level": _LEVELS[finding.severity],
-        "message": {"text": f"{about}\n{one.text}"},
-        "locations": [_location(one)],
-        "partialFingerprints": {_FINGERPRINT: one.fingerprint},
+        "message": {"text": f"{about}\n{row.text}"},
+        "locations": [_location(row)],
+        "partialFingerprints": {_FINGERPRINT: row.fingerprint},
     }
-    if one.ignored:
-        result["suppressions"] = [{"kind": "external", "justification": one.ignored}]
+    if row.ignored:
+        result["suppressions"] = [{"kind": "external", "justification": row.ignored}]
     return result
 
 

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
+from sdyscope.graph.op_kinds import BRANCHES, LOOPS, REGIONS
 
 __all__ = [
     "INLINED_REGIONS",
-    "LOOPS",
     "PARTITIONED_REGIONS",
     "Loop",
     "Parts",
@@ -22,17 +22,12 @@ __all__ = [
     "parts_of",
 ]
 
-#: Ops whose region runs on its operands and then on what it returned.
-LOOPS = frozenset({"stablehlo.while", "mhlo.while"})
-_BRANCHES = frozenset({"stablehlo.case", "stablehlo.if", "mhlo.case", "mhlo.if"})
-_MANUAL = frozenset({"sdy.manual_computation"})
-
-#: Ops whose regions hold values with shardings, and the kinds that they can be of later.
-PARTITIONED_REGIONS: Mapping[str, frozenset[str]] = {
-    kind: kinds for kinds in (LOOPS, _BRANCHES, _MANUAL) for kind in kinds
-}
 #: Ops whose region becomes a part of what is around.
 INLINED_REGIONS = frozenset({"sdy.named_computation"})
+#: Ops whose regions hold values with shardings, and the kinds that they can be of later.
+PARTITIONED_REGIONS: Mapping[str, frozenset[str]] = {
+    kind: kinds for kinds in (LOOPS, BRANCHES, REGIONS - INLINED_REGIONS) for kind in kinds
+}
 
 _Source: TypeAlias = tuple[str, int]
 """Where a returned value comes from: ``("argument", 3)`` or ``("op", 17)``."""

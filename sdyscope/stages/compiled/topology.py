@@ -72,12 +72,12 @@ def starting(platforms: str = "") -> dict[str, str]:
 
     Commands set ``JAX_PLATFORMS=cpu`` for themselves, so that this is no wish of the user's.
     """
-    made = {**_SHARING, **os.environ}
-    if made.get("JAX_PLATFORMS") == "cpu":
-        del made["JAX_PLATFORMS"]
+    environment = {**_SHARING, **os.environ}
+    if environment.get("JAX_PLATFORMS") == "cpu":
+        del environment["JAX_PLATFORMS"]
     if platforms:
-        made["JAX_PLATFORMS"] = platforms
-    return made
+        environment["JAX_PLATFORMS"] = platforms
+    return environment
 
 
 def missing_plugin(on: Hardware) -> TargetError | None:

@@ -288,7 +288,11 @@ def _captures(block: Any, captures: dict[int, None]) -> None:
 
 
 def _post_order(operands: list[list[int]], uses: list[int], inlined: list[bool]) -> list[int]:
-    """Every op behind its operands, from the ops that nobody uses, as they come in XLA."""
+    """Every op behind its operands, from the ops that nobody uses, as they come in XLA.
+
+    By hand: NetworkX's `dfs_postorder_nodes` takes 1.8 times as long (benchmarks/walks.py), and 6
+    times with the making of its graph.
+    """
     visited = bytearray(len(operands))
     order: list[int] = []
     for root in sorted(range(len(operands)), key=inlined.__getitem__):

@@ -13,7 +13,7 @@ from sdyscope.graph import OpGraph, build
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.tags import sids
 from sdyscope.stages import compat
-from sdyscope.stages.align.tags import numbered, tag
+from sdyscope.stages.align.tags import numbered, tag_alone
 from sdyscope.stages.propagated.annotate import (
     NewConstraint,
     ShardingEdit,
@@ -57,7 +57,7 @@ class ImportedModule:
         self.lowered, self.graph = lowered, graph
         with no_collection():
             module, doubts = imported(
-                lowered, graph, lambda own: tag(own, graph, attributes=False), open_captures=False
+                lowered, graph, lambda own: tag_alone(own, graph), open_captures=False
             )
             file = io.BytesIO()
             module.operation.write_bytecode(file)

@@ -10,6 +10,7 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.propagated import Origins
 from sdyscope.syntax import shardy
 from sdyscope.values.mesh import AxisRef
+from sdyscope.values.propagation_edges import OriginSharding
 
 __all__ = ["NOTHING", "WrittenOrigins", "parse_origins"]
 
@@ -41,12 +42,18 @@ def _parsed_origins(items: tuple[tuple[str, str], ...]) -> WrittenOrigins:
     origins, unread = [], []
     for key, value in items:
         try:
-            origins.append((_axis(key), shardy.parse_origin_sharding(value)))
+            origins.append((_axis(key), _annotation(value)))
         except SdyscopeError as error:  # a kind that is not known yet: the axis has none then
             unread.append((f'{key} = "{value}"', str(error).partition("\n")[0]))
     return WrittenOrigins(tuple(origins), tuple(unread))
 
 
+@lru_cache(1 << 12)
+def _annotation(text: str) -> OriginSharding:
+    return shardy.parse_origin_sharding(text)
+
+
+@lru_cache(1 << 12)
 def _axis(key: str) -> AxisRef:
     name, _, sub = key.partition(":(")
     return shardy.parse_axis_ref(f'"{name}"' + (f":({sub}" if sub else ""))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 from sdyscope.errors import SdyscopeError
@@ -125,7 +124,7 @@ def _entering(edges: PropagationEdges, argument: int, node: int) -> Iterator[Pro
     """The steps of an edge from the operand of an op to an argument of its region."""
     for step in _own(edges, node):
         targets = tuple((kind, argument) for kind, _ in step.targets)
-        yield replace(step, source=(step.source[0], argument), targets=targets)
+        yield step._replace(source=(step.source[0], argument), targets=targets)
 
 
 def _terminators(graph: OpGraph) -> dict[int, list[int]]:

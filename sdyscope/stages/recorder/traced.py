@@ -75,9 +75,9 @@ def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any], caller: Cal
         "consts": lambda: (),
         "fun_sourceinfo": lambda: None,
     }
-    made: Any = jax.stages.Traced
-    wanted = list(inspect.signature(made.__init__).parameters)[1:]
-    return made(*(known[parameter]() for parameter in wanted))
+    constructor: Any = jax.stages.Traced
+    wanted = list(inspect.signature(constructor.__init__).parameters)[1:]
+    return constructor(*(known[parameter]() for parameter in wanted))
 
 
 def _argument(aval: Any) -> Any:

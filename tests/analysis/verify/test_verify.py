@@ -13,6 +13,7 @@ from sdyscope.analysis.verify.causes import causes_stage
 from sdyscope.analysis.verify.compiled import collectives_stage, memory_stage
 from sdyscope.analysis.verify.values import lowered_stage, propagated_stage
 from sdyscope.errors import CompilerError
+from sdyscope.facts.origins import Together
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.models import mlp
@@ -171,7 +172,7 @@ def test_a_cause_that_is_none_is_named():
     # A moment of the optimizer has nothing to do with the loss.
     part = shown.collectives[0].largest
     another = replace(part.origin.annotations[0], kind="argument", name="opt_state[0].mu['w1']")
-    origin = replace(part.origin, annotations=(another,), together=())
+    origin = replace(part.origin, annotations=(another,), together=Together())
     one = replace(shown.collectives[0], parts=(replace(part, origin=origin),))
     found = causes_stage(replace(shown, collectives=(one,)), read, program.tensors, without, 4)
     (wrong,) = found.disagreements
