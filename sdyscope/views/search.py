@@ -292,7 +292,7 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
 def _not_confirmed(search: Search) -> Iterator[Paragraph]:
     """What was promised most and what the compiler made of it."""
     yield Paragraph(
-        f"none of the {counted(len(search.trials), 'plan')} that were compiled is better than the "
+        f"compiled, none of the best {counted(len(search.trials), 'plan')} is better than the "
         "program as it is",
         "warning",
         hang=3,
