@@ -30,6 +30,7 @@ from sdyscope.words.account import unknown_clause
 from sdyscope.words.counts import counted, sentence
 from sdyscope.words.findings import Finding, budget_text, told
 from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.places import shown_name
 
 __all__ = ["Done", "judge", "judged", "unjudged", "unused_ignores"]
 
@@ -362,11 +363,9 @@ def _ignored(
 def _matches(ignore: Ignore, finding: Finding) -> bool:
     if ignore.rule != finding.rule:
         return False
-    # By the whole name, or as it is shown: without the program's own, which scopes begin with.
-    first, _, rest = finding.tensor.partition("/")
-    shown = rest if rest and first.startswith("jit(") else finding.tensor
+    # By the whole name, or as it is shown, without the program's own.
     pattern = glob(ignore.tensors)
-    return any(pattern.fullmatch(name) for name in (finding.tensor, shown))
+    return any(pattern.fullmatch(name) for name in (finding.tensor, shown_name(finding.tensor, "")))
 
 
 def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterator[Found]:

@@ -12,7 +12,7 @@ import click
 
 #: The groups of options that commands share, in the order in which help lists them.
 THE_PROGRAM = "The program"
-THE_ANSWER = "The answer"
+THE_ANSWER = "Output"
 
 
 class Shared(click.Option):
@@ -35,12 +35,16 @@ class Command(click.Command):
     Args:
         words: as any command has them.
         examples: command lines that help shows, without the name `sdyscope`.
+        has_page: whether a page of the documentation has its name.
         settings: as any command has them.
     """
 
-    def __init__(self, *words: Any, examples: Sequence[str] = (), **settings: Any) -> None:
+    def __init__(
+        self, *words: Any, examples: Sequence[str] = (), has_page: bool = True, **settings: Any
+    ) -> None:
         super().__init__(*words, **settings)
         self.examples = tuple(examples)
+        self.has_page = has_page
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the examples, then the command's own options, then those that commands share."""
@@ -65,7 +69,8 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes where more is said."""
-        formatter.write(f"\n`sdyscope docs {self.name}` says more.\n")
+        if self.has_page:
+            formatter.write(f"\n`sdyscope docs {self.name}` says more.\n")
 
 
 class CommandGroup(click.Group):

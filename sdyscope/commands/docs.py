@@ -23,7 +23,7 @@ _INDEX = "README"
 _WIDEST = 100
 
 
-@click.command(cls=Command, examples=("docs", "docs propagate", "docs models/mlp"))
+@click.command(cls=Command, has_page=False, examples=("docs", "docs propagate", "docs models/mlp"))
 @click.argument("name", metavar="[NAME]", default=_INDEX, shell_complete=completing.pages)
 @click.option("--raw", is_flag=True, help="Print the raw Markdown.")
 def command(name: str, raw: bool) -> int:

@@ -11,7 +11,7 @@ from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
 
 _Stage: TypeAlias = Literal["lowered", "propagated"]
-_Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
+_Format: TypeAlias = Literal["graphml", "model-explorer"]
 
 
 @options.command(
@@ -40,10 +40,8 @@ _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
     "--format",
     "form",
     type=options.choice(_Format),
-    default="json",
-    show_default=True,
-    help="JSON that NetworkX reads, which is what --json writes, GraphML, or JSON for Model "
-    "Explorer.",
+    help="GraphML, or JSON for Model Explorer. By default JSON that NetworkX reads, as with "
+    "--json.",
 )
 @click.option(
     "-o",
@@ -62,7 +60,7 @@ def command(
     settings: dict[str, str],
     module: str | None,
     at: _Stage,
-    form: _Format,
+    form: _Format | None,
     path: Path | None,
     strict: bool,
     as_json: bool,
@@ -77,7 +75,7 @@ def command(
     from sdyscope.terminal.account import say_account
     from sdyscope.views import graph
 
-    if as_json and form != "json":
+    if as_json and form is not None:
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
     inspection = opening.open_one(
         target,
@@ -90,7 +88,7 @@ def command(
     chosen = inspection.partitioners[0]
     op_graph = inspection.graph(chosen, at=at)
     account = inspection.account
-    content = graph.encoded(op_graph, form, account)
+    content = graph.encoded(op_graph, form or "json", account)
     if path is None:
         output.answers().write_bytes(content)
     else:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _STEPS = 3
 
 #: What --format makes, and the file that it is written to by default.
-FORMATS = {"html": "report.html", "markdown": "", "json": "", "svg": ""}
+FORMATS = {"html": "report.html", "markdown": "", "svg": ""}
 
 
 def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
@@ -66,7 +66,7 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
     "--format",
     "form",
     type=click.Choice(list(FORMATS)),
-    help="By default html, or by the file name; json is what --json writes.",
+    help="By default by the name of the file, else html; --json writes JSON.",
 )
 @click.option(
     "-o",
@@ -74,7 +74,7 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
     "path",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write to this file. By default html goes to report.html, markdown and json to standard "
+    help="Write to this file. By default html goes to report.html, Markdown and JSON to standard "
     "output. For svg a folder, or FILE.svg for one picture: what a step communicates, or what "
     "--tensor names.",
 )
@@ -122,7 +122,7 @@ def command(
             "--on names hardware to compile for, and --no-compile does not compile.",
             hint="Leave one of them out.",
         )
-    if as_json and form not in (None, "json"):
+    if as_json and form is not None:
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
     chosen = form or ("json" if as_json else "svg" if tensor else _form_of(path))
     if chosen == "svg" and path is None:
@@ -175,7 +175,8 @@ def command(
         _pictures(path, whole, inspection)
     else:
         content = _content(chosen, whole, inspection)
-        _written(path or (Path(FORMATS[chosen]) if FORMATS[chosen] else None), content)
+        default = FORMATS.get(chosen)
+        _written(path or (Path(default) if default else None), content)
     say_account(whole.account)
     return 1 if strict and whole.account else 0
 

@@ -75,7 +75,7 @@ def command(
     shape of the block that a device holds, its bytes, and how many devices hold the same.
     --slices shows which devices hold which part. For a directory of dumps, one row per module;
     for a recorded run also how often and for how long each was compiled, and why again. Exit
-    status 1 if a file of it can't be read.
+    status 1 if one of its files can't be read.
     """
     from sdyscope.analysis.show import UnreadFile, show
     from sdyscope.errors import TargetError

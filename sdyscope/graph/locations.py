@@ -14,7 +14,15 @@ from functools import cached_property
 from typing import Any
 
 from sdyscope.graph.strings import label
-from sdyscope.values.source import EVERY_LINE, ONLY_SHARD, Sites, SourceLocation, own_line, sites_of
+from sdyscope.values.source import (
+    EVERY_LINE,
+    ONLY_SHARD,
+    Sites,
+    SourceLocation,
+    callers,
+    own_line,
+    sites_of,
+)
 
 __all__ = [
     "UNKNOWN",
@@ -49,6 +57,11 @@ class Location:
     def source(self) -> SourceLocation | None:
         """The frame at which the program's author can do something (`own_line`)."""
         return own_line(self.frames, self.sites)
+
+    @cached_property
+    def callers(self) -> tuple[SourceLocation, ...]:
+        """The frames behind that one (`callers`)."""
+        return callers(self.frames, self.sites)
 
     @property
     def only_shards(self) -> bool:

@@ -216,6 +216,11 @@ class OpGraph:
         name = (self.ops[op] if isinstance(op, int) else op).callee
         return None if name is None else self.functions.get(name)
 
+    @property
+    def program_scope(self) -> str:
+        """The program's own name as every scope begins with it: `jit(step)`."""
+        return f"jit({self.name.removeprefix('jit_')})"
+
     def calls_shard_map_body(self, op: Op) -> bool:
         """Whether a call is of the body of a `shard_map`, as GSPMD has it: it is given blocks."""
         return op.callee is not None and any(

@@ -17,7 +17,7 @@ from sdyscope.hlo.attributes import (
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.syntax.replica_groups import parse_replica_groups
 from sdyscope.values.replica_groups import ReplicaGroups
-from sdyscope.values.source import ONLY_SHARD, Sites, SourceLocation, own_line, sites_of
+from sdyscope.values.source import ONLY_SHARD, Sites, SourceLocation, callers, own_line, sites_of
 
 #: The call stack of an instruction, and the op_name of one that only puts a sharding on a value.
 _FRAME = re.compile(r"stack_frame_id=([0-9]+)")
@@ -248,6 +248,10 @@ class HloModule:
     def source(self, instruction: Instruction) -> SourceLocation | None:
         """The line of an instruction at which the program's author can do something."""
         return own_line(self.stack(instruction), self.sites)
+
+    def callers(self, instruction: Instruction) -> tuple[SourceLocation, ...]:
+        """The lines behind that one."""
+        return callers(self.stack(instruction), self.sites)
 
     @cached_property
     def sites(self) -> Sites:

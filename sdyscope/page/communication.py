@@ -195,7 +195,7 @@ def _rows(
             "source": pool.source(first.largest.source),
             "tensor": largest_text(first.largest.shapes, len(first.parts)),
             "labels": {name: list(label) for name, label in labels.items()},
-            "why": causes_text(group.origins),
+            "why": causes_text(group.origins, callers=group.callers),
             "of": len(group.members),
             "members": [_member(member, pool, tensors) for member in group.members[:MEMBERS]],
         }

@@ -38,7 +38,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The document of `sdyscope report --format json`.
+    """The document of `sdyscope report --json`.
 
     Attributes:
       schema: name and version of this form.

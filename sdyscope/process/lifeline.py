@@ -18,7 +18,8 @@ __all__ = ["end_if_orphaned", "end_with", "wire"]
 #: Seconds between two looks at the parent.
 _PERIOD = 0.5
 
-_parents: list[int] = []
+#: This process and the parent that it ends with, by their ids; empty for one that goes on.
+_tie: list[tuple[int, int]] = []
 
 #: The process that has the pipe, and the pipe's ends.
 _pipe: list[int] = []
@@ -42,7 +43,7 @@ def end_with(parent: int, pipe: int) -> None:
       parent: the parent's process id.
       pipe: the parent's file descriptor of its `wire`.
     """
-    _parents[:] = [parent]
+    _tie[:] = [(os.getpid(), parent)]
     with contextlib.suppress(OSError):
         _be_signalled(parent, pipe)
     end_if_orphaned()
@@ -74,8 +75,5 @@ def _watch() -> None:
 def end_if_orphaned() -> None:
     """Ends this process where its parent is gone: nobody waits for what it would write."""
     # A forked process has another parent than the child that it comes from.
-    if _parents and _children_of == os.getpid() and os.getppid() != _parents[0]:
+    if _tie and _tie[0][0] == os.getpid() and os.getppid() != _tie[0][1]:
         os._exit(2)
-
-
-_children_of = os.getpid()

@@ -159,7 +159,7 @@ def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table
         rows.append(Heading(_label(document, program) + which + (f" in {file}" if file else "")))
         for group in listed:
             rows.append(_group_row(group, program, file))
-            if cause := causes_text(group.origins, file):
+            if cause := causes_text(group.origins, file, group.callers):
                 rows.append(Note(cause))
     columns = (
         Column("collective"),

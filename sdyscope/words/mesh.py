@@ -85,13 +85,18 @@ def mesh_words(mesh: MeshDocument) -> str:
     name = "" if mesh.name in ("mesh", "") else f"{label(mesh.name)}: "
     if not mesh.axes:
         return f"{name}device {mesh.order or 0} alone"
-    shown = {axis: size for axis, size in mesh.axes.items() if size > 1}
-    of_one = len(mesh.axes) - len(shown)
-    if not shown or of_one < _FOLDED:
-        shown, of_one = dict(mesh.axes), 0
-    axes = sizes_words(shown)
-    axes += f" and {of_one} axes of size 1" if of_one else ""
+    shown, of_one = _folded(mesh.axes)
+    axes = sizes_words(shown) + of_one
     return f"{name}{axes}, {counted(mesh.devices, 'device')}{_order(mesh)}"
+
+
+def _folded(axes: Mapping[str, int]) -> tuple[Mapping[str, int], str]:
+    """The axes that are listed, and how the others are counted: `` and 9 axes of size 1``."""
+    shown = {axis: size for axis, size in axes.items() if size > 1}
+    of_one = len(axes) - len(shown)
+    if not shown or of_one < _FOLDED:
+        return axes, ""
+    return shown, f" and {of_one} axes of size 1"
 
 
 def sizes_words(sizes: Mapping[str, int]) -> str:
@@ -125,8 +130,9 @@ def mesh_words_of(meshes: Mapping[str, Mesh]) -> list[str]:
 def mesh_texts(meshes: Mapping[str, Mesh], *, brief: bool) -> list[str]:
     """Each mesh for a cell; brief, as `--mesh` takes it."""
     return [
-        mesh_text(mesh.axes) if brief and mesh.axes else mesh_words(mesh)
+        "".join((mesh_text(shown), of_one)) if brief and mesh.axes else mesh_words(mesh)
         for mesh in mesh_documents(meshes)
+        for shown, of_one in [_folded(mesh.axes)]
     ]
 
 

@@ -18,7 +18,7 @@ from sdyscope.facts.origins import (
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import axis_text
-from sdyscope.words.places import op_text, shown_name, source_text
+from sdyscope.words.places import callers_text, op_text, shown_name, source_text
 from sdyscope.words.sharding import shardy_text
 
 __all__ = [
@@ -227,17 +227,23 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     return words + _followed(origin)
 
 
-def causes_text(origins: Iterable[CollectiveOrigin], file: str = "") -> str:
+def causes_text(
+    origins: Iterable[CollectiveOrigin], file: str = "", callers: Sequence[SourceLocation] = ()
+) -> str:
     """Why collectives of one row are there: the first cause, and how many others there are.
 
     Args:
         origins: those of each of them.
         file: the file whose name need not be repeated.
+        callers: the lines behind theirs, where their line is reached in several ways.
     """
+    called = f"called at {callers_text(callers)}" if callers else ""
     texts = list(dict.fromkeys(origin_text(origin, file) for origin in origins))
     if not texts:
-        return ""
+        return called
     words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
+    if called:
+        words = f"{called}; {words}"
     return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
 
 

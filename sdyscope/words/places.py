@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import getcwd, sep
 from typing import Protocol
@@ -15,6 +15,7 @@ from sdyscope.values.source import SourceLocation
 
 __all__ = [
     "OpDocument",
+    "callers_text",
     "file_text",
     "op_document",
     "op_text",
@@ -73,6 +74,11 @@ def source_text(source: _Line | None) -> str:
     if source.file == "-":
         return f"line {source.line}"  # Of the text that MLIR was given, which had no locations.
     return f"{file_text(source.file)}:{source.line}"
+
+
+def callers_text(lines: Sequence[_Line]) -> str:
+    """`attentions.py:703 < llama2.py:170`: the files without their folders; empty for none."""
+    return " < ".join(f"{line.file.rpartition(sep)[2]}:{line.line}" for line in lines)
 
 
 def shortened(words: str) -> str:

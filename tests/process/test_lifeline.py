@@ -51,7 +51,8 @@ def test_a_child_ends_with_a_parent_that_is_killed(code):
 
 def test_an_orphan_writes_no_file(tmp_path):
     code = (
-        "from sdyscope.process import lifeline, output; lifeline._parents[:] = [-1]; "
+        "import os; from sdyscope.process import lifeline, output; "
+        "lifeline._tie[:] = [(os.getpid(), -1)]; "
         f"output.write_atomically({str(tmp_path / 'a')!r}, 'x')"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 2

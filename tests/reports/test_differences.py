@@ -72,9 +72,8 @@ def test_without_a_compile_the_other_stages_are_there(open_page, unconstrained):
     assert "sharded differently" in page.inner_text(".view-title")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_accessible(open_page, differing, violations, dark):
-    page = open_page(differing.html, "#differences", dark=dark)
+def test_accessible(open_page, differing, violations):
+    page = open_page(differing.html, "#differences")
     assert violations(page) == []
 
 

@@ -267,9 +267,8 @@ def test_marks_are_where_a_broken_line_has_them():
     assert marks == ['sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}]>]>']
 
 
-@pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("where", ["#ir?value=%2523", "#ir?at=propagated&of=%2523"])
-def test_accessible(open_page, differing, violations, where, dark):
-    page = open_page(differing.html, where, dark=dark)
+def test_accessible(open_page, differing, violations, where):
+    page = open_page(differing.html, where)
     page.wait_for_selector(".details")
     assert violations(page) == []

@@ -157,6 +157,11 @@ class Needs:
         results = [(need.op.id, result) for result in range(len(need.op.types))]
         if kind_of(need.op) in _TOGETHER:
             return True
+        order = need.op.attributes.get("permutation")
+        if kind_of(need.op) == "transpose" and isinstance(order, tuple):
+            by_dim = self.decided.axes(need.value)
+            moved = tuple(by_dim[dim] for dim in order)
+            return self.on(self.decided.axes(results[0]), axes) != self.on(moved, axes)
         if any(self.decided.shape(result) != shape for result in results):
             return True
         return any(self.on(self.decided.axes(result), axes) != before for result in results)

@@ -51,6 +51,9 @@ __all__ = ["with_origins"]
 
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
+#: Ops whose sums XLA may split over devices that would do the same work.
+_PRODUCTS: Final = ("dot_general", "dot", "convolution")
+
 
 def with_origins(
     collectives: Collectives,
@@ -114,12 +117,17 @@ class _Search:
         origin = self.origin(collective, part, axes, values)
         if part.named_after != "op" and origin.kind != "unknown":
             origin = replace(origin, followed=True)
-        lines = [part.source, *(op.source for op in ops), origin.source]
-        lines += [op.source for op in makers] + [
-            annotation.source for annotation in origin.annotations
-        ]
-        source = next((line for line in lines if line is not None), None)
-        return replace(part, source=source, origin=origin)
+        if part.source is None:
+            part = self.placed(part, [*ops, *makers], origin)
+        return replace(part, origin=origin)
+
+    def placed(self, part: Part, ops: Sequence[Op], origin: CollectiveOrigin) -> Part:
+        """A tensor to which the compiler kept no line, at that of its ops or causes."""
+        op = next((op for op in ops if op.source is not None), None)
+        if op is not None:
+            return replace(part, source=op.source, callers=op.location.callers)
+        lines = [origin.source, *(annotation.source for annotation in origin.annotations)]
+        return replace(part, source=next((line for line in lines if line is not None), None))
 
     def ops(self, tags: Sequence[tuple[int, ...]]) -> list[Op]:
         """The ops that tags name."""
@@ -150,13 +158,15 @@ class _Search:
     def named_after_op(self, part: Part) -> Part:
         """A tensor that is for the op that makes it."""
         path = part.makers[0]
+        op = self.graph.ops[path[-1]]
         name = "/".join(filter(None, (self.graph.ops[node].scope for node in path)))
         scope, primitive = scope_of(name)
         return replace(
             part,
             scope=scope,
             primitive=primitive,
-            source=self.graph.ops[path[-1]].source or part.source,
+            source=op.source or part.source,
+            callers=part.callers if op.source is None else op.location.callers,
             tags=part.makers,
             makers=(),
             result=None,
@@ -192,6 +202,8 @@ class _Search:
                 collective_origin := self.one_element(ops, axes, part)
             ):
                 return collective_origin
+            if collective.kind in _REDUCTIONS and self.is_split_by_xla(ops, axes):
+                return _unknown(part, ops, axes)
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
@@ -255,6 +267,16 @@ class _Search:
                 together=self.together(sharded, axes),
             )
         return None
+
+    def is_split_by_xla(self, ops: list[Op], axes: tuple[AxisPart, ...]) -> bool:
+        """Whether it sums a product that XLA splits over axes that none of its tensors has."""
+        if not ops or any(kind_of(op) not in _PRODUCTS for op in ops):
+            return False
+        values = [value for op in ops for value in (*self.around.operands(op), (op.id, 0))]
+        return not any(
+            self.decided.sharding(value) is None or self.around.carried(value, axes)
+            for value in values
+        )
 
     # Reshardings.
 

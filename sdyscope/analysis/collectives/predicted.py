@@ -338,6 +338,7 @@ class _Reader:
             primitive=primitive,
             phase=phase_of(op_name, self.differentiated),
             source=collective.location.source,
+            callers=collective.location.callers,
         )
 
 

@@ -258,7 +258,7 @@ class _Reader:
             op_name = purpose.said[0].op_name if purpose.said else ""
             scope, primitive = scope_of(op_name)
             sent, received = wire_bytes(kind, shape.bytes, group_size)
-            lines = map(self.module.source, purpose.said)
+            located = next((op for op in purpose.said if self.module.source(op)), None)
             parts.append(
                 Part(
                     shape=shape,
@@ -268,7 +268,8 @@ class _Reader:
                     scope=scope,
                     primitive=primitive,
                     phase=phase_of(op_name, self.differentiated),
-                    source=next((line for line in lines if line is not None), None),
+                    source=None if located is None else self.module.source(located),
+                    callers=() if located is None else self.module.callers(located),
                     tags=purpose.tags,
                     makers=purpose.makers,
                     argument=purpose.argument,

@@ -46,6 +46,7 @@ class Part:
         primitive: JAX's primitive, as the scope ends with it.
         phase: forward, backward or other.
         source: the innermost line of user code of the same op; None where there is none.
+        callers: the lines behind it, two at most, each in another file than the one before.
         tags: the ops that it was made for: of each the calls that it was inlined from, then the op
             itself, as nodes in the op graph of the lowered module. Empty where none is known, or
             the program was compiled without tags.
@@ -66,6 +67,7 @@ class Part:
     primitive: str
     phase: Phase
     source: SourceLocation | None
+    callers: tuple[SourceLocation, ...] = ()
     tags: tuple[tuple[int, ...], ...] = ()
     makers: tuple[tuple[int, ...], ...] = ()
     argument: int | None = None
@@ -82,6 +84,7 @@ class Part:
         "primitive",
         "phase",
         "source",
+        "callers",
         "origin",
     )
 

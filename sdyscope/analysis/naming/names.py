@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from sdyscope.annotations import within_program
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
@@ -81,7 +82,6 @@ def _op_name(op: Op) -> str:
     if op.kind.endswith(".constant"):
         return "a constant"
     scope, _, primitive = op.scope.rpartition("/")
-    first, _, rest = scope.partition("/")
-    own = rest if first.startswith(("jit(", "pjit(")) else scope
+    own = within_program(scope)
     name = primitive if primitive and not primitive.endswith(")") else op.mnemonic
     return f"{name} in {own}" if own else name

@@ -90,7 +90,7 @@ def _shard_maps(graph: OpGraph) -> dict[str, list[list[ValueId]]]:
     Shardy has one op whose region is the body; under GSPMD the body is a called function, and
     custom calls stand for the boundary.
     """
-    prefix = _prefix(graph)
+    prefix = graph.program_scope
     mapped: dict[str, list[list[ValueId]]] = {}
     for op in graph.ops:
         if op.kind == "sdy.manual_computation":
@@ -115,11 +115,6 @@ def _leaving(graph: OpGraph, call: Op) -> Iterator[ValueId]:
         yield value
 
 
-def _prefix(graph: OpGraph) -> str:
-    """The program's own name, with which every scope begins."""
-    return f"jit({graph.name.removeprefix('jit_')})"
-
-
 def _ops(graph: OpGraph, by_name: bool) -> dict[_Key, list[Op]]:
     ops: dict[_Key, list[Op]] = {}
     for op, key in _keyed(graph, by_name):
@@ -128,7 +123,7 @@ def _ops(graph: OpGraph, by_name: bool) -> dict[_Key, list[Op]]:
 
 
 def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
-    prefix = _prefix(graph)
+    prefix = graph.program_scope
     main = graph.main
     for op in graph.ops:
         if not op.types:

@@ -111,7 +111,7 @@ class Beginnings:
                 if rules.dimension_in(annotation.sharding, part, self.flow.mesh) is not None:
                     op = self.flow.graph.ops[member[0]]
                     return self._annotated(
-                        "op", ref, part, annotation, self.flow.scope(op), op.source
+                        "op", ref, part, annotation, self.flow.scope(op), self.flow.source(op)
                     )
         return None
 
@@ -120,7 +120,8 @@ class Beginnings:
     ) -> Beginning:
         op = self.flow.graph.ops[node]
         annotation = self._written_on(kind, op, index)
-        return self._annotated(kind, ref, part, annotation, self.flow.scope(op), op.source)
+        scope, source = self.flow.scope(op), self.flow.source(op)
+        return self._annotated(kind, ref, part, annotation, scope, source)
 
     def _written_on(self, kind: BeginningKind, op: Op, index: int) -> Annotation | None:
         """The annotation of an op of the lowered module that became ``op``."""

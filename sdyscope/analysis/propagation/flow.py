@@ -20,6 +20,7 @@ from sdyscope.graph.tags import is_tag, sids
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.values.source import SourceLocation
 
 __all__ = ["Arrival", "Flow", "Ref", "Slot"]
 
@@ -235,6 +236,10 @@ class Flow:
         if ops:
             return ops[0].scope
         return "" if is_tag(op.scope) else op.scope
+
+    def source(self, op: Op) -> SourceLocation | None:
+        """An op's line in the program; the propagated module has none."""
+        return next((lowered.source for lowered in self.lowered_ops(op)), op.source)
 
     # Data flow: where a value continues across the boundary of a region or function.
 

@@ -122,7 +122,8 @@ class Openness:
     def _boundary(self, op: Op, name: str, kind: BeginningKind, index: int) -> Iterator[Binding]:
         written = op.attributes.get(name)
         if isinstance(written, TensorShardingPerValue) and index < len(written.shardings):
-            yield Binding(kind, self.flow.scope(op), written.shardings[index], op.source)
+            source = self.flow.source(op)
+            yield Binding(kind, self.flow.scope(op), written.shardings[index], source)
 
 
 def _binding(kind: BeginningKind, annotation: Annotation) -> Binding:

@@ -38,7 +38,8 @@ from sdyscope.values.sharding import TensorSharding
 
 __all__ = ["import_from", "imported", "propagate"]
 
-_ERROR = re.compile(r"error: ([^\n]*)")
+#: What MLIR says is wrong, without the tag that is the op's location in the copy.
+_ERROR = re.compile(r"error: (?:loc\(\"sid\d+\"\): )?([^\n]*)")
 
 
 def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = False) -> Propagated:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from sdyscope.annotations import shown_name
 from sdyscope.errors import CompilerError, ConversionError, TargetError, one_of
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
@@ -135,8 +136,7 @@ def find(table: TensorTable, name: str) -> Sequence[Tensor]:
 
 def _names(row: Tensor) -> tuple[str, ...]:
     """A constraint is called by its scope, with or without the program's own name."""
-    first, _, rest = row.name.partition("/")
-    return (row.name, rest) if rest and first.startswith("jit(") else (row.name,)
+    return (row.name, shown_name(row.name, ""))
 
 
 def _is_at(row: Tensor, wanted: str) -> bool:
