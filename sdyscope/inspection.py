@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from sdyscope.analysis.diff.compiled import CompiledDiff
     from sdyscope.analysis.diff.lowered import LoweredDiff
     from sdyscope.analysis.diff.propagated import PropagatedDiff
+    from sdyscope.analysis.fix.fix import Effort
+    from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.memory.memory import Memory
     from sdyscope.analysis.memory.predicted import PredictedMemory
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
     from sdyscope.analysis.run.values import Run
-    from sdyscope.analysis.search.cost import Rates
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.analysis.search.zero import TrainingState
+    from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.lint import LogicalAxes
     from sdyscope.snapshots import Snapshot, Stage
@@ -428,9 +430,9 @@ class Inspection(Staged, Displayed):
             TargetError: no argument has such a path, the mesh has no such axis, or there is nothing
                 to search; or there is no such hardware.
         """
-        from sdyscope.analysis.search.cost import Rates
         from sdyscope.analysis.search.searched import searched
         from sdyscope.analysis.search.strategy import Budget
+        from sdyscope.analysis.trials.cost import Rates
 
         return searched(
             self,
@@ -444,6 +446,55 @@ class Inspection(Staged, Displayed):
             on=on,
             checks=checks,
             compiles=compiles,
+            notify=notify,
+        )
+
+    def fix(
+        self,
+        rebuild: Callable[[], Program],
+        finding: str = "",
+        *,
+        on: Hardware | str | None = None,
+        effort: Effort | None = None,
+        devices: Sequence[Any] | None = None,
+        root: str = "",
+        alone: Callable[[], Program] | None = None,
+        notify: Callable[[str, float], None] | None = None,
+    ) -> Fix:
+        """Edits of the program's source that send less or hold less, tried, priced and proven.
+
+        Args:
+            rebuild: builds the program from the files that Python then imports: a function that
+                imports the program's module, and calls it.
+            finding: what to fix: a rule of lint, a collective's name or kind, a tensor's path, or
+                a line; by default anything.
+            on: what to compile for, as ``compiled`` takes it.
+            effort: how much to try.
+            devices: what to run the program and the edited one on, to compare their numbers; by
+                default what JAX finds.
+            root: the folder that the patch's paths are relative to; by default the working
+                directory.
+            alone: as ``rebuild``, on a mesh of one device: what wrong numbers are compared with.
+            notify: told what is being done, and how much of it is done, from 0 to 1.
+
+        Raises:
+            CompilerError: the program itself can't be compiled.
+            TargetError: it is no program that can be built anew, it is not on one mesh, or there is
+                no such finding or hardware.
+        """
+        from sdyscope.analysis.fix.fix import Effort, fixed
+        from sdyscope.lint import focus_of_rule
+
+        focus = focus_of_rule(self, finding, on=on)
+        return fixed(
+            self,
+            rebuild,
+            focus=finding if focus is None else focus,
+            on=on,
+            effort=effort or Effort(),
+            devices=devices,
+            root=root,
+            alone=alone,
             notify=notify,
         )
 

@@ -27,6 +27,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "memory",
         "cost",
         "lint",
+        "fix",
         "search",
         "symptoms",
     ),

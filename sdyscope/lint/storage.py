@@ -51,7 +51,7 @@ def state_not_donated(subject: Subject) -> Iterator[Message]:
     A step takes parameters and optimizer state and returns their next values, of the same shape,
     dtype and sharding. Unless the arguments are donated (`donate_argnums` of `jax.jit`, `donate` of
     Haliax's `named_jit`), a device holds both at once. The caller must not use a donated argument
-    again.
+    again. `sdyscope fix` writes it, and says what the compiled program then needs.
 
     An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`). An array
     that is a whole argument is paired with a result by shape and dtype, which may be chance: that

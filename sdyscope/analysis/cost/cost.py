@@ -182,8 +182,9 @@ class Cost(OfCompiled):
         mesh: the mesh whose axes are named; None where none fits.
         given: what the user said.
         differentiated: whether the program has a backward pass.
-        limit: what is busy the longest; None where nothing is known.
-        roofs: how long each resource is busy, the longest first and the unknown last.
+        limit: what is busy the longest; None where that is not known of anything that is busy.
+        roofs: how long each resource is busy, the longest first and the unknown last; mesh axes of
+            size 1 are left out.
         overlapped: seconds of a step in which everything goes on at the same time.
         sequential: seconds of a step in which nothing is computed while something is sent.
         collectives: each of them with its time, in the order of the text; in a document the longest
@@ -318,13 +319,15 @@ class Cost(OfCompiled):
         """How long each resource is busy, the longest first and the unknown last.
 
         A mesh axis is busy with every collective that runs over it or a part of it, whatever other
-        axes this one runs over.
+        axes this one runs over. Nothing is sent along an axis of size 1.
         """
         found = [
             Roof("compute", "", 1, self.compute.seconds),
             Roof("memory", "", 1, self.memory.seconds),
         ]
         for name, size in ({} if self.mesh is None else self.mesh.shape).items():
+            if size == 1:
+                continue
             over = [
                 collective
                 for collective in self.collectives
@@ -337,8 +340,12 @@ class Cost(OfCompiled):
 
     @property
     def limit(self) -> Roof | None:
-        """What is busy the longest; None where nothing is known."""
-        return next((roof for roof in self.roofs if roof.seconds is not None), None)
+        """What is busy the longest; None where that is not known of anything that is busy."""
+        longest, *others = self.roofs
+        # An idle axis does not limit a step whose other times are unknown.
+        if longest.seconds or all(roof.seconds is not None for roof in (longest, *others)):
+            return longest
+        return None
 
     @property
     def overlapped(self) -> float | None:
@@ -669,4 +676,5 @@ class _Linker:
 
 
 def _longest_first(found: dict[_Key, TimeTally]) -> dict[_Key, TimeTally]:
-    return dict(sorted(found.items(), key=lambda item: -item[1].seconds))
+    """Sorted by time; by bytes where that is not known."""
+    return dict(sorted(found.items(), key=lambda item: (-item[1].seconds, -item[1].sent)))

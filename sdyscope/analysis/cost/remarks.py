@@ -15,9 +15,10 @@ __all__ = ["basis", "doubts", "limits"]
 def limits(cost: Cost) -> StepLimits:
     """What limits a step, and how long it takes at least."""
     busy = [_busy(roof, roof.seconds) for roof in cost.roofs if roof.seconds is not None]
+    first = int(cost.limit is not None)
     return StepLimits(
-        limit=busy[0] if busy else None,
-        others=tuple(busy[1:]),
+        limit=busy[0] if first else None,
+        others=tuple(busy[first:]),
         is_complete=len(busy) == len(cost.roofs),
         device_kind=cost.device_kind,
         is_chip_known=cost.chip is not None,

@@ -19,18 +19,15 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
-from sdyscope.analysis.search.cost import Traffic
 from sdyscope.analysis.search.decisions import leaders, leaf_of, member
 from sdyscope.analysis.search.paths import Leaf, mirrored
-from sdyscope.analysis.search.search import Setting
-from sdyscope.analysis.search.searched import Compiler, Writer
 from sdyscope.analysis.search.space import Option, as_option, block_bytes, spec_of
-from sdyscope.analysis.search.traffic import traffic
+from sdyscope.analysis.trials.cost import Traffic
+from sdyscope.analysis.trials.trials import Trials, Written
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import Tensor
-from sdyscope.graph import OpGraph
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.staged import Staged
 from sdyscope.values.dtypes import num_bytes
@@ -193,7 +190,7 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
             hint="Name the program that it was lowered from.",
         )
     partitioner: Partitioner = "shardy"
-    graph, mesh = program.graph(partitioner), program.only_mesh(partitioner)
+    mesh = program.only_mesh(partitioner)
     if mesh is None:
         raise TargetError(f"{program.name} is not on one mesh whose axes could be named.")
     arrays, others = _carried(program, partitioner, mesh)
@@ -222,7 +219,7 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
     )
     if not over:
         return state
-    sender = _Sender(program, graph, mesh)
+    sender = _Sender(program)
     stages = [sender.stage("as it is", arrays, now, now, owners)]
     for name, sharded in _SHARDED.items():
         options = {
@@ -387,16 +384,11 @@ def _bytes_of(
 class _Sender:
     """Asks what a device sends in a step with other shardings."""
 
-    def __init__(self, program: Staged, graph: OpGraph, mesh: Mesh) -> None:
-        from sdyscope.analysis.collectives.predicted import Predictor
-
-        lowered = program.lowered["shardy"]
-        self._compiler = Compiler(program, lowered, graph, mesh, None)
-        self._predictor = Predictor(lowered, graph)
-        self._writer = Writer(mesh, program.annotations("shardy"))
-        self._mesh = mesh
+    def __init__(self, program: Staged) -> None:
+        self._trials = Trials(program)
+        self._mesh = self._trials.mesh
         #: Whether XLA's partitioner is asked, which takes so many devices.
-        self.partitions = self._compiler.devices <= LARGEST_CPU
+        self.partitions = self._trials.devices <= LARGEST_CPU
         self._known: dict[tuple[object, ...], tuple[tuple[Traffic, ...] | None, str]] = {}
 
     def stage(
@@ -409,13 +401,14 @@ class _Sender:
         sharded: frozenset[KeptKind] | None = None,
     ) -> ZeroStage:
         """A stage with these axes of each array; ``now`` are the program's own."""
-        settings: list[Setting] = []
+        written: list[Written] = []
         for array in arrays:
             option = options[array.row.name]
             if name == "as it is" or option == now[array.row.name]:
                 continue
             for row in (array.row, *array.results):
-                settings.append((member(row, "shardy", self._mesh, "searched"), spec_of(option)))
+                part = member(row, "shardy", self._mesh, "searched")
+                written.append((part.kind, part.number, spec_of(option)))
         sizes = self._mesh.shape
         kept: dict[KeptKind, int] = {
             kind: _bytes_of(kind, arrays, options, owners, sizes)
@@ -424,19 +417,19 @@ class _Sender:
         if sharded is not None and "gradients" not in sharded:
             whole = {array.row.name: options[array.row.name] for array in arrays}
             kept["gradients"] = _bytes_of("gradients", arrays, whole, {}, sizes)
-        sent, why = self._sent(settings)
+        sent, why = self._sent(written)
         return ZeroStage(name, kept, sent, why)
 
-    def _sent(self, settings: Sequence[Setting]) -> tuple[tuple[Traffic, ...] | None, str]:
-        key = tuple((one.kind, one.number, spec) for one, spec in settings)
+    def _sent(self, written: Sequence[Written]) -> tuple[tuple[Traffic, ...] | None, str]:
+        key = tuple(written)
         if key not in self._known:
+            changes = self._trials.changes(written)
             try:
                 if self.partitions:
-                    found = self._compiler.partition(settings)
+                    sent = self._trials.partition(changes)
                 else:
-                    made = self._predictor.predict(self._writer.changes(settings))
-                    found = traffic(made.collectives)
-                self._known[key] = found, ""
+                    sent = self._trials.predict(changes).traffic
+                self._known[key] = sent, ""
             except (CompilerError, TargetError) as error:
                 self._known[key] = None, error.message
         return self._known[key]
