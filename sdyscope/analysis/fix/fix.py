@@ -556,7 +556,12 @@ class _Fixer:
                 self.notify("comparing numbers", 0.8 + 0.2 * number / len(known))
                 alone = partial(self.on_one, one.texts)
                 with under_settings(self.workshop.settings(one.program)):
-                    numbers = self.twin.against(one.program, alone, corrects=corrects)
+                    numbers = self.twin.against(
+                        one.program,
+                        alone,
+                        corrects=corrects,
+                        rewrites=one.candidate.prediction is None,
+                    )
             if numbers.verdict == "corrected":
                 verdict = "corrects"
             assert one.after is not None
