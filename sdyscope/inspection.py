@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.run.values import Run
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.strategy import Budget
+    from sdyscope.analysis.search.zero import TrainingState
     from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.lint import LogicalAxes
@@ -158,6 +159,24 @@ class Inspection(Staged, Displayed):
         from sdyscope.analysis.memory.predicted import predicted_memory
 
         return predicted_memory(self, partitioner)
+
+    def training_state(self, axes: Sequence[str] = ()) -> TrainingState:
+        """What a train step keeps of its parameters, and would hold and send by each ZeRO stage.
+
+        The stages are tried on the program: its parameters, its optimizer's state and the results
+        that are their next values are sharded so, and XLA's partitioner says what is sent; on more
+        than 2,048 devices Shardy's reshards do.
+
+        Args:
+            axes: the mesh axes that the stages shard over; by default those that the batch is on.
+
+        Raises:
+            CompilerError: the program can't be propagated.
+            TargetError: it is no train step, or has no mesh or no such axis.
+        """
+        from sdyscope.analysis.search.zero import training_state
+
+        return training_state(self, axes)
 
     def collectives(
         self,
@@ -489,6 +508,7 @@ class Inspection(Staged, Displayed):
         on_mesh: Callable[[Mapping[str, int]], Program] | None = None,
         meshes: Sequence[Mapping[str, int]] = (),
         reference: Callable[..., Any] | None = None,
+        train: bool = False,
     ) -> Run:
         """Runs the program on real devices under each partitioner, and compares its results.
 
@@ -510,6 +530,8 @@ class Inspection(Staged, Displayed):
             reference: what computes the results that the program should have: called with its
                 arguments, whole and on one device, and compared with instead of the program's own
                 jaxpr without shardings.
+            train: also run as many steps in a row, each on what the one before returned, on the
+                devices and on one, and compare the loss step by step.
 
         Raises:
             CompilerError: the program can't be lowered under any of the partitioners, or another
@@ -517,7 +539,7 @@ class Inspection(Staged, Displayed):
             TargetError: there are too few devices, or this is a module that was read from a file,
                 or processes do not have the same program and inputs; or the reference fails, or its
                 results have another structure, shape or dtype; or there are meshes and no
-                ``on_mesh``.
+                ``on_mesh``; or there is nothing to train, or training in several processes.
         """
         from sdyscope.analysis.run.run import ran
 
@@ -530,6 +552,7 @@ class Inspection(Staged, Displayed):
             on_mesh=on_mesh,
             meshes=meshes,
             reference=reference,
+            train=train,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sdyscope.analysis.memory.donation import NotDonated, not_donated
+from sdyscope.analysis.search.paths import Leaf
 from sdyscope.facts.findings import Severity
 from sdyscope.lint.rule import Message, NotApplicable, Rule, documented, rule
 from sdyscope.lint.subject import Subject
@@ -39,8 +40,8 @@ donation_unused = _held(
     """,
 )
 
-#: Fewer bytes on a device nobody would miss.
-_FEW = 4 << 20
+#: Bytes per device below which holding state twice is not reported.
+_FEW = 16 << 20
 
 
 @rule("state-not-donated", "warning")
@@ -48,33 +49,51 @@ def state_not_donated(subject: Subject) -> Iterator[Message]:
     """State is returned like its argument and not donated.
 
     A step takes parameters and optimizer state and returns their next values, of the same shape,
-    dtype and sharding. Unless the arguments are donated, a device holds both at once. Pass
-    `donate_argnums` to `jit`, and do not use the old arrays after the call. `sdyscope fix` writes
-    it, and says what the compiled program then needs.
+    dtype and sharding. Unless the arguments are donated (`donate_argnums` of `jax.jit`, `donate` of
+    Haliax's `named_jit`), a device holds both at once. The caller must not use a donated argument
+    again. `sdyscope fix` writes it, and says what the compiled program then needs.
 
-    An argument's next value is found by its path, or, of arrays that are whole arguments, by shape
-    and dtype. Below 4 MiB per device nothing is reported. A result whose sharding is left to the
+    An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`). An array
+    that is a whole argument is paired with a result by shape and dtype, which may be chance: that
+    is a note. Below 16 MiB per device nothing is reported. A result whose sharding is left to the
     compiler counts as the argument's.
     """
     groups: dict[str, list[NotDonated]] = {}
-    for one in not_donated(subject.program.tensors, subject.partitioner):
-        name = one.argument.name.partition("[")[0].partition(".")[0]
-        groups.setdefault(name, []).append(one)
+    for pair in not_donated(subject.program.tensors, subject.partitioner):
+        groups.setdefault(_leaf(pair).keys[0], []).append(pair)
     if not groups:
         raise NotApplicable("No argument's next value is returned, or all are donated.")
-    for name, each in groups.items():
-        held = sum(one.bytes for one in each)
+    for name, pairs in groups.items():
+        held = sum(pair.bytes for pair in pairs)
         if held < _FEW:
             continue
-        first = max(each, key=lambda one: one.bytes)
-        tensors = counted(len(each), "tensor")
+        largest = max(pairs, key=lambda pair: pair.bytes)
+        if len(_leaf(largest).keys) == 1:
+            text = (
+                f"{largest.result.name} has its shape, dtype and sharding: if that is its next "
+                f"value, both are held at once, and donating it would save up to {size(held)} per "
+                "device."
+            )
+            severity: Severity | None = "note"
+        else:
+            after = "its next value" if len(pairs) == 1 else "their next values"
+            text = (
+                f"{counted(len(pairs), 'tensor')} of {name} and {after} are held at once: donating "
+                f"the argument would save up to {size(held)} per device."
+            )
+            severity = None
         yield Message(
-            f"{tensors} of {name} and their next values are held at once: donating the argument "
-            f"would save up to {size(held)} per device.",
-            tensor=first.argument.name,
+            text,
+            tensor=largest.argument.name,
             kind="argument",
             hint=f"Donate {name}: jax.jit(..., donate_argnums=...).",
+            severity=severity,
         )
+
+
+def _leaf(pair: NotDonated) -> Leaf:
+    row = pair.argument
+    return Leaf(row.path, row.shape or (), row.dtype)
 
 
 bytes_differ = _held(
