@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,8 @@ class Twin:
             values, self._inputs = concrete_arguments(program.program, program.traced)
             if program.program.inputs is None:
                 values = [*map(_told_apart, values)]
+                if self._inputs is not None and self._inputs.kind == "made":
+                    self._inputs = replace(self._inputs, alternating=True)
             runner = Runner(
                 program.program, program.traced, program.lowered, self.devices, values=values
             )
