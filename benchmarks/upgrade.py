@@ -7,7 +7,7 @@ their differences compared with those in `sdyscope upgrade --json`: by kind, siz
 shape, and in how many collectives and tensors there are. Of a TARGET, JAX's own memory analysis is
 compared, too.
 
-    python benchmarks/upgrade.py --versions 0.7.2 0.9.2 0.10.2 0.11 0.12 fsdp-transformer
+    python benchmarks/upgrade.py fsdp-transformer --versions 0.7.2 0.9.2 0.10.2 0.11 0.12
     python benchmarks/upgrade.py --versions 0.10.2 0.12 --requirements requirements.txt -- train.py
 """
 
@@ -229,11 +229,13 @@ def main() -> None:
     parser.add_argument("--versions", nargs="+", required=True)
     parser.add_argument("--requirements")
     parser.add_argument("--devices", type=int, default=8)
-    parser.add_argument("--target")
+    parser.add_argument("target", nargs="?")
     parser.add_argument("--set", dest="settings", action="append", default=[])
     parser.add_argument("--document", help="a file that keeps what `upgrade` told")
     asked = parser.parse_args(words)
     asked.command = command
+    if (asked.target is None) == (command is None):
+        parser.error("give either a TARGET or a script after --")
     run = [sys.executable, "-m", "sdyscope", "upgrade", "--json", "--python", "3.12"]
     run += ["--versions", *asked.versions]
     run += ["--requirements", asked.requirements] if asked.requirements else []
