@@ -11,7 +11,6 @@ from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
-    from sdyscope.inspection import Inspection
 
 
 @options.command(
@@ -70,7 +69,7 @@ def command(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
     if predicted:
-        _check_predictable(inspection)
+        opening.check_predictable(inspection)
     found = predicted_document(inspection) if predicted else comms_document(inspection, on)
     status = 1 if strict and found.account else 0
     here = output.answers()
@@ -102,14 +101,3 @@ def _predictable(
             hint="Leave --predicted out.",
         )
     return partitioners if opening.is_read(target) else ("shardy",)
-
-
-def _check_predictable(inspection: Inspection) -> None:
-    from sdyscope.errors import TargetError
-
-    if "shardy" not in inspection.lowered:
-        raise TargetError(
-            f"{inspection.name} has GSPMD's shardings, and only Shardy's reshards predict "
-            "collectives.",
-            hint="Leave --predicted out, or name the program that it was lowered from.",
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         "memory mlp",
         "memory fsdp-transformer --on cuda:h100:1x1x8",
         "memory train.py:step --predicted --mesh data=512,model=64",
+        "memory fsdp-transformer --training",
     ),
 )
 @options.target
@@ -30,6 +32,17 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Use propagated shardings instead of compiling: any mesh, no devices.",
 )
+@click.option(
+    "--training",
+    is_flag=True,
+    help="Also show what a train step keeps of its parameters, gradients and optimizer state, and "
+    "what data parallelism and each ZeRO stage would hold and send.",
+)
+@click.option(
+    "--axes",
+    metavar="AXIS,...",
+    help="With --training: the mesh axes that the stages shard over.  [default: the batch's]",
+)
 @options.top(10, "rows to show of what could be sharded further")
 @options.strict
 @options.json("analysis.memory.memory:MemoryDocument")
@@ -41,6 +54,8 @@ def command(
     settings: dict[str, str],
     module: str | None,
     predicted: bool,
+    training: bool,
+    axes: str | None,
     top: int,
     strict: bool,
     as_json: bool,
@@ -58,8 +73,12 @@ def command(
 
     With --predicted nothing is compiled: arguments and results are where propagation puts them, and
     temporaries are not known.
+
+    With --training the ZeRO stages are tried on the program: its state gets their shardings, and
+    XLA's partitioner says what a device sends then.
     """
     from sdyscope.analysis.memory.memory import memory_document, predicted_document
+    from sdyscope.analysis.search.zero import training_state
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
@@ -73,7 +92,12 @@ def command(
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
+    if axes is not None and not training:
+        raise TargetError("--axes names the axes of --training.", hint="Add --training.")
     found = predicted_document(inspection) if predicted else memory_document(inspection, on)
+    if training:
+        over = [axis.strip() for axis in axes.split(",")] if axes else []
+        found = dataclasses.replace(found, training=training_state(inspection, over))
     status = 0 if found.passed and not (strict and found.account) else 1
     here = output.answers()
     if as_json:
@@ -102,5 +126,15 @@ def command(
             table.print_table(memory.largest(compiled, top))
             here.write("")
         paragraphs.print_paragraphs(memory.footer(compiled, top, partitioners))
+    if found.training is not None:
+        here.write("")
+        table.print_table(memory.training(found.training))
+        here.write("")
+        if found.training.stages:
+            table.print_table(memory.stages(found.training))
+            here.write("")
+            table.print_table(memory.stages_traffic(found.training))
+            here.write("")
+        paragraphs.print_paragraphs(memory.training_footer(found.training))
     paragraphs.print_paragraphs(account_paragraphs(found.account))
     return status

@@ -232,6 +232,17 @@ def _hardware(word: str) -> Hardware:
         return parse_hardware(word)
 
 
+def like(other: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """The options of another function, whose parameters the command's function hands on to it."""
+
+    def decorate(function: _Function) -> _Function:
+        own = getattr(function, "__click_params__", [])
+        function.__click_params__ = [*getattr(other, "__click_params__", []), *own]  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 def top(default: int, what: str) -> Callable[[_Function], _Function]:
     """`--top N`, how many rows of a table to show; 0 for all."""
     return click.option(
@@ -246,10 +257,6 @@ def top(default: int, what: str) -> Callable[[_Function], _Function]:
 
 def settings(function: _Function) -> _Function:
     """`--set key=value`, repeatable; the parameter `settings` is a dict of text values."""
-
-    def read(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, str]:
-        return dict(pair(word, "key=value") for word in words)
-
     return click.option(
         "--set",
         "settings",
@@ -257,9 +264,14 @@ def settings(function: _Function) -> _Function:
         shell_complete=completing.settings,
         multiple=True,
         metavar="KEY=VALUE",
-        callback=read,
+        callback=read_settings,
         help="A setting of the target, such as layers=80. Can be repeated.",
     )(function)
+
+
+def read_settings(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, str]:
+    """Reads `layers=80`, several times."""
+    return dict(pair(word, "key=value") for word in words)
 
 
 def strict(function: _Function) -> _Function:

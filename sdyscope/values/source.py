@@ -22,6 +22,7 @@ __all__ = [
     "innermost_line",
     "is_installed",
     "is_library",
+    "is_own",
     "own_line",
     "sites_of",
     "stack_around",
@@ -240,7 +241,7 @@ def _own(stack: Sequence[SourceLocation]) -> list[int]:
         if line.file.startswith(_TOOL) and not model:
             break  # What is further out called this tool, and did not write the program.
         # A reference model is its user's, installed or not.
-        if (model or _is_own(line.file)) and not _is_skipped(line.file):
+        if (model or is_own(line.file)) and not _is_skipped(line.file):
             found.append(index)
     return found
 
@@ -261,7 +262,7 @@ def is_installed(file: str) -> bool:
 
 def is_library(file: str) -> bool:
     """Whether a file is Python's, or a package's that stands between a model and JAX."""
-    return not (file.startswith(_MODELS) or _is_own(file)) and (
+    return not (file.startswith(_MODELS) or is_own(file)) and (
         _package(file) in _BETWEEN or not is_installed(file)
     )
 
@@ -285,7 +286,7 @@ def _is_skipped(file: str) -> bool:
 
 
 @lru_cache(1 << 12)
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
     """Whether a file is no package's, nor Python's, and no script that an installer made."""
     path = Path(file)
     return not (

@@ -110,7 +110,7 @@ function lineItem(line, file, context) {
       sides.map(() => el("span.source-figure")),
       el("span.source-figure"),
       el("span.source-number", {}, String(line.line)),
-      code,
+      el("div.source-body", {}, code),
     );
   }
   const toggle = () => {
@@ -133,8 +133,7 @@ function lineItem(line, file, context) {
     sides.map((side) => figure(line.sent[side], `sent, ${partitionerName(side)}`)),
     figure(line.block, "block"),
     button,
-    code,
-    el("span.source-beside", {}, beside(line, context)),
+    el("div.source-body", {}, code, el("span.source-beside", {}, beside(line, context))),
   );
   rows.set(key, { item, button, line, key, file });
   return item;
@@ -167,7 +166,7 @@ function beside(line, { shared }) {
       ? el(
           "span.pill",
           { data: { severity: "warning" } },
-          begins ? "≠ begins here" : "≠ partitioners",
+          begins ? "difference begins" : "partitioners differ",
         )
       : null,
     [...new Set(line.findings.map((one) => one.rule))].map((rule) => {

@@ -25,6 +25,7 @@ from sdyscope.analysis.memory.held import (
 from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.predicted import PredictedMemory, predicted_memory
 from sdyscope.analysis.memory.totals import Group, bytes_differ, compared, groups
+from sdyscope.analysis.search.zero import TrainingState
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
@@ -164,6 +165,8 @@ class MemoryDocument:
         passed: whether there is nothing worse than a note.
         compiled: one for each partitioner; none where nothing is compiled.
         predicted: what propagation comes to, where that was asked for in place of a compile.
+        training: what a train step keeps of its parameters, and would by each ZeRO stage, where
+            that was asked for.
         account: what is not known.
     """
 
@@ -175,6 +178,7 @@ class MemoryDocument:
     passed: bool
     compiled: tuple[Memory, ...]
     predicted: PredictedMemory | None = None
+    training: TrainingState | None = None
     account: Account
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.run.blocks import compared
 from sdyscope.analysis.run.inside import first_difference
-from sdyscope.analysis.run.judge import judge
+from sdyscope.analysis.run.judge import judge, judge_shards
 from sdyscope.analysis.run.meshes import Make, across_meshes, on_one_device
 from sdyscope.analysis.run.numerics import (
     coarsest,
@@ -18,9 +18,10 @@ from sdyscope.analysis.run.numerics import (
     tolerance,
 )
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
+from sdyscope.analysis.run.training import TrainingPlan, training, training_plan
 from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
-from sdyscope.facts.execution import Execution, Reference
+from sdyscope.facts.execution import Execution, Reference, Trained
 from sdyscope.facts.findings import (
     DependsOnMesh,
     Inside,
@@ -28,6 +29,7 @@ from sdyscope.facts.findings import (
     OtherNumbers,
 )
 from sdyscope.facts.program import Partitioner, Program
+from sdyscope.facts.training import Training
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh, only_mesh
 
@@ -48,6 +50,7 @@ def ran(
     on_mesh: Make | None = None,
     meshes: Sequence[Mapping[str, int]] = (),
     reference: Callable[..., Any] | None = None,
+    train: bool = False,
 ) -> Run:
     """See ``Inspection.run``."""
     from sdyscope.stages.executed.execute import Runner
@@ -66,6 +69,12 @@ def ran(
         raise TargetError(
             "Several meshes are compared in one process.", hint="Leave --processes or --meshes out."
         )
+    if train and group.count > 1:
+        raise TargetError(
+            "Steps of training are compared in one process.",
+            hint="Leave --processes or --train out.",
+        )
+    plan = training_plan(lowered.name, lowered.tensors) if train else None
     mesh = only_mesh(lowered.meshes.values())
     runner = group.together(
         lambda: Runner(
@@ -107,9 +116,38 @@ def ran(
         findings = [finding for finding in findings if finding.rule != "depends-on-mesh"]
         found = replace(found, meshes=rows)
         findings = [*more, *findings]
+    if plan is not None:
+        of_training, more_of_it = _trained(plan, steps, lowered, runner, executions)
+        found = replace(found, training=of_training)
+        findings = [*more_of_it, *findings]
     order = ("error", "warning", "note")
     findings.sort(key=lambda finding: order.index(finding.severity))
     return replace(found, findings=tuple(findings), account=account_of(lowered))
+
+
+def _trained(
+    plan: TrainingPlan,
+    steps: int,
+    lowered: Staged,
+    runner: Runner,
+    executions: Sequence[Execution],
+) -> tuple[Training, list[Observation]]:
+    """Steps in a row under each partitioner under which the program runs, and on one device."""
+    from sdyscope.stages.executed.training import trained, trained_on_one
+
+    watched = [row.index or 0 for row in plan.watched]
+    under = [
+        trained(runner, execution.partitioner, plan.carried, watched, steps)
+        for execution in executions
+        if not execution.failure
+    ]
+    alone = trained_on_one(runner, plan.carried, watched, steps)
+
+    def shards(one: Trained) -> tuple[int, int, int, list[Observation]]:
+        assert one.partitioner is not None
+        return judge_shards(lowered.tensors, one.partitioner, one.arrays, runner.machine)
+
+    return training(plan, steps, under, alone, runner.compute_dtypes, shards)
 
 
 def _on_one_device(on_mesh: Make | None, mesh: Mesh | None) -> Callable[[], Program] | None:

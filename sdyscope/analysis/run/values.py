@@ -27,6 +27,7 @@ from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor
+from sdyscope.facts.training import Training
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 
@@ -348,6 +349,7 @@ class Run:
         tensors: arguments and results.
         numerics: by partitioner, every result that both have.
         meshes: the program on several meshes; empty where it was run on its own alone.
+        training: steps in a row; None where none were asked for.
         inside: for a result that differs, the first value inside that does, or why it is not known.
         findings: what was found, errors first.
         notes: what else the runs say.
@@ -365,6 +367,7 @@ class Run:
     findings: tuple[Observation, ...]
     account: Account = field(default_factory=Account)
     meshes: tuple[MeshRun, ...] = ()
+    training: Training | None = None
     schema: Literal["sdyscope.run/2"] = "sdyscope.run/2"
 
     __document__ = (
@@ -379,6 +382,7 @@ class Run:
         "reference",
         "tensors",
         "meshes",
+        "training",
         "inside",
         "findings",
         "notes",
