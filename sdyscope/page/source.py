@@ -11,11 +11,10 @@ from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.values.source import is_installed
 from sdyscope.words.findings import Finding
-from sdyscope.words.mesh import over_text
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import file_text, op_text, source_text
-from sdyscope.words.source import BLOCK, collectives_text, unread_text, way_text
+from sdyscope.words.source import BLOCK, difference_text, told_once, unread_text, way_text
 from sdyscope.words.types import type_text
 
 __all__ = ["part"]
@@ -89,6 +88,7 @@ def _values(values: LineValues, pool: Pool) -> dict[str, Any]:
         "shardings": {by: pool.sharding(each) for by, each in values.shardings.items()},
         "same": values.same,
         "begins": values.begins,
+        "difference": difference_text(values),
     }
 
 
@@ -96,13 +96,10 @@ def _collectives(
     collectives: Sequence[LineCollectives], file: str, document: SourceDocument
 ) -> list[dict[str, Any]]:
     """Those of all partitioners once where they send the same, with the first one's causes."""
-    alike: dict[str, list[LineCollectives]] = {}
-    for each in collectives:
-        alike.setdefault(collectives_text(each), []).append(each)
+    alike = told_once(collectives, document.collective_meshes)
     return [
         {
             "kind": first.kind,
-            "over": over_text(first.axes, first.mesh),
             "sent": first.sent,
             "words": words,
             "cause": causes_text(first.origins, file),

@@ -35,9 +35,7 @@ export function mount(_root, { report, data, slots, state, shared }) {
 function sidesOf(data) {
   const lines = data.files.flatMap((file) => file.lines);
   const names = [...new Set(lines.flatMap((line) => Object.keys(line.sent)))];
-  const alike = lines.every(
-    ({ sent }) => new Set(names.map((name) => sent[name] ?? 0)).size === 1,
-  );
+  const alike = lines.every(({ sent }) => new Set(names.map((name) => sent[name] ?? 0)).size === 1);
   return names.length && alike ? [names[0]] : names;
 }
 
@@ -195,9 +193,18 @@ function lineDetails(line, key, file, context) {
   return el(
     "div.source-details",
     {},
-    section("Findings", line.findings.map((one) => finding(one, state))),
-    section("Collectives", line.collectives.map((one) => collective(one))),
-    section("Values", line.values.map((one) => value(one, context))),
+    section(
+      "Findings",
+      line.findings.map((one) => finding(one, state)),
+    ),
+    section(
+      "Collectives",
+      line.collectives.map((one) => collective(one)),
+    ),
+    section(
+      "Values",
+      line.values.map((one) => value(one, context)),
+    ),
     section(
       "Through",
       line.through.map((way) => el("li", {}, el("bdi", {}, way))),
@@ -276,13 +283,7 @@ function value(one, { shared }) {
       spec(shared.sharding(number)?.short ?? "-"),
       one.same === false ? ` under ${partitionerName(by)}` : null,
     ]),
-    one.same === false
-      ? el(
-          "span.verdict",
-          { data: { tone: "warning" } },
-          one.begins ? " the difference begins here" : " follows from an earlier difference",
-        )
-      : null,
+    one.difference ? el("span.source-difference", {}, ` ${one.difference}`) : null,
   );
 }
 
@@ -297,5 +298,7 @@ function notes(data) {
     rest.map(([side, sent]) =>
       el("p.muted", {}, `${size(sent)} sent under ${partitionerName(side)} without a line`),
     ),
-  ].flat().filter(Boolean);
+  ]
+    .flat()
+    .filter(Boolean);
 }
