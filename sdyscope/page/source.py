@@ -14,7 +14,7 @@ from sdyscope.words.findings import Finding
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import file_text, op_text, source_text
-from sdyscope.words.source import BLOCK, difference_text, told_once, unread_text, way_text
+from sdyscope.words.source import AS_NOW, BLOCK, difference_text, told_once, unread_text, way_text
 from sdyscope.words.types import type_text
 
 __all__ = ["part"]
@@ -31,12 +31,12 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     if document is None:
         return {"unavailable": "No line is known: the program was not propagated."}
     return {
-        "partitioners": document.partitioners,
+        "compiled": list(document.collective_meshes),
         "notCompiled": document.not_compiled,
         "files": [_file(file, document, pool) for file in document.files],
         "withoutLine": document.without_line,
         "sentWithoutLine": document.sent_without_line,
-        "legend": [SENT, BLOCK],
+        "legend": [SENT, BLOCK, *([] if document.file is None else [AS_NOW])],
     }
 
 
@@ -104,7 +104,7 @@ def _collectives(
             "words": words,
             "cause": causes_text(first.origins, file),
             "partitioners": [each.partitioner for each in of_all],
-            "both": len(of_all) == len(document.partitioners),
+            "both": len(of_all) == len(document.collective_meshes),
         }
         for words, of_all in alike.items()
         for first in [of_all[0]]

@@ -20,6 +20,7 @@ from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import file_text
 from sdyscope.words.source import (
+    AS_NOW,
     BLOCK,
     collectives_text,
     finding_text,
@@ -78,17 +79,10 @@ def _shown(document: SourceDocument, everything: bool) -> Sequence[SourceFile]:
 
 def _sides(document: SourceDocument) -> tuple[tuple[Partitioner, ...], ...]:
     """The partitioners that have a column of bytes sent: one for all where they send the same."""
-    names = tuple(
-        dict.fromkeys(
-            collectives.partitioner
-            for file in document.files
-            for line in file.lines
-            for collectives in line.collectives
-        )
-    )
-    if not names:
-        return ()
+    names = tuple(document.collective_meshes)
     lines = [line.sent for file in document.files for line in file.lines]
+    if not any(lines):
+        return ()
     alike = all(len({sent.get(name, 0) for name in names}) == 1 for sent in lines)
     return (names,) if alike else tuple((name,) for name in names)
 
@@ -218,10 +212,5 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
             f"{counted(elsewhere, 'finding')} without a line: sdyscope lint lists all", "muted"
         )
     if document.file is not None:
-        yield Paragraph(
-            "The text is that of the files as they are now; the module does not say whether they "
-            "have changed since.",
-            "muted",
-            hang=2,
-        )
+        yield Paragraph(AS_NOW, "muted", hang=2)
     yield from account_paragraphs(document.account)

@@ -17,6 +17,7 @@ from sdyscope.words.sharding import short
 from sdyscope.words.types import type_text
 
 __all__ = [
+    "AS_NOW",
     "BLOCK",
     "collectives_text",
     "difference_text",
@@ -29,6 +30,12 @@ __all__ = [
 
 #: What the column of blocks is.
 BLOCK = "block: the largest that a device has of one value of the line"
+
+#: What the text of a module's lines is.
+AS_NOW = (
+    "The text is that of the files as they are now; the module does not say whether they have "
+    "changed since."
+)
 
 _UNREAD: Mapping[str, str] = {
     "not Python": "not shown: only files that end in .py are read",

@@ -250,7 +250,7 @@ def test_a_chain_is_followed_to_a_step(open_page, mlp):
     page.wait_for_selector(".path-line")
     words = page.inner_text(".propagation-chain")
     assert "from the annotation {data} on dim 0 of the constraint" in words
-    page.click(".path-line a >> nth=0")
+    page.click(".path-line p a >> nth=0")
     until(page, "location.hash", lambda found: "step=" in found)
     page.keyboard.press("Escape")
     page.wait_for_selector(".propagation-chain", state="hidden")

@@ -34,9 +34,10 @@ export function mount(_root, { report, data, slots, state, shared }) {
 /** The partitioners that have a column of bytes sent: one for all where they send the same. */
 function sidesOf(data) {
   const lines = data.files.flatMap((file) => file.lines);
-  const names = [...new Set(lines.flatMap((line) => Object.keys(line.sent)))];
+  const names = data.compiled;
+  if (!lines.some((line) => Object.keys(line.sent).length)) return [];
   const alike = lines.every(({ sent }) => new Set(names.map((name) => sent[name] ?? 0)).size === 1);
-  return names.length && alike ? [names[0]] : names;
+  return alike ? [names[0]] : names;
 }
 
 function fileSection(file, own, context) {
