@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
-__all__ = ["PHASES", "Phase", "folded_scopes", "phase_of", "scope_of"]
+__all__ = ["PHASES", "Phase", "folded_scopes", "phase_of", "scope_of", "without_inner"]
 
 Phase: TypeAlias = Literal["forward", "backward", "other"]
 """``other`` is what belongs to neither pass of a differentiated program, such as its optimizer, or
@@ -47,6 +47,18 @@ def _last_part(path: str) -> tuple[str, str, str]:
         if char == "/" and depth == 0:
             return path[:at], "/", path[at + 1 :]
     return "", "", path
+
+
+#: A function that is jitted inside of the program.
+_INNER = re.compile(r"p?jit\([^()]*\)")
+
+
+def without_inner(scope: str) -> str:
+    """A scope without the names of inner functions, which only newer JAX has in it.
+
+    ``optimizer/jit(tree_bias_correction)/pow`` is ``optimizer/pow``.
+    """
+    return "/".join(part for part in scope.split("/") if not _INNER.fullmatch(part))
 
 
 def folded_scopes(scopes: Iterable[str]) -> dict[str, str]:
