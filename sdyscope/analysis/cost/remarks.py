@@ -15,10 +15,10 @@ __all__ = ["basis", "doubts", "limits"]
 def limits(cost: Cost) -> StepLimits:
     """What limits a step, and how long it takes at least."""
     busy = [_busy(roof, roof.seconds) for roof in cost.roofs if roof.seconds is not None]
-    limit, *others = busy if cost.limit is not None else (None, *busy)
+    limit = busy[0] if cost.limit is not None else None
     return StepLimits(
         limit=limit,
-        others=tuple(others),
+        others=tuple(busy if limit is None else busy[1:]),
         is_complete=len(busy) == len(cost.roofs),
         device_kind=cost.device_kind,
         is_chip_known=cost.chip is not None,
