@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -660,8 +661,11 @@ def compile_together(
             except CompilerError as error:
                 program._compiled[key] = program._with_unplaced(error, partitioner)
         if len(waiting) > 1:
-            words = [f"{program.name} for {on} with {by}" for program, (by, on) in waiting]
-            doing(f"compiling {listed(words)}")
+            words = Counter(f"{program.name} for {on} with {by}" for program, (by, on) in waiting)
+            times = [
+                f"{word} ({count} times)" if count > 1 else word for word, count in words.items()
+            ]
+            doing(f"compiling {listed(times)}")
         for (program, key), made in waiting.items():
             try:
                 program._compiled[key] = replace(made(), name=program.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.search.paths import followed, mirrored
+from sdyscope.analysis.search.paths import kept_of, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
@@ -247,20 +247,7 @@ class Subject:
     @cached_property
     def parameters(self) -> Mapping[int, int]:
         """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
-        leaves = [argument.leaf for argument in self.arguments]
-        # Only those that end alike can belong together.
-        alike: dict[object, list[int]] = {}
-        for number, leaf in enumerate(leaves):
-            alike.setdefault((leaf.shape, leaf.keys[-1]), []).append(number)
-        found: dict[int, int] = {}
-        for number, leaf in enumerate(leaves):
-            others = alike[leaf.shape, leaf.keys[-1]]
-            lead = followed(leaf, [leaves[other] for other in others])
-            # What belongs together in both directions is two of a kind, such as two sets of
-            # parameters; the shorter path is the parameter's.
-            if lead is not None and len(leaves[others[lead]].keys) < len(leaf.keys):
-                found[number] = others[lead]
-        return found
+        return kept_of([argument.leaf for argument in self.arguments])
 
     @property
     def _compiled(self) -> Compiled | None:

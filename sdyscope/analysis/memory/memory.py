@@ -28,6 +28,7 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
 from sdyscope.facts.findings import Observation
+from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.hardware.names import Hardware
@@ -149,6 +150,10 @@ class MemoryDocument:
         passed: whether there is nothing worse than a note.
         compiled: one for each partitioner; none where nothing is compiled.
         predicted: what propagation comes to, where that was asked for in place of a compile.
+        over_time: memory over a step of each compiled program, where that was asked for.
+        remedies: changes that may lower the peak, where they were tried.
+        fits: whether each compiled program fits, where a limit was given.
+        varied: how far a size of the program can go, where that was asked for.
         account: what is not known.
     """
 
@@ -160,6 +165,10 @@ class MemoryDocument:
     passed: bool
     compiled: tuple[Memory, ...]
     predicted: PredictedMemory | None = None
+    over_time: tuple[MemoryOverTime, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    fits: tuple[Fit, ...] = ()
+    varied: Varied | None = None
     account: Account
 
 

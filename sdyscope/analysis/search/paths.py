@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Leaf", "followed", "mirrored", "pattern", "split"]
+__all__ = ["Leaf", "followed", "kept_of", "mirrored", "pattern", "split"]
 
 _KEY = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]|\.[^.\[]+")
 _DIGITS = re.compile(r"\d+")
@@ -71,6 +71,23 @@ def followed(leaf: Leaf, leaders: Sequence[Leaf]) -> int | None:
         if shared and (best is None or shared > best[0]):
             best = shared, number
     return None if best is None else best[1]
+
+
+def kept_of(leaves: Sequence[Leaf]) -> dict[int, int]:
+    """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
+    # Only those that end alike can belong together.
+    alike: dict[object, list[int]] = {}
+    for number, leaf in enumerate(leaves):
+        alike.setdefault((leaf.shape, leaf.keys[-1]), []).append(number)
+    found: dict[int, int] = {}
+    for number, leaf in enumerate(leaves):
+        others = alike[leaf.shape, leaf.keys[-1]]
+        lead = followed(leaf, [leaves[other] for other in others])
+        # What belongs together in both directions is two of a kind, such as two sets of
+        # parameters; the shorter path is the parameter's.
+        if lead is not None and len(leaves[others[lead]].keys) < len(leaf.keys):
+            found[number] = others[lead]
+    return found
 
 
 def _same_place(keys: tuple[str, ...], leader: tuple[str, ...]) -> int:

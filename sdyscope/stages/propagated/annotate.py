@@ -23,6 +23,10 @@ from sdyscope.values.sharding import DimSharding, NamedSharding, TensorSharding
 __all__ = ["Change", "annotate", "annotate_signature"]
 
 
+#: What JAX writes on a donated argument whose result XLA is to find.
+_DONOR = "jax.buffer_donor"
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What to say on one tensor from now on.
@@ -32,12 +36,19 @@ class Change:
         sharding: what to write; None to keep what is there.
         priorities: Shardy's priority of dimensions, 0 being the first to be propagated.
         unspecified: whether to write nothing on an argument or result: the compiler decides.
+        donated: whether to donate an argument, as JAX does where a result can have its buffer.
     """
 
     annotation: Annotation
     sharding: NamedSharding | None = None
     priorities: tuple[tuple[int, int], ...] = ()
     unspecified: bool = False
+    donated: bool = False
+
+    @property
+    def shards(self) -> bool:
+        """Whether it says anything about the sharding."""
+        return self.sharding is not None or bool(self.priorities) or self.unspecified
 
 
 def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Change]) -> LoweredModule:
@@ -85,6 +96,13 @@ def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
             f"The sharding of the {there.kind} {there.path} can't be changed.",
             hint="Name an argument, a result or a constraint.",
         )
+    if change.donated:
+        if there.kind != "argument":
+            raise TargetError(f"{there.path} is a {there.kind}; only arguments are donated.")
+        function = operations[graph.functions[there.function].op]
+        _on_signature(function, there, _Named(_DONOR, "true"))
+        if not change.shards:
+            return
     made = _written(change, graph)
     if there.kind == "constraint":
         _on_constraint(operations[there.op], made)

@@ -44,12 +44,14 @@ class Wish:
         spec: how it is to be sharded; None to keep what is there.
         priorities: (dimension, priority): the order of propagation, 0 first.
         unspecified: whether it is to say nothing: the compiler decides.
+        donated: whether it is to be donated.
     """
 
     name: str
     spec: PartitionSpec | None = None
     priorities: tuple[tuple[int, int], ...] = ()
     unspecified: bool = False
+    donated: bool = False
 
 
 def parse_sharding(text: str) -> Wish:
@@ -93,7 +95,11 @@ def joined(wishes: Iterable[Wish]) -> tuple[Wish, ...]:
         priorities = {**dict(before.priorities), **dict(wish.priorities)}
         says = wish if wish.unspecified or wish.spec is not None else before
         found[wish.name] = Wish(
-            wish.name, says.spec, tuple(sorted(priorities.items())), says.unspecified
+            wish.name,
+            says.spec,
+            tuple(sorted(priorities.items())),
+            says.unspecified,
+            before.donated or wish.donated,
         )
     return tuple(found.values())
 
@@ -201,7 +207,7 @@ def _changes(
                 sharding = None
                 if spec is not None:
                     sharding = NamedSharding(_mesh_for(row, graphs, known), spec)
-                yield Change(there, sharding, wish.priorities, unspecified)
+                yield Change(there, sharding, wish.priorities, unspecified, wish.donated)
 
 
 def _mesh_for(row: Tensor, graphs: Mapping[Partitioner, OpGraph], known: frozenset[Mesh]) -> Mesh:
