@@ -661,10 +661,8 @@ def compile_together(
             except CompilerError as error:
                 program._compiled[key] = program._with_unplaced(error, partitioner)
         if len(waiting) > 1:
-            words = Counter(f"{program.name} for {on} with {by}" for program, (by, on) in waiting)
-            times = [
-                f"{word} ({count} times)" if count > 1 else word for word, count in words.items()
-            ]
+            every = Counter(f"{program.name} for {on} with {by}" for program, (by, on) in waiting)
+            times = [f"{one} ({count} times)" if count > 1 else one for one, count in every.items()]
             doing(f"compiling {listed(times)}")
         for (program, key), made in waiting.items():
             try:

@@ -85,10 +85,6 @@ def _compiled(
     modules = executable.hlo_modules()
     text = "\n\n".join(module.to_string() for module in modules)
     (folder / HLO).write_text(text)
-    if os.environ.get("KEEP_ASSIGNMENT"):
-        Path(os.environ["KEEP_ASSIGNMENT"] + ".module").write_bytes(
-            modules[0].as_serialized_hlo_module_proto()
-        )
     cost, note = _cost(executable, text)
     where = places.topology(devices)
     return {
@@ -141,8 +137,6 @@ def _memory(executable: Any) -> dict[str, int] | None:
     except JaxRuntimeError:  # unimplemented on some platforms
         return None
     names = (name for name in dir(found) if name.endswith("_in_bytes"))
-    if os.environ.get("KEEP_ASSIGNMENT"):
-        Path(os.environ["KEEP_ASSIGNMENT"]).write_bytes(found.serialized_buffer_assignment_proto)
     return {name.removesuffix("_in_bytes"): getattr(found, name) for name in names}
 
 
