@@ -12,11 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from typing import Literal, TypeAlias
 
-from sdyscope.hlo.live import LiveRanges
+from sdyscope.hlo.live import LiveRanges, Overwriting
 from sdyscope.hlo.overwriting import Overwrites
 
-__all__ = ["Allocation", "allocate"]
+__all__ = ["Allocation", "Platform", "allocate"]
+
+Platform: TypeAlias = Literal["cpu", "tpu", "cuda"]
+
+#: Bytes of a constant on a TPU whose layout has no tiles, as the peaks of compiled programs show.
+_LINEAR = 4096
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,7 @@ class Allocation:
 
     Attributes:
         live: its values.
+        platform: what it was compiled for.
         within: of a buffer that is in the memory of an argument or result, that one's buffer; its
             own for these themselves.
         overwritten: values that end one position before the live range says, since what is made
@@ -32,6 +39,7 @@ class Allocation:
     """
 
     live: LiveRanges
+    platform: Platform
     within: Mapping[int, int]
     overwritten: frozenset[int]
 
@@ -39,7 +47,11 @@ class Allocation:
     def constants(self) -> int:
         """Bytes of the program's constants."""
         live = self.live
-        return sum(live.sizes[value] for value in range(len(live.sizes)) if live.is_constant(value))
+        return sum(
+            _LINEAR if self.platform == "tpu" and "{" not in live.shapes[value] else size
+            for value, size in enumerate(live.sizes)
+            if live.is_constant(value)
+        )
 
     @cached_property
     def spaces(self) -> tuple[int, ...]:
@@ -101,14 +113,14 @@ class _Room:
             insort(self.taken, (live.starts[value], live.ends[value], value))
 
 
-def allocate(live: LiveRanges, *, gpu: bool = False) -> Allocation:
+def allocate(live: LiveRanges, platform: Platform = "cpu") -> Allocation:
     """Puts values into the memory of results that is free, and the rest into the heap.
 
     Args:
         live: the values.
-        gpu: whether the module is for GPUs, where more may be written over operands.
+        platform: what it was compiled for. On GPUs more may be written over operands.
     """
-    overwrites = Overwrites(live, gpu=gpu)
+    overwrites = Overwrites(live, gpu=platform == "cuda")
     within: dict[int, int] = {}
     arguments = {live.buffers[value] for value in live.parameters}
     results = {live.buffers[value] for value in live.results}
@@ -132,7 +144,7 @@ def allocate(live: LiveRanges, *, gpu: bool = False) -> Allocation:
                 within[buffer] = room_found.buffer
         else:
             within[buffer] = buffer
-    return Allocation(live, within, frozenset(_overwritten(live, overwrites, within)))
+    return Allocation(live, platform, within, frozenset(_overwritten(live, overwrites, within)))
 
 
 def _largest_first(live: LiveRanges, results: set[int]) -> list[int]:
@@ -180,13 +192,16 @@ def _overwritten(
     """Values in the heap over which an instruction writes its result."""
     gone: set[int] = set()
 
-    def is_alone(value: int) -> bool:
+    def is_free(site: Overwriting, value: int, name: str = "") -> bool:
+        """Whether a value is in the heap, alone in its buffer and not passed on before."""
         buffer = live.buffers[value]
-        return buffer not in within and len(live.in_buffer[buffer]) == 1
+        if buffer in within or site.told is not None:
+            return buffer not in within
+        return len(live.in_buffer[buffer]) == 1 and name in ("", live.makers[value].name)
 
     for site in live.overwriting:
         for number, result in enumerate(site.results):
-            if result < 0 or not is_alone(result):
+            if result < 0 or not is_free(site, result):
                 continue
             for at, operand in enumerate(site.operands):
                 if operand is None:
@@ -195,9 +210,8 @@ def _overwritten(
                 if (
                     live.ends[value] == site.position
                     and value not in gone
-                    and live.makers[value].name == name
                     and live.spaces[value] == live.spaces[result]
-                    and is_alone(value)
+                    and is_free(site, value, name)
                     and overwrites.allowed(site, number, at)
                 ):
                     gone.add(value)

@@ -63,6 +63,10 @@ _OVERWRITES: Final = ELEMENTWISE | {"fusion", "sort"}
 _REPEATED = 20
 
 _CALLED = re.compile(r"calls=%?([^\s,}]+)")
+#: ``"aliasing_operands":{"lists":[{"indices":["0","2"]}]}``
+_TOLD = '"aliasing_operands":{"lists":['
+_LISTS = re.compile(r'\{"indices":\[([^\]]*)\]\}')
+_NUMBER = re.compile(r'"(\d+)"')
 _INDEX = re.compile(r"index=(\d+)")
 #: ``output_to_operand_aliasing={{1}: (0, {}), {}: (2, {})}``
 _ALIASING = re.compile(r"\{\s*([\d, ]*)\}:\s*\((\d+),\s*\{\s*([\d, ]*)\}")
@@ -112,11 +116,14 @@ class Overwriting:
         results: its values; -1 for those that are in an operand's memory in any case.
         operands: of each operand that is a single array that, what it is called there, and the
             array's text; None of others.
+        told: where the compiler says what it has put in one place, as that for TPUs does, which
+            results are written over which operands.
     """
 
     position: int
     results: tuple[int, ...]
     operands: tuple[tuple[int, str, str] | None, ...]
+    told: frozenset[tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -613,7 +620,8 @@ class _Walk:
                 self.join(made[result], operands[operand][0])
         if "output_to_operand_aliasing" in instruction.rest:
             pairs = {**pairs, **self.aliasing(instruction, made, operands)}
-        if opcode in _OVERWRITES:
+        told = _told(instruction, len(operands))
+        if opcode in _OVERWRITES if told is None else told:
             inside = computation.instructions
             self.overwriting.append(
                 Overwriting(
@@ -625,6 +633,7 @@ class _Walk:
                         else None
                         for operand, name in zip(operands, instruction.operands, strict=True)
                     ),
+                    told,
                 )
             )
         return made
@@ -654,6 +663,25 @@ class _Walk:
         if computation.name not in self.in_place:
             self.in_place[computation.name] = _updates(computation)
         return self.in_place[computation.name]
+
+
+def _told(instruction: Instruction, operands: int) -> frozenset[tuple[int, int]] | None:
+    """Which results the compiler says that it has put over which operands; None where it does not.
+
+    Operands and results are numbered together, in lists of what is in one place.
+    """
+    if _TOLD not in instruction.rest:
+        return None
+    found = set()
+    for numbers in _LISTS.findall(instruction.rest):
+        places = [int(number) for number in _NUMBER.findall(numbers)]
+        found |= {
+            (result - operands, operand)
+            for result in places
+            for operand in places
+            if result >= operands > operand
+        }
+    return frozenset(found)
 
 
 def _updates(computation: Computation) -> dict[int, int]:

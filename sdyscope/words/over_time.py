@@ -117,8 +117,8 @@ def counted_text(figure: Counted) -> str:
             )
         case "temporaries":
             return (
-                f"the compiler reserves {theirs} for temporaries, of which "
-                f"{size(figure.ours)} are in use at the peak"
+                f"the compiler reserves {theirs} for temporaries; "
+                f"at the peak {size(figure.ours)} are held"
             )
 
 
@@ -188,6 +188,9 @@ def varied_text(varied: Varied) -> str:
     if varied.best is None:
         return f"no {varied.name} that was tried fits"
     if varied.wanted == "fewest":
-        return f"the smallest {varied.name} that fits is {varied.best:,}, among powers of two"
-    of = f" among multiples of {varied.step:,}" if varied.step > 1 else ""
-    return f"the largest {varied.name} that fits is {varied.best:,}{of}"
+        beyond = max((one.value for one in varied.trials if one.value < varied.best), default=None)
+        found = f"the fewest devices along {varied.name} that were found to fit: {varied.best:,}"
+    else:
+        beyond = min((one.value for one in varied.trials if one.value > varied.best), default=None)
+        found = f"the largest {varied.name} that was found to fit: {varied.best:,}"
+    return found if beyond is None else f"{found}; {beyond:,} does not"

@@ -14,6 +14,9 @@ from sdyscope.facts.over_time import MemoryOverTime, Trial, Varied, Wanted
 
 __all__ = ["needed", "varied"]
 
+#: In what part of a size that fits it is looked how much more fits.
+_FINE = 8
+
 #: How many sizes are compiled at most.
 _MOST = 16
 
@@ -111,7 +114,7 @@ class _Search:
             while value > 1 and not self.fits(value):
                 high, value = value, value // 2
             low = value
-            self.step = min(self.step, max(low, 1))
+            self.step = max(low // _FINE, 1)
         while high - low > self.step and len(self.trials) < _MOST:
             middle = self.between(low, high)
             if self.fits(middle):

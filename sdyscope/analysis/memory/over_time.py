@@ -38,10 +38,9 @@ from sdyscope.facts.over_time import (
     Phase,
     Stretch,
 )
-from sdyscope.hardware.names import HardwarePlatform
 from sdyscope.hardware.specs import chip_of
 from sdyscope.hlo import HloModule, Instruction, read_hlo, trip_count
-from sdyscope.hlo.allocation import Allocation, allocate
+from sdyscope.hlo.allocation import Allocation, Platform, allocate
 from sdyscope.hlo.live import LiveRanges, elements, live_ranges
 from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import HOST_MEMORY, read_entry_layout
@@ -54,6 +53,9 @@ _MOMENTS = 240
 
 #: In how many parts it is asked which pass an instruction belongs to.
 _STRETCHES = 60
+
+#: Less than this part of a step, between two parts of another pass, is no pass of its own.
+_SHORT = 20
 
 #: Ops that say nothing about the value whose memory they begin or pass on.
 _UNSPECIFIC = frozenset(
@@ -84,7 +86,7 @@ def over_time_of(program: Staged, memory: Memory, *, origins: bool = True) -> Me
     decisions = None
     if lowered is not None:
         try:
-            decisions = Decisions.of(lowered, lowered.propagated())
+            decisions = Decisions.of(lowered, lowered.propagated(compiled.partitioner))
         except SdyscopeError:
             decisions = None  # Shardings are not known; the account says why.
     return memory_over_time(memory, decisions)
@@ -104,10 +106,11 @@ def memory_over_time(memory: Memory, decisions: Decisions | None = None) -> Memo
     return _OverTime(memory, decisions).made()
 
 
-def platform_of(compiled: Compiled) -> HardwarePlatform:
+def platform_of(compiled: Compiled) -> Platform:
     """What a program was compiled for; of a text, as far as its layouts and ops tell."""
-    if compiled.hardware is not None:
-        return compiled.hardware.platform
+    hardware = compiled.hardware
+    if hardware is not None and hardware.platform != "any":
+        return hardware.platform
     head = compiled.hlo[: compiled.hlo.find("\n")]
     if ":T(" in head:
         return "tpu"
@@ -125,7 +128,7 @@ class _OverTime:
         self.module: HloModule = read_hlo(self.compiled.hlo)
         layout = read_entry_layout(self.compiled.hlo)
         self.live: LiveRanges = live_ranges(self.module, layout)
-        self.allocation: Allocation = allocate(self.live, gpu=self.platform == "cuda")
+        self.allocation: Allocation = allocate(self.live, self.platform)
         self._phases: dict[str, Phase] = {}
         self.speakers = Speakers(self.module)
 
@@ -447,8 +450,7 @@ class _OverTime:
                 phases[-1] = (phase, phases[-1][1], end)
             else:
                 phases.append((phase, start, end))
-        for phase, start, end in phases:
-            yield Stretch(phase, start, end)
+        yield from _smoothed([Stretch(*phase) for phase in phases], len(schedule))
 
     def loops(self) -> Iterator[Loop]:
         callers = {
@@ -511,6 +513,19 @@ class _OverTime:
         chip = chip_of(self.compiled.device_kind)
         figure = None if chip is None else chip.figures.get("hbm_bytes")
         return None if chip is None or figure is None else int(figure.value / chip.devices)
+
+
+def _smoothed(stretches: Sequence[Stretch], length: int) -> list[Stretch]:
+    """The same without what is short and between two of one pass, as what is moved about is."""
+    found: list[Stretch] = []
+    for number, stretch in enumerate(stretches):
+        after = stretches[number + 1].phase if number + 1 < len(stretches) else None
+        is_short = (stretch.end - stretch.start) * _SHORT < length
+        if found and (found[-1].phase == stretch.phase or (is_short and after == found[-1].phase)):
+            found[-1] = replace(found[-1], end=stretch.end)
+        else:
+            found.append(stretch)
+    return found
 
 
 def _kind(opcode: str) -> str:
