@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.analysis.verify.audited import VerifyDocument
+    from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.lint import LogicalAxes
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.stages.executed.processes import Group
@@ -139,6 +140,24 @@ class Inspection(Staged, Displayed):
         from sdyscope.analysis.memory.memory import memory_of
 
         return memory_of(self, partitioner, on)
+
+    def memory_over_time(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> MemoryOverTime:
+        """What a device holds from the first instruction to the last, and at the peak.
+
+        Args:
+            partitioner: under which; by default the first that the program is lowered under.
+            on: what to compile for, as ``compiled`` takes it.
+
+        Raises:
+            CompilerError: the compiler refuses the program or aborts on it.
+            SdyscopeError: the text of a compiled program is not scheduled.
+            TargetError: it can't be compiled for that hardware.
+        """
+        from sdyscope.analysis.memory.over_time import over_time_of
+
+        return over_time_of(self, self.memory(partitioner, on))
 
     def predicted_memory(self, partitioner: Partitioner | None = None) -> PredictedMemory:
         """Bytes a device of arguments and results, where propagation puts them.

@@ -84,7 +84,8 @@ function chart(step, top, state) {
   return {
     element,
     update(chosen) {
-      const moment = /^\d+$/.test(chosen) && Number(chosen) < moments ? Number(chosen) : step.moment;
+      const moment =
+        /^\d+$/.test(chosen) && Number(chosen) < moments ? Number(chosen) : step.moment;
       range.value = String(moment);
       cursor.style.setProperty("left", `${at(moment)}%`);
       const held = step.categories.map((one) => [one.name, one.bytes[moment]]);
@@ -204,7 +205,10 @@ function holding(one, most, state) {
       el(
         "span.pair-track",
         { "aria-hidden": "true" },
-        el("span", { data: { held: one.category }, style: { width: `${(100 * one.bytes) / most}%` } }),
+        el("span", {
+          data: { held: one.category },
+          style: { width: `${(100 * one.bytes) / most}%` },
+        }),
       ),
     ),
     el(
