@@ -178,7 +178,9 @@ def remedies(tried: Sequence[Remedy], over_time: MemoryOverTime) -> Table:
                 Cell(change if lower else higher, "good" if lower else "muted"),
             )
         )
-    return Table((Column("to lower the peak"), number("peak"), Column("change", fold=False)), tuple(rows))
+    return Table(
+        (Column("to lower the peak"), number("peak"), Column("change", fold=False)), tuple(rows)
+    )
 
 
 def remedies_footer(tried: Sequence[Remedy]) -> Paragraph:
