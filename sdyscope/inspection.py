@@ -456,6 +456,7 @@ class Inspection(Staged, Displayed):
         on_mesh: Callable[[Mapping[str, int]], Program] | None = None,
         meshes: Sequence[Mapping[str, int]] = (),
         reference: Callable[..., Any] | None = None,
+        profile: bool = False,
     ) -> Run:
         """Runs the program on real devices under each partitioner, and compares its results.
 
@@ -477,6 +478,7 @@ class Inspection(Staged, Displayed):
             reference: what computes the results that the program should have: called with its
                 arguments, whole and on one device, and compared with instead of the program's own
                 jaxpr without shardings.
+            profile: whether to run some more steps under JAX's profiler, and say what each op took.
 
         Raises:
             CompilerError: the program can't be lowered under any of the partitioners, or another
@@ -497,6 +499,7 @@ class Inspection(Staged, Displayed):
             on_mesh=on_mesh,
             meshes=meshes,
             reference=reference,
+            profile=profile,
         )
 
 

@@ -18,9 +18,9 @@ from itertools import accumulate
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.memory.roles import Role, roles
-from sdyscope.analysis.memory.speakers import Speakers
 from sdyscope.analysis.memory.zero import zero_of
 from sdyscope.analysis.naming.scopes import folded_scopes, phase_of, scope_of
+from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.analysis.search.paths import pattern
 from sdyscope.errors import SdyscopeError

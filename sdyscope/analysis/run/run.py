@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
+from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.run.blocks import compared
 from sdyscope.analysis.run.inside import first_difference
 from sdyscope.analysis.run.judge import judge
@@ -27,7 +29,9 @@ from sdyscope.facts.findings import (
     Observation,
     OtherNumbers,
 )
+from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner, Program
+from sdyscope.process.scratch import scratch_folder
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh, only_mesh
 
@@ -48,8 +52,42 @@ def ran(
     on_mesh: Make | None = None,
     meshes: Sequence[Mapping[str, int]] = (),
     reference: Callable[..., Any] | None = None,
+    profile: bool = False,
 ) -> Run:
     """See ``Inspection.run``."""
+    if not profile:
+        return _ran(lowered, steps, devices, notify, group, on_mesh, meshes, reference, None)
+    with scratch_folder() as name:
+        folder = Path(name)
+        found = _ran(lowered, steps, devices, notify, group, on_mesh, meshes, reference, folder)
+        return replace(found, measured=tuple(_measured(found, lowered, folder)))
+
+
+def _measured(run: Run, lowered: Staged, folder: Path) -> Iterator[Measured]:
+    """What each op took under each partitioner that ran."""
+    from sdyscope.stages.executed.traces import read_trace
+
+    on = None if run.machine.platform == "cpu" else "devices"
+    for partitioner, execution in run.executions.items():
+        if execution.failure or not (folder / partitioner).exists():
+            continue
+        trace = read_trace(folder / partitioner)
+        if trace.programs:
+            meshes = lowered.meshes.values()
+            yield measured(trace.programs[0], meshes, lowered, partitioner, on)
+
+
+def _ran(
+    lowered: Staged,
+    steps: int,
+    devices: Sequence[Any] | None,
+    notify: Callable[[str, int, int], None] | None,
+    group: Group | None,
+    on_mesh: Make | None,
+    meshes: Sequence[Mapping[str, int]],
+    reference: Callable[..., Any] | None,
+    traces: Path | None,
+) -> Run:
     from sdyscope.stages.executed.execute import Runner
     from sdyscope.stages.executed.processes import ALONE
 
@@ -78,6 +116,7 @@ def ran(
             group,
             _on_one_device(on_mesh, mesh),
             reference,
+            traces=traces,
         ),
         "made its inputs",
     )

@@ -22,6 +22,7 @@ from sdyscope.facts.execution import (
     Reference,
 )
 from sdyscope.facts.findings import DependsOnMesh, Inside, Observation, OtherNumbers
+from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor
@@ -346,6 +347,7 @@ class Run:
         tensors: arguments and results.
         numerics: by partitioner, every result that both have.
         meshes: the program on several meshes; empty where it was run on its own alone.
+        measured: what each op took under each partitioner, where that was asked for.
         inside: for a result that differs, the first value inside that does, or why it is not known.
         findings: what was found, errors first.
         notes: what else the runs say, one sentence each.
@@ -363,6 +365,7 @@ class Run:
     findings: tuple[Observation, ...]
     account: Account = field(default_factory=Account)
     meshes: tuple[MeshRun, ...] = ()
+    measured: tuple[Measured, ...] = ()
     schema: Literal["sdyscope.run/2"] = "sdyscope.run/2"
 
     __document__ = (
@@ -377,6 +380,7 @@ class Run:
         "reference",
         "tensors",
         "meshes",
+        "measured",
         "inside",
         "findings",
         "notes",
