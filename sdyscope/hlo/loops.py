@@ -1,4 +1,4 @@
-"""How often the body of a ``while`` runs."""
+"""How often the body of a ``while`` runs, and what of it is known beforehand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from sdyscope.hlo.model import Computation, HloModule, Instruction
 
-__all__ = ["trip_count", "trips"]
+__all__ = ["known_before", "trip_count", "trips"]
 
 # XLA's own analysis (WhileLoopTripCountAnnotator); older printers escape the JSON as a string.
 _KNOWN = re.compile(r'\\?"known_trip_count\\?":\s*\{\\?"n\\?":\s*\\?"?(\d+)')
@@ -51,6 +51,57 @@ def _counted(module: HloModule, caller: Computation, loop: Instruction) -> int |
     if first is None or not step:
         return None
     return trips(first, limit, step, direction)
+
+
+def known_before(body: Computation) -> frozenset[str]:
+    """Instructions of a loop's body that need nothing which the iteration before computes.
+
+    They need its counter alone, of which the next is known, and elements that stay the same.
+
+    Args:
+        body: the computation that is repeated.
+    """
+    root = body.root
+    if root is None or root.opcode != "tuple":
+        return frozenset()
+    same = {index for index, name in enumerate(root.operands) if _stays(body, name, index)}
+    found: set[str] = set()
+    for instruction in body.instructions.values():
+        if instruction.opcode == "parameter":
+            continue
+        index = _given(body, instruction)
+        if index is not None:
+            known = index in same
+        else:
+            known = instruction.opcode == "constant" or found.issuperset(instruction.operands)
+        if known:
+            found.add(instruction.name)
+    return frozenset(found)
+
+
+def _stays(body: Computation, name: str, index: int) -> bool:
+    """Whether an element of a loop's tuple stays as it is, or grows by constants."""
+    made = _through(body, name)
+    if made is None:
+        return False
+    if _given(body, made) is not None:
+        return _given(body, made) == index
+    if not re.match(r"[su]\d+\[\](\{|$)", made.shape_text):
+        return False
+    sides = [_through(body, side) for side in made.operands]
+    return all(
+        side is not None and (side.opcode == "constant" or _given(body, side) == index)
+        for side in sides
+    )
+
+
+def _given(body: Computation, instruction: Instruction) -> int | None:
+    """Which element of what an iteration is given an instruction takes; None of any other."""
+    index = _index(instruction)
+    if index is None:
+        return None
+    source = body.instructions.get(next(iter(instruction.operands), ""))
+    return index if source is not None and source.opcode == "parameter" else None
 
 
 def trips(first: int, limit: int, step: int, direction: str) -> int | None:

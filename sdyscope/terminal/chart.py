@@ -1,4 +1,4 @@
-"""A curve as an area of block characters, for a terminal of any width."""
+"""Curves and timelines in block characters, for a terminal of any width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sdyscope.process.output import Output, answers
 from sdyscope.terminal.table import Cell, Tone, print_lines
 
-__all__ = ["Area", "Band", "print_area"]
+__all__ = ["Area", "Band", "Span", "Track", "print_area", "print_tracks", "shares"]
 
 #: A character filled to n eighths from below.
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -55,6 +55,91 @@ class Area:
     mark: int
     bands: Sequence[Band] = ()
     rows: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a timeline in which something goes on.
+
+    Attributes:
+      start: where it begins, of the length of the timeline.
+      end: where it ends.
+      dark: whether it is drawn darkly.
+    """
+
+    start: float
+    end: float
+    dark: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A line of a timeline.
+
+    Attributes:
+      name: what stands before it.
+      spans: what is drawn.
+      tone: in what colour what is dark is drawn.
+    """
+
+    name: str
+    spans: Sequence[Span]
+    tone: Tone = "plain"
+
+
+def print_tracks(tracks: Sequence[Track], length: str, output: Output | None = None) -> None:
+    """Prints a timeline as wide as the output's lines; ``length`` is how long it is, in words."""
+    output = output or answers()
+    print_lines(track_lines(tracks, length, output.columns, plain=not _has_blocks(output)), output)
+
+
+def track_lines(
+    tracks: Sequence[Track], length: str, width: int | None, *, plain: bool = False
+) -> list[list[Cell]]:
+    """The lines of a timeline.
+
+    Args:
+      tracks: what is drawn.
+      length: how long it is, in words.
+      width: characters in a line; None for as many as are usual.
+      plain: whether to do with ASCII.
+    """
+    margin = max((len(track.name) for track in tracks), default=0)
+    columns = max(min(width or _WIDTH, _WIDEST) - margin - 2, 8)
+    edge, corner, rule = ("|", "+", "-") if plain else ("│", "└", "─")
+    lines = []
+    for track in tracks:
+        cells = [Cell(f"{track.name:>{margin}} {edge}", "muted")]
+        cells += _merged(iter(_track_blocks(track, columns, plain)))
+        lines.append(cells)
+    lines.append([Cell(f"{'':>{margin}} {corner}{rule * columns}", "muted")])
+    lines.append([Cell(f"{'':>{margin}}  0{length:>{columns - 1}}", "muted")])
+    return lines
+
+
+def shares(spans: Sequence[Span], columns: int) -> list[tuple[float, float]]:
+    """How much of each column of a timeline is drawn darkly, and how much lightly."""
+    dark, light = [0.0] * columns, [0.0] * columns
+    for span in spans:
+        filled = dark if span.dark else light
+        start, end = span.start * columns, min(span.end * columns, columns)
+        for column in range(int(start), min(int(end) + 1, columns)):
+            filled[column] += max(min(end, column + 1) - max(start, column), 0.0)
+    return list(zip(dark, light, strict=True))
+
+
+def _track_blocks(track: Track, columns: int, plain: bool) -> list[tuple[str, Tone]]:
+    blocks: list[tuple[str, Tone]] = []
+    for of_dark, of_light in shares(track.spans, columns):
+        if max(of_dark, of_light) < 0.02:
+            blocks.append((" ", "plain"))
+        elif of_dark >= 0.5:
+            blocks.append(("#" if plain else "█", track.tone))
+        elif of_dark >= 0.02:
+            blocks.append(("=" if plain else "▒", track.tone))
+        else:
+            blocks.append(("." if plain else "░", "muted"))
+    return blocks
 
 
 def print_area(area: Area, output: Output | None = None) -> None:

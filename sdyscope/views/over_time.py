@@ -10,14 +10,13 @@ from sdyscope.terminal.alike import alike
 from sdyscope.terminal.chart import Area, Band
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, fitted, number
-from sdyscope.words.counts import size
+from sdyscope.words.counts import percent, size
 from sdyscope.words.over_time import (
     LEGEND,
     PHASE_TEXTS,
     basis,
     fit_text,
     holding_name,
-    percent,
     remedies_text,
     remedy_text,
     varied_text,

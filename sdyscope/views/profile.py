@@ -8,7 +8,7 @@ from sdyscope.analysis.profile.profile import ProfileDocument
 from sdyscope.facts.measured import Difference, Measured, MeasuredDifference
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, fitted, number
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.counts import counted, listed, percent, size
 from sdyscope.words.mesh import over_text
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import file_text, source_text
@@ -16,7 +16,6 @@ from sdyscope.words.profile import (
     CONCURRENT,
     UNKNOWN_TEXTS,
     WAITING,
-    share_text,
     steps_text,
     total_text,
 )
@@ -110,7 +109,7 @@ def lines(found: Measured, top: int) -> Table:
         (
             source_text(one.source) or Cell("without a line", "muted"),
             time_text(one.seconds),
-            share_text(one.seconds, whole),
+            percent(one.seconds, whole),
             time_text(one.collectives) if one.collectives else "-",
         )
         for one in found.by_line[: top or None]
@@ -126,7 +125,7 @@ def scopes(found: Measured, top: int) -> Table:
         (
             one.scope or Cell("without a scope", "muted"),
             time_text(one.seconds),
-            share_text(one.seconds, whole),
+            percent(one.seconds, whole),
             time_text(one.collectives) if one.collectives else "-",
         )
         for one in found.by_scope[: top or None]

@@ -15,7 +15,7 @@ from sdyscope.facts.over_time import (
     Remedy,
     Varied,
 )
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import counted, percent, size
 from sdyscope.words.places import shown_name, source_text
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "fit_text",
     "holding_name",
     "peak_sentence",
-    "percent",
     "remedies_text",
     "remedy_text",
     "varied_text",
@@ -61,14 +60,6 @@ ZERO_LEGEND = (
     "bytes per parameter: whole tensors, what a device holds, and what it would hold if every "
     "device held a different part; of gradients the most at a time"
 )
-
-
-def percent(part: float, whole: float) -> str:
-    """`12 %`, `<1 %`; a dash of nothing."""
-    if not whole:
-        return "-"
-    share = 100 * part / whole
-    return f"{share:.0f} %" if share >= 0.5 or not part else "<1 %"
 
 
 def peak_sentence(over_time: MemoryOverTime) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sdyscope.facts.measured import Measured, Unknown
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, percent
 from sdyscope.words.rates import time_text
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "UNKNOWN_TEXTS",
     "WAITING",
     "noise_text",
-    "share_text",
     "steps_text",
     "total_text",
 ]
@@ -54,14 +53,6 @@ def noise_text(noise: float) -> str:
     )
 
 
-def share_text(part: float, whole: float) -> str:
-    """`12 %`; a dash of nothing."""
-    if not whole:
-        return "-"
-    share = 100 * part / whole
-    return f"{share:.0f} %" if share >= 0.5 or not part else "<1 %"
-
-
 def steps_text(found: Measured) -> str:
     """How many steps on how many devices, and how long they take."""
     middle = statistics.median(found.step_seconds) if found.step_seconds else 0.0
@@ -81,8 +72,8 @@ def total_text(found: Measured) -> str:
     whole = found.compute + found.collective
     waiting = ""
     if found.waiting is not None and found.collective:
-        waiting = f", of which {share_text(found.waiting, found.collective)} is waiting for others"
+        waiting = f", of which {percent(found.waiting, found.collective)} is waiting for others"
     return (
-        f"compute {time_text(found.compute)} ({share_text(found.compute, whole)}), collectives "
-        f"{time_text(found.collective)} ({share_text(found.collective, whole)}){waiting}"
+        f"compute {time_text(found.compute)} ({percent(found.compute, whole)}), collectives "
+        f"{time_text(found.collective)} ({percent(found.collective, whole)}){waiting}"
     )

@@ -111,7 +111,7 @@ class _Search:
                 low, value = value, value * 2
             high = value
         else:
-            while value > 1 and not self.fits(value):
+            while value and not self.fits(value):
                 high, value = value, value // 2
             low = value
             self.step = max(low // _FINE, 1)

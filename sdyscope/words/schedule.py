@@ -1,0 +1,100 @@
+"""A step over time in sentences without a full stop: what is exposed, and what would hide it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from sdyscope.facts.schedule import Exposed, Pipeline, Schedule, Way
+from sdyscope.words.counts import counted, percent
+from sdyscope.words.places import source_text
+from sdyscope.words.rates import time_text
+
+__all__ = ["LEGEND", "MODEL", "WAY_TEXTS", "flags_text", "pipeline_text", "step_text", "way_text"]
+
+MODEL = (
+    "estimate, not measured: the order is the compiled program's, the times are those of "
+    "`sdyscope cost`, each instruction at the longer of its arithmetic and its memory"
+)
+
+LEGEND = "of a loop one iteration is drawn, as long as all of them"
+
+#: What would hide a collective.
+WAY_TEXTS: Final[Mapping[Way, str]] = {
+    "asynchronous": "run asynchronously: the work beside it needs no result of it",
+    "reorder": "started earlier or waited for later: it is asynchronous already",
+    "pipelined": (
+        "started an iteration earlier, or waited for an iteration later, which takes another buffer"
+    ),
+    "less": "nothing beside it can hide it: send less, or over a faster axis",
+}
+
+#: Flags that let a compiler overlap more, and the variable that they are read from.
+_FLAGS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "cuda": (
+        "XLA_FLAGS",
+        (
+            "--xla_gpu_enable_pipelined_all_gather=true",
+            "--xla_gpu_enable_pipelined_reduce_scatter=true",
+            "--xla_gpu_enable_pipelined_all_reduce=true",
+        ),
+    ),
+    "tpu": (
+        "LIBTPU_INIT_ARGS",
+        (
+            "--xla_tpu_enable_async_collective_fusion=true",
+            "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+            "--xla_tpu_overlap_compute_collective_tc=true",
+            "--xla_enable_async_all_gather=true",
+        ),
+    ),
+}
+
+
+def step_text(schedule: Schedule) -> str:
+    """How long a step takes, and how much of it is communication that nothing hides."""
+    words = f"a step takes {time_text(schedule.seconds)}: {time_text(schedule.compute)} of compute"
+    if not schedule.collectives:
+        return f"{words}, no collectives"
+    share = percent(schedule.exposed, schedule.seconds)
+    words += f" and {time_text(schedule.exposed)} ({share}) of communication that nothing hides"
+    return f"{words}; {time_text(schedule.hidden)} of communication is hidden"
+
+
+def way_text(one: Exposed) -> str:
+    """What would hide a collective, in a word or two."""
+    match one.way:
+        case None:
+            return "hidden"
+        case "less":
+            return "send less"
+        case "asynchronous":
+            return f"asynchronous: {time_text(one.hideable)}"
+        case "reorder" | "pipelined":
+            return f"{one.way}: {time_text(one.hideable)}"
+
+
+def flags_text(schedule: Schedule) -> str:
+    """Which flags let the compiler overlap more; empty where none are known, or none would."""
+    ways = {one.way for one in schedule.collectives}
+    if schedule.hardware is None or not ways & {"asynchronous", "reorder"}:
+        return ""
+    variable, flags = _FLAGS.get(schedule.hardware.platform, ("", ()))
+    if not flags:
+        return ""
+    return (
+        f"not tried: {variable}='{' '.join(flags)}' lets the compiler overlap more; set it for "
+        "this command to see what it does"
+    )
+
+
+def pipeline_text(one: Pipeline) -> Iterator[str]:
+    """A pipeline's bubble."""
+    where = source_text(one.source)
+    yield (
+        f"pipeline over `{one.axis}` in {one.name or 'a loop'}{f' at {where}' if where else ''}: "
+        f"{counted(one.stages, 'stage')}, {counted(one.ticks, 'tick')}, so "
+        f"{counted(one.microbatches, 'microbatch', 'microbatches')}; a stage has nothing to do in "
+        f"{one.stages - 1} of {counted(one.ticks, 'tick')}, {percent(one.bubble, 1)}, "
+        f"{time_text(one.bubble * one.seconds)} of {time_text(one.seconds)}"
+    )
