@@ -38,7 +38,7 @@ from sdyscope.ci.read import read_config
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.recorded import read_record
 from sdyscope.hlo.shape import parse_shape
-from sdyscope.mesh_config.mesh_text import parse_mesh_shape
+from sdyscope.mesh_config import parse_mesh_shape
 from sdyscope.mesh_config.read import read_mesh_config
 from sdyscope.snapshots import read_snapshots
 from sdyscope.stages.recorder.secrets import redacted

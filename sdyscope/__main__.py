@@ -76,11 +76,11 @@ def run_here(arguments: Sequence[str]) -> int:
     """Runs a command line in this process.
 
     Args:
-      arguments: the command line, without the name of the program.
+        arguments: the command line, without the name of the program.
 
     Returns:
-      The exit status: 0 all well, 1 findings or differences, 2 bad usage, bad input or a bug; what
-      went wrong has then been said on standard error, in one sentence.
+        The exit status: 0 all well, 1 findings or differences, 2 bad usage, bad input or a bug;
+        what went wrong has then been said on standard error, in one sentence.
     """
     words = tuple(arguments)
     tell_briefly()

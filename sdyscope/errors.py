@@ -21,12 +21,12 @@ class SdyscopeError(Exception):
     the lines of ``snippet`` (the text with a caret under it), then ``hint``.
 
     Args:
-      message: what is wrong, one sentence.
-      file: the file that it is in, if any.
-      line: line number, counted from 1.
-      column: column number, counted from 1, in characters.
-      hint: what to do about it.
-      snippet: lines that show the place, as from ``caret_snippet``.
+        message: what is wrong, one sentence.
+        file: the file that it is in, if any.
+        line: line number, counted from 1.
+        column: column number, counted from 1, in characters.
+        hint: what to do about it.
+        snippet: lines that show the place, as from ``caret_snippet``.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class SyntaxTextError(SdyscopeError):
     """A text does not follow its grammar.
 
     Args:
-      message: what is wrong, one sentence.
-      text: the whole text that was read.
-      line: line of the first character that does not fit, counted from 1.
-      column: its column, counted from 1.
-      expected: what could have stood there, in words or as literal text, best first.
-      file: the file that the text came from, if any.
-      hint: what to do about it.
+        message: what is wrong, one sentence.
+        text: the whole text that was read.
+        line: line of the first character that does not fit, counted from 1.
+        column: its column, counted from 1.
+        expected: what could have stood there, in words or as literal text, best first.
+        file: the file that the text came from, if any.
+        hint: what to do about it.
     """
 
     def __init__(
@@ -151,3 +151,13 @@ def caret_snippet(text: str, line: int, column: int, width: int = SNIPPET_WIDTH)
     before, after = "..." if start else "", "..." if end < len(source) else ""
     shown = "".join(c if c.isprintable() else " " if c == "\t" else "?" for c in source[start:end])
     return f"  {before}{shown}{after}\n  {' ' * (len(before) + at - start)}^"
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in a line; of an error in a callback, what the callback raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return "no message"
+    first, traceback, _ = lines[0].partition(": Traceback (most recent call last)")
+    # What a callback raised is in the last line.
+    return f"{first}: {lines[-1]}" if traceback else first

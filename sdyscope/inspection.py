@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis import check as checking
 from sdyscope.analysis.account import account_of
-from sdyscope.analysis.module_findings import fallback, not_lowerable, not_understood
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
 from sdyscope.facts.findings import Observation
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.lint import LogicalAxes
     from sdyscope.snapshots import Snapshot, Stage
-    from sdyscope.stages.executed.processes import Group
+    from sdyscope.stages.executed.processes import ProcessGroup
     from sdyscope.stages.lowered.lower import LoweredModule
 
 __all__ = ["PARTITIONERS", "Inspection", "inspect", "of_modules", "read"]
@@ -63,7 +62,7 @@ class Inspection(Staged, Displayed):
         """Requested against lowered, and the partitioners against each other; errors first."""
         checked = checking.check(self.tensors, self._of_modules())
         findings = sorted(
-            map(told, checked.observations), key=lambda one: SEVERITIES.index(one.severity)
+            map(told, checked.observations), key=lambda finding: SEVERITIES.index(finding.severity)
         )
         return Check(
             name=self.name,
@@ -78,11 +77,13 @@ class Inspection(Staged, Displayed):
 
     def _of_modules(self) -> tuple[Observation, ...]:
         """What there is to say about whole modules, before any tensor is looked at."""
-        observations = list(not_lowerable(self.failures, alone=not self.lowered))
+        observations = list(checking.not_lowerable(self.failures, alone=not self.lowered))
         for partitioner, lowered in self.lowered.items():
-            observations += fallback(partitioner, lowered.found)
+            observations += checking.fallback(partitioner, lowered.found)
             annotations = self.annotations(partitioner)
-            observations += not_understood(partitioner, self.graph(partitioner), annotations)
+            observations += checking.not_understood(
+                partitioner, self.graph(partitioner), annotations
+            )
         return tuple(observations)
 
     def lint(
@@ -272,7 +273,7 @@ class Inspection(Staged, Displayed):
         chosen = self.chosen(partitioner)
         named = resolve_value(self.graph(chosen), value)
         explainer = self.explainer(chosen, conservative=conservative)
-        return tuple(explainer.explain(one) for one in named)
+        return tuple(explainer.explain(value) for value in named)
 
     def propagated_diff(
         self, other: Inspection | None = None, partitioner: Partitioner | None = None
@@ -452,7 +453,7 @@ class Inspection(Staged, Displayed):
         steps: int = 10,
         devices: Sequence[Any] | None = None,
         notify: Callable[[str, int, int], None] | None = None,
-        group: Group | None = None,
+        group: ProcessGroup | None = None,
         on_mesh: Callable[[Mapping[str, int]], Program] | None = None,
         meshes: Sequence[Mapping[str, int]] = (),
         reference: Callable[..., Any] | None = None,

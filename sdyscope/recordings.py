@@ -27,11 +27,11 @@ class RecordedInspection(Inspection):
     for the arrays it was called with.
 
     Attributes:
-      types: element type and shape of each flat argument, such as `f32[16,128]`.
-      defined: where the function stands; None when not known.
-      called: the line of the program that led to it; None likewise.
-      by_jax: whether the function is JAX's own.
-      compiles: how often JAX had it compiled.
+        types: element type and shape of each flat argument, such as `f32[16,128]`.
+        defined: where the function stands; None when not known.
+        called: the line of the program that led to it; None likewise.
+        by_jax: whether the function is JAX's own.
+        compiles: how often JAX had it compiled.
     """
 
     def __init__(self, source: Program | LoweredModule, event: hearing.Lowering) -> None:
@@ -50,7 +50,7 @@ class Recording(Sequence[RecordedInspection]):
     They are found by number, and by name where one alone has it. Filled from every thread.
 
     Attributes:
-      problems: what could not be recorded, in sentences.
+        problems: what could not be recorded, in sentences.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,9 @@ class Recording(Sequence[RecordedInspection]):
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {', '.join(one.name for one in self) or 'nothing'}>"
+        return (
+            f"<{type(self).__name__} of {', '.join(program.name for program in self) or 'nothing'}>"
+        )
 
     def __len__(self) -> int:
         return len(self._programs)
@@ -78,8 +80,8 @@ class Recording(Sequence[RecordedInspection]):
         """The program with this number or name.
 
         Raises:
-          IndexError: there are not so many.
-          TargetError: no program has the name, or several have it.
+            IndexError: there are not so many.
+            TargetError: no program has the name, or several have it.
         """
         if not isinstance(index, str):
             return self._programs[index]
@@ -113,7 +115,7 @@ class Recording(Sequence[RecordedInspection]):
         with self._lock:
             # The same object is one that JAX had in a cache, for shardings that mean the same.
             if id(module) in self._compiled or any(
-                one[0] is key[0] and one[1:] == key[1:] for one in self._seen
+                seen[0] is key[0] and seen[1:] == key[1:] for seen in self._seen
             ):
                 return
         program = RecordedInspection(_source(event), event)
@@ -158,13 +160,13 @@ def recording() -> Iterator[Recording]:
     was when the last one ends, whichever way it ends.
 
     Returns:
-      The programs, which are there as soon as JAX has lowered them, and afterwards.
+        The programs, which are there as soon as JAX has lowered them, and afterwards.
     """
     from sdyscope.stages.recorder import hearing
 
-    made = Recording()
-    hearing.add(made)
+    recording_ = Recording()
+    hearing.add(recording_)
     try:
-        yield made
+        yield recording_
     finally:
-        hearing.remove(made)
+        hearing.remove(recording_)

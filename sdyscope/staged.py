@@ -19,6 +19,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import LoweredTensors, TensorTable, tensor_table
 from sdyscope.graph import OpGraph, build, read_text
 from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.process.progress import doing
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.mesh import Mesh, only_mesh
@@ -455,7 +456,7 @@ class Staged:
         recorded = self._recorded_for(chosen, on)
         if recorded is not None:
             return recorded
-        hardware, note = self._hardware(chosen, on)
+        hardware, remark = self._hardware(chosen, on)
         key = (chosen, hardware)
         if key not in self._compiled:
             try:
@@ -469,7 +470,23 @@ class Staged:
         found = self._compiled[key]
         if isinstance(found, CompilerError):
             raise found
-        return replace(found, notes=(note, *found.notes)) if note else found
+        return replace(found, notes=(remark, *found.notes)) if remark else found
+
+    def hlo(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> HloModule:
+        """The text of the compiled program, read once.
+
+        Args:
+            partitioner: as ``compiled`` takes it.
+            on: likewise.
+
+        Raises:
+            SdyscopeError: as of ``compiled``, or its text can't be read.
+        """
+        made = self.compiled(partitioner, on)
+        key = (read_hlo, made.partitioner, made.hardware, made.recorded_by)
+        return self.once(key, lambda: read_hlo(made.hlo))
 
     def check_compilable(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
@@ -512,18 +529,20 @@ class Staged:
         """Compiles the program under its partitioners at the same time; see the function."""
         compile_together([(self, partitioner, on) for partitioner in self.compiled_under])
 
-    def _hardware(self, chosen: Partitioner, on: Hardware | str | None) -> tuple[Hardware, str]:
+    def _hardware(
+        self, chosen: Partitioner, on: Hardware | str | None
+    ) -> tuple[Hardware, Remark | None]:
         """What to compile for, and what there is to say about it."""
         from sdyscope.stages.compiled.compiler import default_hardware, partitions
         from sdyscope.stages.compiled.present import resolved
 
         module, graph = self.lowered[chosen], self.graph(chosen)
-        hardware, note = parse_hardware(on) if isinstance(on, str) else on, ""
+        hardware, remark = parse_hardware(on) if isinstance(on, str) else on, None
         if hardware is not None and hardware.present:
-            hardware, note = resolved(hardware, partitions(module, graph))
+            hardware, remark = resolved(hardware, partitions(module, graph))
         if hardware is None or (hardware.platform == "cpu" and hardware.count is None):
             hardware = default_hardware(module, graph)
-        return hardware, note
+        return hardware, remark
 
     def _module_for(self, chosen: Partitioner, hardware: Hardware) -> tuple[LoweredModule, OpGraph]:
         """The module that is compiled for hardware, and its graph."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.facts.compiled import Compiled
@@ -71,6 +71,19 @@ class ReferenceModel:
     summary: str
     mesh: Mapping[str, int]
     settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """The document of `sdyscope models --json`.
+
+    Attributes:
+      schema: name and version of this form.
+      models: the reference models, by name.
+    """
+
+    schema: Literal["sdyscope.models/1"] = "sdyscope.models/1"
+    models: tuple[ReferenceModel, ...]
 
 
 def reference_models() -> tuple[ReferenceModel, ...]:
@@ -178,14 +191,14 @@ def _function(word: str) -> Callable[..., Any] | None:
     model = word.replace("_", "-")
     try:
         if not os.path.exists(word) and colon and place:
-            found = _named(_load(place, word), name, "")
+            function = _named(_load(place, word), name, "")
         elif model in model_names():
-            found = _model_module(model).program
+            function = _model_module(model).program
         else:
             return None
     except SdyscopeError:
         return None
-    return found if inspect.isroutine(found) else None
+    return function if inspect.isroutine(function) else None
 
 
 def function_of(word: str) -> Callable[..., Any]:
@@ -199,10 +212,10 @@ def function_of(word: str) -> Callable[..., Any]:
         raise TargetError(
             f"{word!r} names no function.", hint="Write path/file.py:name or package.module:name."
         )
-    found = _named(_load(place, word), name, "Name a function.")
-    if not callable(found):
-        raise TargetError(f"{word} is a {type(found).__name__}, not a function.")
-    function: Callable[..., Any] = found
+    named = _named(_load(place, word), name, "Name a function.")
+    if not callable(named):
+        raise TargetError(f"{word} is a {type(named).__name__}, not a function.")
+    function: Callable[..., Any] = named
     return function
 
 
@@ -300,14 +313,14 @@ def _load(place: str, word: str) -> ModuleType:
 def _failed(what: str, error: BaseException) -> TargetError:
     line = innermost_line(error, _own_folders())
     message, _, rest = str(error).strip().partition("\n")
-    found = TargetError(
+    target_error = TargetError(
         f"{what}: {type(error).__name__}: {message or 'no message'}",
         file=line.file if line else None,
         line=line.line if line else None,
         hint=_hint_of_devices(message),
     )
-    found.rest = rest
-    return found
+    target_error.rest = rest
+    return target_error
 
 
 #: How `jax.make_mesh`, `create_device_mesh` and NumPy's `reshape` of `jax.devices()` say that there
@@ -344,9 +357,9 @@ def _named(module: ModuleType, name: str, hint: str) -> Any:
     Raises:
       TargetError: nothing; it says what is alike, or the hint.
     """
-    found: Any = module
+    value: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             names = [key for key in vars(module) if not key.startswith("_")]
             close = difflib.get_close_matches(name, names, n=1)
             raise TargetError(
@@ -354,8 +367,8 @@ def _named(module: ModuleType, name: str, hint: str) -> Any:
                 file=getattr(module, "__file__", None),
                 hint=f"Did you mean {close[0]}?" if close else hint,
             )
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,30 +382,30 @@ class _Asked:
 
 
 def _python_object(module: ModuleType, name: str, word: str, asked: _Asked) -> Program:
-    found = _named(module, name, _WRITE_A_PROGRAM)
-    if inspect.isfunction(found) or inspect.ismethod(found):
-        return _build(module, name, word, asked, found)
-    program = _as_program(found, word, name)
+    named = _named(module, name, _WRITE_A_PROGRAM)
+    if inspect.isfunction(named) or inspect.ismethod(named):
+        return _build(module, name, word, asked, named)
+    program = _as_program(named, word, name)
     for option, given in (("--mesh", asked.axes is not None), ("--set", bool(asked.settings))):
         if given:
             raise TargetError(
-                f"{word} is a finished {type(found).__name__}: {option} can't change it.",
+                f"{word} is a finished {type(named).__name__}: {option} can't change it.",
                 hint="Name a function that takes mesh and the settings, and returns a Program.",
             )
     return program
 
 
-def _as_program(found: Any, word: str, name: str) -> Program:
-    if isinstance(found, Program):
-        return found
-    if hasattr(found, "as_text") or (hasattr(found, "jaxpr") and hasattr(found, "lower")):
-        return Program(name, found)  # jax.stages.Lowered, Traced
-    if hasattr(found, "trace") and hasattr(found, "lower"):
+def _as_program(value: Any, word: str, name: str) -> Program:
+    if isinstance(value, Program):
+        return value
+    if hasattr(value, "as_text") or (hasattr(value, "jaxpr") and hasattr(value, "lower")):
+        return Program(name, value)  # jax.stages.Lowered, Traced
+    if hasattr(value, "trace") and hasattr(value, "lower"):
         raise TargetError(
             f"{word} is a jitted function, and its arguments are not known.",
             hint=_WRITE_A_PROGRAM,
         )
-    raise TargetError(f"{word} is a {type(found).__name__}.", hint=_WRITE_A_PROGRAM)
+    raise TargetError(f"{word} is a {type(value).__name__}.", hint=_WRITE_A_PROGRAM)
 
 
 def _build(
@@ -438,13 +451,13 @@ def _build(
             hint=f"Give it with --set {missing[0]}=..., or give the parameter a default.",
         )
     try:
-        made = function(**arguments)
+        built = function(**arguments)
     except SdyscopeError:
         raise
     except Exception as error:  # the user's own code: anything can come out
         on = f" on the mesh {_axes_text(axes)}" if axes else ""
         raise _failed(f"{word} can't be built{on}", error) from error
-    program = _as_program(made, f"What {word} returns", name)
+    program = _as_program(built, f"What {word} returns", name)
     if "mesh" in arguments:
         _check_axes(program, word, axes, default_mesh)
     return program

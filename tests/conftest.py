@@ -18,7 +18,11 @@ os.environ["XLA_FLAGS"] = " ".join(
 ).strip()
 
 import pytest
+import warm
 from hypothesis import HealthCheck, settings
+
+# Processes of sdyscope need not import JAX each.
+warm.start()
 
 # How fast examples are drawn depends on what else the machine does: no reason to fail.
 slow_is_well = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -55,3 +59,9 @@ def own_compiles(monkeypatch):
     from shared_compiles import ask_through
 
     ask_through(monkeypatch, None)
+
+
+@pytest.fixture
+def new_processes(monkeypatch):
+    """For tests about what a process imports and inherits: none is forked."""
+    monkeypatch.setattr(warm.Popen, "server", None)

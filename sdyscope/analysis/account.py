@@ -37,10 +37,10 @@ def _unknowns(program: Staged) -> Iterator[Unknown]:
     for partitioner in program.lowered:
         annotations = program.annotations(partitioner)
         yield from unplaced(annotations, partitioner)
-        told = {annotation.text for annotation in annotations if annotation.is_unreadable}
+        texts = {annotation.text for annotation in annotations if annotation.is_unreadable}
         graph = program.graph(partitioner)
         for item in graph.not_understood:
-            if item.text not in told:
+            if item.text not in texts:
                 yield _not_understood("lowered", partitioner, graph, item)
     for partitioner, asked in program.tensors.unaligned:
         yield Unknown(

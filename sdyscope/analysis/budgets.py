@@ -31,6 +31,7 @@ from sdyscope.facts.findings import (
     Severity,
     UnreadLines,
 )
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
 
@@ -246,11 +247,15 @@ _Amount: TypeAlias = tuple[int, Collective, Part]
 
 def _collectives_spent(limit: _Limit, covered: Sequence[Collective], among: Collectives) -> Spent:
     if limit.unit == "bytes":
-        used = sum(one.sent for one in covered)
-        parts = [(one.count * part.sent, one, part) for one in covered for part in one.parts]
+        used = sum(collective.sent for collective in covered)
+        parts = [
+            (collective.count * part.sent, collective, part)
+            for collective in covered
+            for part in collective.parts
+        ]
     else:
-        used = sum(one.count for one in covered)
-        parts = [(one.count, one, one.largest) for one in covered]
+        used = sum(collective.count for collective in covered)
+        parts = [(collective.count, collective, collective.largest) for collective in covered]
     findings = list(_uncertain(limit, covered, among))
     if used > limit.allowed:
         fact = OverCommunication(limit.unit, used, limit.allowed, tuple(_amounts(parts)))
@@ -267,13 +272,13 @@ def _first_source(parts: Iterable[_Amount]) -> SourceLocation | None:
 def _amounts(parts: Sequence[_Amount]) -> list[Amount]:
     """What it is used for, by place and by why it is there, the most first."""
     amounts: dict[tuple[object, ...], Amount] = {}
-    for amount, one, part in parts:
+    for amount, collective, part in parts:
         if amount:
             scope = "/".join(word for word in (part.scope, part.primitive) if word)
             annotations = part.origin.annotations if part.origin is not None else ()
             why = tuple(dict.fromkeys(annotation.written() for annotation in annotations))
-            key = (one.kind, scope, str(part.source), tuple(each.key for each in why))
-            before = amounts.get(key, Amount(0, one.kind, scope, part.source, why))
+            key = (collective.kind, scope, str(part.source), tuple(each.key for each in why))
+            before = amounts.get(key, Amount(0, collective.kind, scope, part.source, why))
             amounts[key] = replace(before, amount=before.amount + amount)
     return sorted(amounts.values(), key=lambda amount: -amount.amount)
 
@@ -282,10 +287,10 @@ def _uncertain(
     limit: _Limit, covered: Sequence[Collective], among: Collectives
 ) -> Iterator[Observation]:
     """What the count is not sure of."""
-    unknown = sum(one.unknown_trips for one in covered)
+    unknown = sum(collective.unknown_trips for collective in covered)
     if unknown:
         yield limit.uncertain(CountedOnce(unknown), "note")
-    no_axes = sum(one.axes is None for one in covered) if limit.subject.axis else 0
+    no_axes = sum(collective.axes is None for collective in covered) if limit.subject.axis else 0
     if no_axes:
         yield limit.uncertain(OverUnknownAxes(no_axes), "note")
     if among.not_understood_count:
@@ -305,10 +310,10 @@ def replication_spent(
         held: what a device holds.
         partitioner: under which the program was compiled.
     """
-    own = [one for one in held if one.kind == "argument" or not one.shares]
+    own = [tensor for tensor in held if tensor.kind == "argument" or not tensor.shares]
     for number, allowed in enumerate(budgets.replicated):
         pattern = glob(allowed.tensors)
-        members = [one for one in own if pattern.fullmatch(one.name)]
+        members = [tensor for tensor in own if pattern.fullmatch(tensor.name)]
         subject = BudgetSubject("replicated", tensors=allowed.tensors)
         path = ("replicated", number, "bytes")
         limit = _Limit(path, subject, "bytes", partitioner, allowed.bytes)
@@ -318,7 +323,9 @@ def replication_spent(
         elif used > allowed.bytes:
             ordered = sorted(members, key=lambda member: -member.replicated)
             tensors = tuple(
-                (one.name, one.replicated, one.replicas or 1) for one in ordered if one.replicated
+                (tensor.name, tensor.replicated, tensor.replicas or 1)
+                for tensor in ordered
+                if tensor.replicated
             )
             fact = OverReplication(used, allowed.bytes, tensors)
             yield limit.spent(used, limit.over("over-replication", fact))
@@ -362,18 +369,18 @@ def memory_spent(
 
 def _needed(
     name: MemoryLimit, memory: MemoryAnalysis | None, held: Sequence[Held]
-) -> list[tuple[str, int]]:
+) -> list[tuple[str | MemoryPart, int]]:
     """What the memory is for, as far as is known."""
     if name == "arguments":
-        arguments = [one for one in held if one.kind == "argument"]
+        arguments = [tensor for tensor in held if tensor.kind == "argument"]
         arguments.sort(key=lambda argument: -argument.stored.bytes)
         return [(argument.name, argument.stored.bytes) for argument in arguments]
     if name == "temporaries" or memory is None:
         return []
-    parts = {
-        "arguments": memory.arguments,
-        "results beside them": memory.results,
-        "temporaries": memory.temporaries,
-        "code": memory.generated_code,
-    }
-    return [(what, size) for what, size in parts.items() if size]
+    summands = (
+        MemoryPart.ARGUMENTS,
+        MemoryPart.RESULTS,
+        MemoryPart.TEMPORARIES,
+        MemoryPart.CODE,
+    )
+    return [(part, memory.part(part)) for part in summands if memory.part(part)]

@@ -7,17 +7,20 @@ and what Shardy alone can say (axes pinned as replicated, priorities).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sdyscope.annotations import Annotation
+from sdyscope.errors import CompilerError
 from sdyscope.facts.findings import (
     ArgumentDropped,
     DroppedAxes,
     Fact,
+    MixedAttributes,
     NoPlacement,
     NotAligned,
     NotDivisible,
+    NothingLowered,
     NotRequested,
     Observation,
     OtherManualAxes,
@@ -30,10 +33,13 @@ from sdyscope.facts.findings import (
     RequestNote,
     Severity,
     ShardingDropped,
+    SilentFallback,
+    UnreadAttribute,
 )
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.graph import OpGraph
 from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import axes_digits
@@ -42,7 +48,7 @@ from sdyscope.values.tiling import HloSharding
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """What a comparison of every row of the table came to.
 
     Attributes:
@@ -58,7 +64,7 @@ class Checked:
     agreed: int
 
 
-def check(table: TensorTable, of_modules: Sequence[Observation] = ()) -> Checked:
+def check(table: TensorTable, of_modules: Sequence[Observation] = ()) -> CheckResult:
     """Compares every row of the table.
 
     Args:
@@ -82,12 +88,12 @@ def check(table: TensorTable, of_modules: Sequence[Observation] = ()) -> Checked
     for tensor in table.tensors:
         of_tensor: list[Observation] = []
         for partitioner, annotation in tensor.lowered.items():
-            found = list(_compare(tensor, partitioner, annotation))
-            of_tensor += found
+            comparison = list(_compare(tensor, partitioner, annotation))
+            of_tensor += comparison
             if tensor.requested is not None:
                 compared += 1
-                agreed += not any(one.severity == "error" for one in found)
-        if not any(one.severity == "error" for one in of_tensor):
+                agreed += not any(observation.severity == "error" for observation in comparison)
+        if not any(observation.severity == "error" for observation in of_tensor):
             of_tensor += _between_partitioners(tensor)
         of_tensor += _about_tensor(tensor)
         observations += of_tensor
@@ -95,14 +101,14 @@ def check(table: TensorTable, of_modules: Sequence[Observation] = ()) -> Checked
     errors = [observation for observation in observations if observation.severity == "error"]
     wrong = {error.partitioner for error in errors if "shard_map" in error.kind}
     observations += [
-        one
+        observation
         for tensor in table.tensors
         if tensor.requested is None
         for partitioner, there in tensor.lowered.items()
         if partitioner not in wrong
-        for one in _compare_unrequested(tensor, partitioner, there)
+        for observation in _compare_unrequested(tensor, partitioner, there)
     ]
-    return Checked(tuple(observations), len(table.tensors), compared, agreed)
+    return CheckResult(tuple(observations), len(table.tensors), compared, agreed)
 
 
 def agrees(tensor: Tensor, partitioner: Partitioner) -> bool:
@@ -113,8 +119,8 @@ def agrees(tensor: Tensor, partitioner: Partitioner) -> bool:
         partitioner: one that it has a cell for.
     """
     return not any(
-        one.severity == "error"
-        for one in _compare(tensor, partitioner, tensor.lowered[partitioner])
+        observation.severity == "error"
+        for observation in _compare(tensor, partitioner, tensor.lowered[partitioner])
     )
 
 
@@ -234,14 +240,14 @@ def _compare_manual(
     expected = axes_digits(mesh, map(AxisRef, asked.manual_axes))
     is_boundary = asked.kind.startswith("shard_map")
     if is_boundary:
-        found = there.manual
+        manual = there.manual
     else:
         # Inside a shard_map GSPMD says the manual axes on every sharding, Shardy on none.
         if isinstance(there.sharding, TensorSharding):
             expected = ()
-        found = there.placement.manual if there.placement is not None else ()
-    if found != expected:
-        fact = OtherManualAxes(is_boundary, expected, found, mesh.size, mesh)
+        manual = there.placement.manual if there.placement is not None else ()
+    if manual != expected:
+        fact = OtherManualAxes(is_boundary, expected, manual, mesh.size, mesh)
         yield _observed(tensor, "manual-axes-differ", fact, partitioner)
 
 
@@ -250,9 +256,9 @@ def _compare_unrequested(
 ) -> Iterator[Observation]:
     """A constraint of JAX's own inside a ``shard_map``: GSPMD must say the manual axes on it."""
     if isinstance(there.sharding, HloSharding) and there.placement is not None:
-        found, expected = there.placement.manual, there.manual
-        if tensor.kind == "constraint" and found != expected:
-            fact = OtherManualAxes(False, expected, found, there.placement.num_devices, None)
+        manual, expected = there.placement.manual, there.manual
+        if tensor.kind == "constraint" and manual != expected:
+            fact = OtherManualAxes(False, expected, manual, there.placement.num_devices, None)
             yield _observed(tensor, "manual-axes-differ", fact, partitioner)
 
 
@@ -261,16 +267,18 @@ def _between_partitioners(tensor: Tensor) -> Iterator[Observation]:
         return
     asked = None if tensor.requested is None else tensor.requested.sharding
     mesh = None if asked is None else asked.mesh
-    (first, one), (second, two) = list(tensor.lowered.items())[:2]
-    if (one.placement is None) != (two.placement is None):
+    (first, of_first), (second, of_second) = list(tensor.lowered.items())[:2]
+    if (of_first.placement is None) != (of_second.placement is None):
         same = False
-    elif one.placement is None or two.placement is None:
+    elif of_first.placement is None or of_second.placement is None:
         same = True
     else:
-        same = one.placement.without_manual == two.placement.without_manual
-        same = same and one.open_dims == two.open_dims
+        same = of_first.placement.without_manual == of_second.placement.without_manual
+        same = same and of_first.open_dims == of_second.open_dims
     if not same:
-        fact = OtherPartitioner(first, one.sharded({}, mesh), second, two.sharded({}, mesh))
+        fact = OtherPartitioner(
+            first, of_first.sharded({}, mesh), second, of_second.sharded({}, mesh)
+        )
         yield _observed(tensor, "partitioners-differ", fact)
 
 
@@ -290,3 +298,56 @@ def _about_tensor(tensor: Tensor) -> Iterator[Observation]:
         if padding:
             fact = NotDivisible(dim, asked.shape[dim], place.shards[dim], padding, requested)
             yield _observed(tensor, "not-divisible", fact, severity="warning")
+
+
+# --- whole modules --------------------------------------------------------------------------------
+
+
+def not_lowerable(
+    failures: Mapping[Partitioner, CompilerError], *, alone: bool
+) -> Iterator[Observation]:
+    """Why there is no module under a partitioner.
+
+    Args:
+        failures: what JAX said.
+        alone: there is no module under any other one either.
+    """
+    for partitioner, error in failures.items():
+        yield Observation(
+            "not-lowerable",
+            "error" if alone else "note",
+            NothingLowered(partitioner, error.message, error.hint or ""),
+            partitioner=partitioner,
+        )
+
+
+def fallback(partitioner: Partitioner, found: str) -> Iterator[Observation]:
+    """Annotations that are not, or not only, the partitioner's.
+
+    Args:
+        partitioner: whose were asked for.
+        found: whose there are: a partitioner's, ``both`` or ``none``.
+    """
+    if found == "both":
+        yield Observation("mixed-attributes", "error", MixedAttributes(), partitioner=partitioner)
+    elif found not in ("none", partitioner):
+        fact = SilentFallback(partitioner, found)
+        yield Observation("silent-fallback", "error", fact, partitioner=partitioner)
+
+
+def not_understood(
+    partitioner: Partitioner, graph: OpGraph, annotations: Iterable[Annotation]
+) -> Iterator[Observation]:
+    """What could not be read in a module, but for shardings, each of which has a finding."""
+    shardings = {annotation.text for annotation in annotations if annotation.is_unreadable}
+    for item in graph.not_understood:
+        if item.text in shardings:
+            continue
+        yield Observation(
+            "not-understood",
+            "warning",
+            UnreadAttribute(item.attribute, item.text, item.error),
+            kind="op",
+            source=None if item.op is None else graph.ops[item.op].source,
+            partitioner=partitioner,
+        )

@@ -22,17 +22,14 @@ from sdyscope.values.source import SourceLocation
 
 __all__ = ["ArgumentChange", "OpChange", "Recompile", "recompiles"]
 
-#: Ops that say where values are, or that JAX writes for other shapes or for constants.
+#: Ops that JAX writes for other shapes or for constants.
 _PASSED_OVER = frozenset(
     {
-        "sdy.sharding_constraint",
-        "sdy.reshard",
         "stablehlo.constant",
         "stablehlo.broadcast_in_dim",
         "stablehlo.reshape",
     }
 )
-_CONSTRAINT = "Sharding"
 #: What JAX calls functions, and numbers as they come.
 _NAMES = ("sym_name", "callee", "arg_attrs", "res_attrs")
 #: Attributes that only say where values are, or which buffers they may take.
@@ -44,16 +41,16 @@ class ArgumentChange:
     """An argument, or a result, that is not what it was before.
 
     Attributes:
-      kind: `argument` or `result`.
-      name: its pytree path; its number where JAX has no name for it.
-      was_type: element type and shape before; empty where it was not there.
-      type: the same in the program that was compiled again; empty where it is not there any more.
-      was: its sharding before; null where its type changed, or it has none.
-      now: its sharding afterwards; null likewise.
-      moved: whether its blocks lie on other devices; null where its type changed or a placement is
-        not known.
-      returned_as: the result of the program before that is its next value and lies where it lies
-        now; empty where there is none.
+        kind: `argument` or `result`.
+        name: its pytree path; its number where JAX has no name for it.
+        was_type: element type and shape before; empty where it was not there.
+        type: the same in the program that was compiled again; empty where it is not there any more.
+        was: its sharding before; null where its type changed, or it has none.
+        now: its sharding afterwards; null likewise.
+        moved: whether its blocks lie on other devices; null where its type changed or a placement
+            is not known.
+        returned_as: the result of the program before that is its next value and lies where it lies
+            now; empty where there is none.
     """
 
     kind: str
@@ -71,13 +68,13 @@ class OpChange:
     """The first op that is not what it was before.
 
     Attributes:
-      was: its kind before; empty where there were fewer ops.
-      now: its kind now; empty where there are fewer ops.
-      attribute: which of its attributes differs, `type` for what it results in; empty where it is
-        another op.
-      was_text: that attribute before.
-      now_text: that attribute now.
-      source: the line of user code.
+        was: its kind before; empty where there were fewer ops.
+        now: its kind now; empty where there are fewer ops.
+        attribute: which of its attributes differs, `type` for what it results in; empty where it is
+            another op.
+        was_text: that attribute before.
+        now_text: that attribute now.
+        source: the line of user code.
     """
 
     was: str
@@ -93,18 +90,18 @@ class Recompile:
     """A function that was compiled again.
 
     Attributes:
-      name: its name.
-      defined: where it stands; null when not known.
-      program: label of the program that it was compiled to.
-      before: label of the earlier program that it is most like; the same label where JAX lowered
-        an identical module again.
-      times: how often it was lowered for that; more than once in several processes, too.
-      lowering_seconds: how long that took; of an identical module by its share of all.
-      compile_seconds: how long compiling it took, likewise.
-      called: the lines of the program that led to it.
-      arguments: the arguments that changed, and the results, whose shardings were asked for.
-      meshes: whether they are on other meshes.
-      op: the first op that differs; null where the ops are the same, and where types differ.
+        name: its name.
+        defined: where it stands; null when not known.
+        program: label of the program that it was compiled to.
+        before: label of the earlier program that it is most like; the same label where JAX lowered
+            an identical module again.
+        times: how often it was lowered for that; more than once in several processes, too.
+        lowering_seconds: how long that took; of an identical module by its share of all.
+        compile_seconds: how long compiling it took, likewise.
+        called: the lines of the program that led to it.
+        arguments: the arguments that changed, and the results, whose shardings were asked for.
+        meshes: whether they are on other meshes.
+        op: the first op that differs; null where the ops are the same, and where types differ.
     """
 
     name: str
@@ -124,12 +121,12 @@ def recompiles(record: Record, programs: Sequence[Staged]) -> tuple[Recompile, .
     """What was compiled again, in the order in which that happened; functions of JAX left out.
 
     Args:
-      record: what was recorded.
-      programs: its programs, called by their labels; what can't be read is not told of.
+        record: what was recorded.
+        programs: its programs, called by their labels; what can't be read is not told of.
     """
     staged = {program.name: program for program in programs}
     functions: dict[tuple[str, Line | None], list[_Program]] = {}
-    found: list[Recompile] = []
+    events: list[Recompile] = []
     for known in record.own:
         if known.label not in staged or known.is_eager:
             continue
@@ -137,12 +134,12 @@ def recompiles(record: Record, programs: Sequence[Staged]) -> tuple[Recompile, .
         earlier = functions.setdefault((known.name, known.defined), [])
         alike = [other for other in earlier if program.is_again(other)]
         if alike:
-            found.append(_recompile(program, max(reversed(alike), key=program.likeness)))
+            events.append(_recompile(program, max(reversed(alike), key=program.likeness)))
         again = known.lowerings - len(known.processes)
         if again > 0:
-            found.append(_again(known, again))
+            events.append(_again(known, again))
         earlier.append(program)
-    return tuple(found)
+    return tuple(events)
 
 
 class _Program:
@@ -158,7 +155,7 @@ class _Program:
         return tuple(
             op
             for op in self.staged.graph(self.recorded.partitioner).operations()
-            if op.kind not in ("sdy.mesh", "builtin.module") and op.call_target != _CONSTRAINT
+            if op.kind not in ("sdy.mesh", "builtin.module") and not op.is_constraint
         )
 
     @cached_property
@@ -169,16 +166,16 @@ class _Program:
     @cached_property
     def boundary(self) -> Mapping[str, tuple[Annotation, ...]]:
         """Its arguments and results, as they are in the module."""
-        found: dict[str, tuple[Annotation, ...]] = {"argument": (), "result": ()}
+        boundary: dict[str, tuple[Annotation, ...]] = {"argument": (), "result": ()}
         for annotation in self.staged.annotations(self.recorded.partitioner):
-            if annotation.kind in found:
-                found[annotation.kind] += (annotation,)
-        return found
+            if annotation.kind in boundary:
+                boundary[annotation.kind] += (annotation,)
+        return boundary
 
     @property
     def tree(self) -> tuple[str, ...]:
         """What its results are called."""
-        return tuple(one.path for one in self.boundary["result"])
+        return tuple(annotation.path for annotation in self.boundary["result"])
 
     def is_again(self, earlier: _Program) -> bool:
         """Whether it is the function that another program is, compiled again."""
@@ -193,7 +190,7 @@ class _Program:
     def likeness(self, earlier: _Program) -> int:
         """How like another program it is: by its arguments' types, then by its ops."""
         ours, theirs = self.recorded.arguments or (), earlier.recorded.arguments or ()
-        alike = sum(one == two for one, two in zip(ours, theirs, strict=False))
+        alike = sum(own == two for own, two in zip(ours, theirs, strict=False))
         return 2 * (alike - abs(len(ours) - len(theirs))) + (self.body == earlier.body)
 
 
@@ -216,7 +213,7 @@ def _again(known: RecordedProgram, times: int) -> Recompile:
 def _recompile(program: _Program, before: _Program) -> Recompile:
     known = program.recorded
     types = tuple(_types(program, before))
-    shardings = tuple(_shardings(program, before, {one.name for one in types}))
+    shardings = tuple(_shardings(program, before, {change.name for change in types}))
     meshes = set(program.staged.meshes.values()) != set(before.staged.meshes.values())
     return Recompile(
         known.name,
@@ -298,29 +295,28 @@ def _returned(before: _Program) -> dict[int, tuple[str, object]]:
     if compiled is None:
         return {}
     leaves = {
-        kind: [Leaf(one.path, one.shape or (), one.dtype) for one in ours]
+        kind: [
+            Leaf(annotation.path, annotation.shape or (), annotation.dtype) for annotation in ours
+        ]
         for kind, ours in before.boundary.items()
     }
     mesh = only_mesh(before.staged.meshes.values())
-    found: dict[int, tuple[str, object]] = {}
+    aliases: dict[int, tuple[str, object]] = {}
     for result, argument in mirrored(leaves["result"], leaves["argument"]).items():
         leaf = leaves["result"][result]
         place = compiled.placement("result", result, len(leaf.shape), mesh)
         if place is not None:
-            found[argument] = leaf.path, place
-    return found
+            aliases[argument] = leaf.path, place
+    return aliases
 
 
 def _first_change(ours: Sequence[Op], theirs: Sequence[Op]) -> OpChange | None:
     """The first op that differs in more than where values are; None where none does."""
-    placing = ("sdy.sharding_constraint", "sdy.reshard")
-    ours = [op for op in ours if op.kind not in placing]
-    theirs = [op for op in theirs if op.kind not in placing]
     for now, was in zip(ours, theirs, strict=False):
         if now.kind != was.kind:
             return OpChange(was.kind, now.kind, "", "", "", now.source)
         if now.types != was.types:
-            old_types, new_types = (", ".join(map(str, one.types)) for one in (was, now))
+            old_types, new_types = (", ".join(map(str, program.types)) for program in (was, now))
             return OpChange(was.kind, now.kind, "type", old_types, new_types, now.source)
         for name in (*was.attributes, *now.attributes):
             old, new = was.attributes.get(name), now.attributes.get(name)

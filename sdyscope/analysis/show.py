@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.check import agrees
@@ -13,8 +13,10 @@ from sdyscope.analysis.recompiles import Recompile, recompiles
 from sdyscope.analysis.slices import ProgramSlices, program_slices
 from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.account import Account
+from sdyscope.facts.memory import TensorTotal
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.recorded import Record
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding
 from sdyscope.facts.tensors import Tensor
 from sdyscope.staged import Staged
@@ -65,7 +67,7 @@ class ShownTensor:
     agrees: dict[Partitioner, bool]
     dropped: bool
     donated: bool
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
     @property
     def placement(self) -> Sharded | None:
@@ -82,29 +84,6 @@ class ShownTensor:
         if self.placement is not None:
             return ""
         return next((there.problem for there in self.lowered.values() if there.problem), "")
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """What all arguments, or all results, take.
-
-    Attributes:
-      tensors: how many there are, without the dropped ones.
-      bytes: bytes of all that are known.
-      bytes_per_device: bytes that a device holds; a tensor without a sharding counts as
-        replicated.
-      unplaced: how many have no sharding.
-      impossible: how many have a sharding that can't be read or can't be; of these a device holds
-        nobody knows how much, and they are not counted.
-      unknown: how many have no known number of bytes, and are not counted.
-    """
-
-    tensors: int
-    bytes: int
-    bytes_per_device: int
-    unplaced: int
-    impossible: int
-    unknown: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +113,12 @@ class ShownProgram:
     meshes: dict[str, Mesh]
     partitioners: tuple[Partitioner, ...]
     ops: dict[Partitioner, int]
-    arguments: Total
-    results: Total
+    arguments: TensorTotal
+    results: TensorTotal
     tensors: tuple[ShownTensor, ...]
     hidden: int
     account: Account
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +250,7 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
     )
 
 
-def _total(rows: Sequence[ShownTensor], kind: str) -> Total:
+def _total(rows: Sequence[ShownTensor], kind: str) -> TensorTotal:
     count = whole = local = unplaced = impossible = unknown = 0
     for row in rows:
         if row.kind != kind or row.dropped:
@@ -289,7 +268,7 @@ def _total(rows: Sequence[ShownTensor], kind: str) -> Total:
         else:
             unplaced += 1
             local += row.bytes
-    return Total(count, whole, local, unplaced, impossible, unknown)
+    return TensorTotal(count, whole, local, unplaced, impossible, unknown)
 
 
 def _filter(
@@ -305,37 +284,35 @@ def _filter(
     return wanted
 
 
-#: Titles of the groups, in the order in which the table shows them.
-SECTIONS = (
-    "arguments",
-    "results",
-    "constraints and shard_map boundaries",
-    "constraints that JAX wrote",
-    "arguments and results of inner functions",
-    "other ops with a sharding",
-)
+TensorSection: TypeAlias = Literal[
+    "arguments", "results", "boundaries", "by JAX", "of inner functions", "other ops"
+]
+"""A group of tensors. ``boundaries``: constraints, and what enters and leaves a ``shard_map``;
+``by JAX``: constraints that JAX wrote on its own."""
 
 
-def sections(tensors: Sequence[ShownTensor]) -> Iterator[tuple[str, list[ShownTensor]]]:
-    """The tensors in groups, each with its title."""
+def sections(
+    tensors: Sequence[ShownTensor],
+) -> Iterator[tuple[TensorSection, list[ShownTensor]]]:
+    """The tensors in groups, in the order in which they are shown."""
     # In a file, nobody knows who wrote what.
     known = any(tensor.by_author for tensor in tensors)
-    groups: dict[str, list[ShownTensor]] = {}
+    groups: dict[TensorSection, list[ShownTensor]] = {}
     for tensor in tensors:
         groups.setdefault(_section(tensor, known), []).append(tensor)
-    for title in SECTIONS:
-        if title in groups:
-            yield title, groups[title]
+    for section in get_args(TensorSection):
+        if section in groups:
+            yield section, groups[section]
 
 
-def _section(tensor: ShownTensor, author_known: bool) -> str:
+def _section(tensor: ShownTensor, author_known: bool) -> TensorSection:
     match tensor.kind:
         case "argument":
-            return SECTIONS[0]
+            return "arguments"
         case "result":
-            return SECTIONS[1]
+            return "results"
         case "inner argument" | "inner result":
-            return SECTIONS[4]
+            return "of inner functions"
         case "op":
-            return SECTIONS[5]
-    return SECTIONS[3] if author_known and not tensor.by_author else SECTIONS[2]
+            return "other ops"
+    return "by JAX" if author_known and not tensor.by_author else "boundaries"

@@ -78,14 +78,14 @@ def _tensor_slices(row: Tensor) -> TensorSlices:
     unplaced = _unplaced(row, place)
     if unplaced or place is None or row.shape is None:
         return replace(tensor, unplaced=unplaced or "")
-    found = device_slices(place, row.shape, tensor.subject)
+    slices = device_slices(place, row.shape, tensor.subject)
     return replace(
         tensor,
         placed=True,
-        different=found.different,
-        listed=found.listed,
-        rule=found.rule or "",
-        partial=found.partial,
+        different=slices.different,
+        listed=slices.listed,
+        rule=slices.rule or "",
+        partial=slices.partial,
     )
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from sdyscope.annotations.model import split_scope
 from sdyscope.graph import Op
 
-__all__ = ["op_name", "op_text", "scope_of", "shown_name"]
+__all__ = ["op_name", "op_text", "scope_of", "shown_name", "within_program"]
+
+
+def within_program(path: str) -> str:
+    """A scope without the program's own name: `jvp(layer0)` for `jit(step)/jvp(layer0)`.
+
+    Empty where there is nothing but that name; all of it where it does not begin so.
+    """
+    first, _, rest = path.partition("/")
+    return rest if first.startswith(("jit(", "pjit(")) else path
 
 
 def shown_name(name: str, kind: str, mapped: str = "") -> str:
@@ -14,8 +23,7 @@ def shown_name(name: str, kind: str, mapped: str = "") -> str:
     Of a `shard_map`, whether it is one of its inputs or of its outputs, and which function it maps:
     `layer0 #1 input of attention`.
     """
-    first, _, rest = name.partition("/")
-    own = rest if rest and first.startswith("jit(") else name
+    own = within_program(name) or name
     if not kind.startswith("shard_map "):
         return own
     return f"{own} {kind.partition(' ')[2]}" + (f" of {mapped}" if mapped else "")
@@ -29,9 +37,7 @@ def op_text(kind: str) -> str:
 def scope_of(op: Op) -> tuple[str, str]:
     """The scope of an op without the program's own name, and the primitive."""
     scope, primitive = split_scope(op.scope)
-    if "/" not in scope and scope.startswith("jit("):
-        return "", primitive  # The program's own name alone.
-    return shown_name(scope, "op"), primitive
+    return within_program(scope), primitive
 
 
 def op_name(op: Op) -> str:

@@ -123,9 +123,9 @@ class _Walk:
                 yield self.constraint(op, op.attributes.get("sharding"), manual)
             elif op.kind == "stablehlo.custom_call" and op.call_target in _GSPMD:
                 yield from _GSPMD[op.call_target](self, op, manual)
-            elif any(sharding is not None for sharding in op.shardings):
+            elif op.shardings.count(None) < len(op.shardings):
                 yield from self.other(op)
-            callee = self.graph.callee(op)
+            callee = self.graph.callee(op) if op.attributes else None
             if callee is not None and callee.name not in self.seen:
                 inside = self.call_manual(op) or manual
                 yield from self.signature(callee.name, inner=True)
@@ -135,9 +135,11 @@ class _Walk:
     def constraint(self, op: Op, sharding: Sharding | None, manual: _Manual) -> Annotation:
         self.ordinal += 1
         open_dims, problem = self.unspecified(op)
-        made = self.of_op("constraint", op, 0, sharding, open_dims=open_dims, ordinal=self.ordinal)
-        problem = made.problem or problem
-        return replace(made, manual_axes=manual[0], manual=manual[1], problem=problem)
+        annotation = self.of_op(
+            "constraint", op, 0, sharding, open_dims=open_dims, ordinal=self.ordinal
+        )
+        problem = annotation.problem or problem
+        return replace(annotation, manual_axes=manual[0], manual=manual[1], problem=problem)
 
     def other(self, op: Op) -> Iterator[Annotation]:
         for index, sharding in enumerate(op.shardings):
@@ -165,7 +167,7 @@ class _Walk:
                 mesh = self.mesh_of(sharding)
                 if mesh is not None:
                     digits, problem = self.manual_digits(mesh, names)
-                made = self.made(
+                annotation = self.made(
                     kind,
                     op.scope,
                     type_,
@@ -177,8 +179,8 @@ class _Walk:
                     name=op.name,
                     function=op.function,
                 )
-                problem = made.problem or problem
-                rows.append(replace(made, manual_axes=names, manual=digits, problem=problem))
+                problem = annotation.problem or problem
+                rows.append(replace(annotation, manual_axes=names, manual=digits, problem=problem))
         inputs = [row for row in rows if row.kind == "shard_map input"]
         yield from inputs
         inside = axes_union(digits, around[1])
@@ -257,7 +259,7 @@ class _Walk:
     ) -> Annotation:
         type_ = typed.types[0]
         open_dims, unread = self.unspecified(op)
-        made = self.made(
+        annotation = self.made(
             kind,
             op.scope,
             type_,
@@ -278,10 +280,10 @@ class _Walk:
         elif self.unspecified(op) != self.unspecified(other):
             problem = "its two halves leave different dimensions open"
         return replace(
-            made,
+            annotation,
             # Under GSPMD the axes of the shard_maps around this one are said again.
             manual=without(within.manual, around[1]) if within else (),
-            problem=made.problem or unread or problem,
+            problem=annotation.problem or unread or problem,
         )
 
     def call_manual(self, call: Op) -> _Manual | None:

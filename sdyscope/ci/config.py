@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.budgets import Budgets, LimitPath
 from sdyscope.ci.toml_places import Path as TomlPath
-from sdyscope.ci.toml_places import Place, nearest
+from sdyscope.ci.toml_places import TextPlace, nearest
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots import Stage
@@ -135,13 +135,13 @@ class Config:
     file: Path
     targets: tuple[Target, ...]
     ignores: tuple[Ignore, ...]
-    places: Mapping[TomlPath, Place]
+    places: Mapping[TomlPath, TextPlace]
 
     def place(self, *keys: str | int) -> SourceLocation:
         """Where something of the configuration is written, or what is around it."""
-        found = nearest(self.places, (*SECTION, *keys)) or Place(1, 1)
+        place = nearest(self.places, (*SECTION, *keys)) or TextPlace(1, 1)
         # Columns of source lines are counted from 0.
-        return SourceLocation(str(self.file), found.line, found.column - 1)
+        return SourceLocation(str(self.file), place.line, place.column - 1)
 
     def limit_place(self, target: Target, limit: LimitPath) -> SourceLocation:
         """Where a limit of a target is written: in its own table, or among the defaults."""

@@ -35,16 +35,16 @@ class CiFinding:
     """One thing found.
 
     Attributes:
-      target: name of the target; empty for what is about the configuration itself.
-      check: what found it.
-      finding: what was found.
-      file: file to look at: of the program, a golden file or the configuration; from the root of
-        the repository on where it is in there.
-      line: line in it, from 1; null where it is not known.
-      column: column, from 1; null likewise.
-      ignored: why it is ignored; empty where it is not.
-      fails: whether it makes the target fail.
-      fingerprint: the same for the same rule and tensor of the same target, whatever the line.
+        target: name of the target; empty for what is about the configuration itself.
+        check: what found it.
+        finding: what was found.
+        file: file to look at: of the program, a golden file or the configuration; from the root of
+            the repository on where it is in there.
+        line: line in it, from 1; null where it is not known.
+        column: column, from 1; null likewise.
+        ignored: why it is ignored; empty where it is not.
+        fails: whether it makes the target fail.
+        fingerprint: the same for the same rule and tensor of the same target, whatever the line.
     """
 
     target: str
@@ -90,9 +90,9 @@ class CiError:
     """Why something could not be done.
 
     Attributes:
-      text: the error.
-      file: file to look at, as of a finding.
-      line: line in it, from 1.
+        text: the error.
+        file: file to look at, as of a finding.
+        line: line in it, from 1.
     """
 
     text: str
@@ -105,12 +105,12 @@ class CiCheck:
     """One check of a target.
 
     Attributes:
-      check: which.
-      status: `error` when it could not be done, `updated` when the golden file was written anew.
-      words: what was looked at.
-      seconds: how long it took, with whatever stage was first asked for.
-      error: why it could not be done; null where it could.
-      not_run: rules that could not be run, each with the reason.
+        check: which.
+        status: `error` when it could not be done, `updated` when the golden file was written anew.
+        words: what was looked at.
+        seconds: how long it took, with whatever stage was first asked for.
+        error: why it could not be done; null where it could.
+        not_run: rules that could not be run, each with the reason.
     """
 
     check: Check
@@ -126,12 +126,12 @@ class CiBudget:
     """How much of one limit a target takes.
 
     Attributes:
-      limit: the limit, by the keys that it is written under.
-      words: what it is about: `all-gather over model`.
-      unit: what is counted.
-      partitioner: under which.
-      used: how much; null where the compiler does not say.
-      allowed: how much may be.
+        limit: the limit, by the keys that it is written under.
+        words: what it is about: `all-gather over model`.
+        unit: what is counted.
+        partitioner: under which.
+        used: how much; null where the compiler does not say.
+        allowed: how much may be.
     """
 
     limit: str
@@ -147,23 +147,23 @@ class CiTarget:
     """What came of one target.
 
     Attributes:
-      name: its name.
-      target: the program, as the command line names it.
-      status: `error` when something could not be done, `skipped` when it is not for this JAX.
-      skipped: why it is skipped; empty where it is not.
-      error: why nothing could be done; null otherwise.
-      program: the program's own name.
-      mesh: its meshes in words.
-      partitioners: under which it was lowered.
-      hardware: what it was compiled for; empty where it was not.
-      seconds: how long it took.
-      file: where it is configured.
-      line: the line there.
-      configured: what is to be done with it.
-      checks: what was done with it; nothing where it could not be looked at at all.
-      budgets: its budgets.
-      findings: what was found, errors first, the ignored ones included.
-      account: what is not known of the program, at the stages that were looked at.
+        name: its name.
+        target: the program, as the command line names it.
+        status: `error` when something could not be done, `skipped` when it is not for this JAX.
+        skipped: why it is skipped; empty where it is not.
+        error: why nothing could be done; null otherwise.
+        program: the program's own name.
+        mesh: its meshes in words.
+        partitioners: under which it was lowered.
+        hardware: what it was compiled for; empty where it was not.
+        seconds: how long it took.
+        file: where it is configured.
+        line: the line there.
+        configured: what is to be done with it.
+        checks: what was done with it; nothing where it could not be looked at at all.
+        budgets: its budgets.
+        findings: what was found, errors first, the ignored ones included.
+        account: what is not known of the program, at the stages that were looked at.
     """
 
     name: str
@@ -199,9 +199,9 @@ class Outcome:
     """What the process that looked at a target hands over.
 
     Attributes:
-      target: what came of it.
-      used_ignores: which of the ignores for all targets matched something, by number.
-      snapshot: the text of its snapshot; empty without one.
+        target: what came of it.
+        used_ignores: which of the ignores for all targets matched something, by number.
+        snapshot: the text of its snapshot; empty without one.
     """
 
     target: CiTarget
@@ -214,13 +214,13 @@ class Section:
     """What is shown of one target, or of the configuration itself.
 
     Attributes:
-      name: the target's, or the configuration's file.
-      mesh: its meshes in words.
-      hardware: what it was compiled for; empty where it was not.
-      skipped: why it is skipped; empty where it is not.
-      errors: why something could not be done.
-      findings: what was found.
-      not_run: rules that could not be run, each with the reason.
+        name: the target's, or the configuration's file.
+        mesh: its meshes in words.
+        hardware: what it was compiled for; empty where it was not.
+        skipped: why it is skipped; empty where it is not.
+        errors: why something could not be done.
+        findings: what was found.
+        not_run: rules that could not be run, each with the reason.
     """
 
     name: str
@@ -237,16 +237,16 @@ class Ci:
     """What `sdyscope ci --json` prints.
 
     Attributes:
-      schema: name and version of this form.
-      passed: whether no target failed, and everything could be done.
-      exit_status: 0, 1 where something failed, 2 where something could not be done.
-      version: sdyscope's.
-      jax: version of JAX.
-      config: the file with the configuration.
-      seconds: how long all of it took.
-      targets: the targets, in the order of the configuration.
-      findings: what is about the configuration itself.
-      updated: golden files that were written.
+        schema: name and version of this form.
+        passed: whether no target failed, and everything could be done.
+        exit_status: 0, 1 where something failed, 2 where something could not be done.
+        version: sdyscope's.
+        jax: version of JAX.
+        config: the file with the configuration.
+        seconds: how long all of it took.
+        targets: the targets, in the order of the configuration.
+        findings: what is about the configuration itself.
+        updated: golden files that were written.
     """
 
     schema: Literal["sdyscope.ci/2"] = "sdyscope.ci/2"
@@ -272,7 +272,7 @@ class Ci:
         """What of it is shown: of the configuration and of each target that has something.
 
         Args:
-          notes: whether notes, and rules that were not run, are shown.
+            notes: whether notes, and rules that were not run, are shown.
         """
 
         def shown(findings: Sequence[CiFinding]) -> tuple[CiFinding, ...]:

@@ -15,11 +15,10 @@ from sdyscope.ci.document import Outcome
 from sdyscope.ci.places import Found
 from sdyscope.errors import TargetError
 from sdyscope.snapshots import (
-    Change,
     Comparison,
-    Item,
     Key,
     Snapshot,
+    TensorChange,
     compare,
     read_snapshots,
     take,
@@ -28,19 +27,20 @@ from sdyscope.snapshots import (
 )
 from sdyscope.snapshots.blocks import Blocks
 from sdyscope.snapshots.inside import scope_name
-from sdyscope.snapshots.read import Section, read_file, read_sections
+from sdyscope.snapshots.read import ProgramSection, read_file, read_sections
 from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted
 from sdyscope.words.findings import Finding
+from sdyscope.words.snapshots import item_text, snapshot_name, stage_texts, things_text
 
-__all__ = ["Golden", "GoldenFile", "golden", "golden_files"]
+__all__ = ["GoldenCheck", "GoldenFile", "golden", "golden_files"]
 
 _UPDATE = "If this is intended, write it with sdyscope ci --update and have the file reviewed."
 
 
 @dataclass(frozen=True)
-class Golden:
+class GoldenCheck:
     """What came of the comparison.
 
     Attributes:
@@ -54,7 +54,7 @@ class Golden:
     text: str
 
 
-def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
+def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> GoldenCheck:
     """Compares a program with its golden file, which is not written.
 
     Args:
@@ -86,7 +86,7 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
             hint="Give its snapshot stages without compiled.",
         )
     now = take(staged, stages, on=on, name=target.name)
-    made = write([now])
+    text_now = write([now])
     if section is None:
         finding = Finding(
             "snapshot-missing",
@@ -96,15 +96,10 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
             kind="program",
             hint="Write it with sdyscope ci --update, and commit the file.",
         )
-        return Golden(_words(now), (_at(target.place, finding),), made)
+        return GoldenCheck(things_text(now.count), (_at(target.place, finding),), text_now)
     comparison = compare(section.snapshot, now)
     lines = _Lines(staged, str(wanted.path), text, section)
-    return Golden(_words(now), tuple(_found(comparison, lines)), made)
-
-
-def _words(snapshot: Snapshot) -> str:
-    count = snapshot.count
-    return f"{count:,} tensor{'' if count == 1 else 's'} or collective{'' if count == 1 else 's'}"
+    return GoldenCheck(things_text(now.count), tuple(_found(comparison, lines)), text_now)
 
 
 def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
@@ -143,7 +138,7 @@ def _blocks(blocks: Blocks) -> str:
         for total in blocks.totals
     ]
     for each in blocks.changes[:_NAMED]:
-        had, has = (",".join(map(str, one.shape)) for one in (each.before, each.after))
+        had, has = (",".join(map(str, block.shape)) for block in (each.before, each.after))
         first = each.tensors[0]
         more = f" and {each.count - first.count:,} more" if each.count > first.count else ""
         words.append(f"{first.name}{more} {each.after.type}: [{had}] -> [{has}]")
@@ -154,11 +149,11 @@ def _at(place: SourceLocation, finding: Finding) -> Found:
     return Found("snapshot", finding, place, place)
 
 
-def _finding(change: Change) -> Finding:
+def _finding(change: TensorChange) -> Finding:
     key = change.key
     type_ = key.type if change.type_after == key.type else f"{key.type} -> {change.type_after}"
     over = f"{key.over} in" if key.over else ""
-    name = "the top of the program" if change.name == "." else change.name
+    name = snapshot_name(change.name)
     messages = {
         "changed": "It differs from the snapshot.",
         "removed": "The snapshot has it, and the program does not.",
@@ -177,42 +172,25 @@ def _finding(change: Change) -> Finding:
     )
 
 
-def _told(change: Change) -> tuple[str, str]:
+def _told(change: TensorChange) -> tuple[str, str]:
     """What the snapshot says and what is so now, without what both say."""
     if max(len(change.before), len(change.after)) == 1:
-        before, after = _stages(change.before), _stages(change.after)
+        before, after = stage_texts(change.before), stage_texts(change.after)
         shared = before.items() & after.items()
         return (
             "; ".join(f"{key} {text}" for key, text in before.items() if (key, text) not in shared),
             "; ".join(f"{key} {text}" for key, text in after.items() if (key, text) not in shared),
         )
     return (
-        "; ".join(_item(item) for item in change.before if item not in change.after),
-        "; ".join(_item(item) for item in change.after if item not in change.before),
+        "; ".join(item_text(item) for item in change.before if item not in change.after),
+        "; ".join(item_text(item) for item in change.after if item not in change.before),
     )
-
-
-def _stages(items: tuple[Item, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for item in items:
-        count = f"×{item.count} " if item.count > 1 else ""
-        for cell in item.cells:
-            key = f"{cell.stage} {cell.partitioner}:" if cell.partitioner else cell.stage
-            found[key] = count + cell.text
-    return found
-
-
-def _item(item: Item) -> str:
-    told = ", ".join(
-        f"{stage} {text}" for stage, text in _stages((replace(item, count=1),)).items()
-    )
-    return f"×{item.count} {told}" if item.count > 1 else told
 
 
 class _Lines:
     """Where what differs is written: in the program, else in the golden file."""
 
-    def __init__(self, staged: Staged, path: str, text: str, section: Section) -> None:
+    def __init__(self, staged: Staged, path: str, text: str, section: ProgramSection) -> None:
         self.staged = staged
         self.path = path
         self.section = section
@@ -229,7 +207,7 @@ class _Lines:
                 return SourceLocation(self.path, _line(self._text, at + len(block.comments)))
         return self.head
 
-    def source(self, change: Change) -> SourceLocation | None:
+    def source(self, change: TensorChange) -> SourceLocation | None:
         """The line of the program that makes what changed; None for arguments and results."""
         if change.key.kind in ("argument", "result") or change.what == "removed":
             return None
@@ -242,12 +220,12 @@ class _Lines:
 
 def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
     """Lines by scope and shape, and by scope alone; with JAX's primitive and without it."""
-    found: dict[tuple[str, str], SourceLocation] = {}
+    lines: dict[tuple[str, str], SourceLocation] = {}
     for tensor in staged.tensors.tensors:
         if tensor.source is not None and tensor.kind not in ("argument", "result"):
             shape = ",".join(map(str, tensor.shape or ()))
-            found.setdefault((scope_name(tensor.path), f"{shape}]"), tensor.source)
-            found.setdefault((scope_name(tensor.path), ""), tensor.source)
+            lines.setdefault((scope_name(tensor.path), f"{shape}]"), tensor.source)
+            lines.setdefault((scope_name(tensor.path), ""), tensor.source)
     for partitioner in staged.lowered:
         for op in staged.graph(partitioner).operations():
             if op.source is None:
@@ -257,14 +235,14 @@ def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
             full = "/".join(word for word in (named, primitive) if word)
             for type_ in op.types:
                 shape = ",".join(map(str, type_.shape or ()))
-                found.setdefault((named, f"{shape}]"), op.source)
-                found.setdefault((full, f"{shape}]"), op.source)
-            found.setdefault((named, ""), op.source)
-            found.setdefault((full, ""), op.source)
-    return found
+                lines.setdefault((named, f"{shape}]"), op.source)
+                lines.setdefault((full, f"{shape}]"), op.source)
+            lines.setdefault((named, ""), op.source)
+            lines.setdefault((full, ""), op.source)
+    return lines
 
 
-def _program_line(text: str, section: Section) -> int:
+def _program_line(text: str, section: ProgramSection) -> int:
     """The line of a snapshot file that a program begins on."""
     return _line(text, text.index(section.text) + len(section.comments))
 
@@ -323,16 +301,20 @@ def _golden_file(
 ) -> GoldenFile:
     text = read_file(path) if path.exists() else ""
     there = {snapshot.name: snapshot for snapshot in read_snapshots(text, path)} if text else {}
-    made = text
+    content = text
     if updating and text:
-        looked_at = {one.name for one in now}
+        looked_at = {snapshot.name for snapshot in now}
         # Targets that nothing is known of this time stay as they are.
-        kept = [one for one in there.values() if one.name in targets and one.name not in looked_at]
-        made = update(text, [*now, *kept], remove_unused=remove_unused, file=path)
+        kept = [
+            snapshot
+            for snapshot in there.values()
+            if snapshot.name in targets and snapshot.name not in looked_at
+        ]
+        content = update(text, [*now, *kept], remove_unused=remove_unused, file=path)
     elif updating:
-        made = write(now)
+        content = write(now)
     strangers = [] if remove_unused else [name for name in there if name not in targets]
-    return GoldenFile(path, text, made, tuple(_unused_programs(made, path, strangers)))
+    return GoldenFile(path, text, content, tuple(_unused_programs(content, path, strangers)))
 
 
 def _unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Found]:

@@ -18,7 +18,7 @@ from sdyscope.analysis.naming.globs import glob
 from sdyscope.ci.config import Check, Config, Ignore, Target
 from sdyscope.ci.document import CheckStatus, CiBudget, CiCheck, CiTarget, Outcome
 from sdyscope.ci.golden import golden
-from sdyscope.ci.places import Found, Places
+from sdyscope.ci.places import Found, RepositoryPlaces
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
@@ -30,6 +30,7 @@ from sdyscope.words.account import unknown_clause
 from sdyscope.words.counts import counted, sentence
 from sdyscope.words.findings import Finding, budget_text, told
 from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.places import shown_name
 
 __all__ = ["Done", "judge", "judged", "unjudged", "unused_ignores"]
 
@@ -88,19 +89,19 @@ def judge(
     for check in target.checks:
         began = time.perf_counter()
         try:
-            made = does[check]()
+            result = does[check]()
         except SdyscopeError as error:
-            made = Done(error=error)
-        done[check] = replace(made, seconds=time.perf_counter() - began)
+            result = Done(error=error)
+        done[check] = replace(result, seconds=time.perf_counter() - began)
     account = inspection.account
-    found, used = _ignored(
+    findings, used = _ignored(
         config, target, [*_joined(done, inspection), *_not_known(target, account, done)]
     )
-    is_whole = not any(one.error for one in done.values())
+    is_whole = not any(result.error for result in done.values())
     if is_whole:
-        found += unused_ignores(target.ignores, used)
+        findings += unused_ignores(target.ignores, used)
     looked_at = replace(
-        judged(config, target, done, found, updating=updating),
+        judged(config, target, done, findings, updating=updating),
         program=inspection.name,
         mesh="; ".join(dict.fromkeys(mesh_words_of(inspection.meshes))),
         partitioners=tuple(inspection.lowered),
@@ -108,7 +109,7 @@ def judge(
         account=account,
     )
     general = tuple(number for number, ignore in enumerate(config.ignores) if ignore in used)
-    return Outcome(looked_at, general, "".join(one.snapshot for one in done.values()))
+    return Outcome(looked_at, general, "".join(result.snapshot for result in done.values()))
 
 
 def judged(
@@ -128,21 +129,21 @@ def judged(
         found: what was found, the ignored findings included.
         updating: whether golden files are written where they differ.
     """
-    places = Places(config.file, updating=updating)
+    places = RepositoryPlaces(config.file, updating=updating)
     findings = places.findings(found, target)
     checks = []
-    for check, one in done.items():
+    for check, result in done.items():
         own = [finding for finding in findings if finding.check == check]
         status: CheckStatus = "passed"
-        if one.error is not None:
+        if result.error is not None:
             status = "error"
         elif any(each.fails for each in own):
             status = "failed"
         elif own and check == "snapshot" and updating:
             status = "updated"
-        error = None if one.error is None else places.error(one.error, target)
-        not_run = tuple(f"{each.rule}: {each.reason}" for each in one.not_run)
-        checks.append(CiCheck(check, status, one.words, one.seconds, error, not_run))
+        error = None if result.error is None else places.error(result.error, target)
+        not_run = tuple(f"{each.rule}: {each.reason}" for each in result.not_run)
+        checks.append(CiCheck(check, status, result.words, result.seconds, error, not_run))
     statuses = {check.status for check in checks}
     if updating:
         # They are written, and no longer there.
@@ -164,8 +165,8 @@ def judged(
                 each.used,
                 each.allowed,
             )
-            for one in done.values()
-            for each in one.spent
+            for result in done.values()
+            for each in result.spent
         ),
         findings=findings,
     )
@@ -182,7 +183,7 @@ def unjudged(
         error: why it could not be.
         skipped: why it was not meant to be.
     """
-    places = Places(config.file)
+    places = RepositoryPlaces(config.file)
     return CiTarget(
         name=target.name,
         target=target.word,
@@ -238,7 +239,7 @@ def _lint(
         logical=logical,
         no_logical=no_logical,
     )
-    not_run = {one.rule: one for one in done.not_run if one.applies}
+    not_run = {rule.rule: rule for rule in done.not_run if rule.applies}
     words = counted(len(done.rules), "rule") + (f", {len(not_run):,} not run" if not_run else "")
     # What check says is said once.
     checked = (
@@ -265,14 +266,14 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
     spent: list[Spent] = []
     for partitioner in inspection.lowered:
         spent += _spent(budgets, inspection, partitioner, target.on)
-    found: list[Found] = []
+    entries: list[Found] = []
     for each in spent:
         written = config.limit_place(target, each.limit)
         findings = map(told, each.findings)
-        found += (
+        entries += (
             Found("budgets", finding, finding.source or written, written) for finding in findings
         )
-    return Done(counted(len(spent), "limit"), tuple(found), tuple(spent))
+    return Done(counted(len(spent), "limit"), tuple(entries), tuple(spent))
 
 
 def _spent(
@@ -280,12 +281,12 @@ def _spent(
 ) -> Iterator[Spent]:
     if budgets.limits_communication:
         collectives = inspection.collectives(partitioner, on, origins=False)
-        found = list(communication_spent(budgets, collectives, partitioner))
-        if any(one.findings for one in found):
+        spent = list(communication_spent(budgets, collectives, partitioner))
+        if any(limit.findings for limit in spent):
             # Why they are there is only looked for where there are too many.
             collectives = inspection.collectives(partitioner, on)
-            found = list(communication_spent(budgets, collectives, partitioner))
-        yield from found
+            spent = list(communication_spent(budgets, collectives, partitioner))
+        yield from spent
     if budgets.limits_memory:
         memory = inspection.memory(partitioner, on)
         yield from replication_spent(budgets, memory.tensors, partitioner)
@@ -311,20 +312,20 @@ def _check_axes(config: Config, target: Target, budgets: Budgets, inspection: In
 def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
     """What is found alike under every partitioner, once."""
     under: dict[Found, list[Found]] = {}
-    for one in (each for of_check in done.values() for each in of_check.found):
-        alike = replace(one, finding=replace(one.finding, partitioner=None))
-        under.setdefault(alike, []).append(one)
-    made: list[Found] = []
+    for entry in (each for of_check in done.values() for each in of_check.found):
+        alike = replace(entry, finding=replace(entry.finding, partitioner=None))
+        under.setdefault(alike, []).append(entry)
+    joined: list[Found] = []
     for alike, members in under.items():
         partitioners = {member.finding.partitioner for member in members}
         everywhere = len(partitioners) > 1 and partitioners >= set(inspection.lowered)
-        made += [alike] if everywhere else members
-    return made
+        joined += [alike] if everywhere else members
+    return joined
 
 
 def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> Iterator[Found]:
     """What is not known of the program, but for what a check found or could not be done for."""
-    texts = {one.finding.found for each in done.values() for one in each.found}
+    texts = {entry.finding.found for each in done.values() for entry in each.found}
     refused = "\n".join(str(each.error) for each in done.values() if each.error is not None)
     for unknown in account.unknowns:
         if unknown.text in texts or (unknown.kind == "refused" and str(unknown.reason) in refused):
@@ -347,26 +348,24 @@ def _ignored(
     """Findings of check and lint with why they are ignored, and the ignores that matched."""
     ignores = (*target.ignores, *config.ignores)
     used: set[Ignore] = set()
-    made: list[Found] = []
-    for one in found:
+    entries: list[Found] = []
+    for entry in found:
         matching = [
             ignore
             for ignore in ignores
-            if one.check in ("check", "lint") and _matches(ignore, one.finding)
+            if entry.check in ("check", "lint") and _matches(ignore, entry.finding)
         ]
         used.update(matching)
-        made.append(replace(one, ignored=matching[0].reason) if matching else one)
-    return made, used
+        entries.append(replace(entry, ignored=matching[0].reason) if matching else entry)
+    return entries, used
 
 
 def _matches(ignore: Ignore, finding: Finding) -> bool:
     if ignore.rule != finding.rule:
         return False
-    # By the whole name, or as it is shown: without the program's own, which scopes begin with.
-    first, _, rest = finding.tensor.partition("/")
-    shown = rest if rest and first.startswith("jit(") else finding.tensor
+    # By the whole name, or as it is shown, without the program's own.
     pattern = glob(ignore.tensors)
-    return any(pattern.fullmatch(name) for name in (finding.tensor, shown))
+    return any(pattern.fullmatch(name) for name in (finding.tensor, shown_name(finding.tensor, "")))
 
 
 def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterator[Found]:

@@ -17,7 +17,7 @@ from sdyscope.facts.findings import Severity
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
 
-__all__ = ["Found", "Places"]
+__all__ = ["Found", "RepositoryPlaces"]
 
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
 
@@ -42,7 +42,7 @@ class Found:
     ignored: str = ""
 
 
-class Places:
+class RepositoryPlaces:
     """The repository that a configuration is in: as GitHub has it, or from the nearest `.git` on.
 
     Args:
@@ -84,12 +84,12 @@ class Places:
     def findings(self, found: Iterable[Found], target: Target | None) -> tuple[CiFinding, ...]:
         """Findings of a target, or of the configuration itself, errors first."""
         times: Counter[str] = Counter()
-        made: list[CiFinding] = []
-        for one in sorted(found, key=lambda one: _ORDER.index(one.finding.severity)):
-            key = _key(one, target)
+        findings: list[CiFinding] = []
+        for entry in sorted(found, key=lambda entry: _ORDER.index(entry.finding.severity)):
+            key = _key(entry, target)
             times[key] += 1
-            made.append(self._finding(one, target, f"{key} {times[key]}"))
-        return tuple(made)
+            findings.append(self._finding(entry, target, f"{key} {times[key]}"))
+        return tuple(findings)
 
     def _finding(self, one: Found, target: Target | None, key: str) -> CiFinding:
         finding = one.finding

@@ -162,11 +162,11 @@ class _Reader:
 
     def refuse(self, path: TomlPath, message: str, type_: Any) -> NoReturn:
         """Says in TOML's words what msgspec found."""
-        if found := re.match(r"Object contains unknown field `(.*)`", message):
+        if match := re.match(r"Object contains unknown field `(.*)`", message):
             known = keys_at(type_, path)
-            self.unknown((*path, found[1]), found[1], known)
-        if found := re.match(r"Object missing required field `(.*)`", message):
-            self.fail(path, f"{_named(path)} needs {found[1]!r}.", f"Write {WRITE[found[1]]}.")
+            self.unknown((*path, match[1]), match[1], known)
+        if match := re.match(r"Object missing required field `(.*)`", message):
+            self.fail(path, f"{_named(path)} needs {match[1]!r}.", f"Write {WRITE[match[1]]}.")
         key = next((part for part in reversed(path) if part in WRITE), "")
         hint = f"Write {WRITE[str(key)]}." if key else None
         self.fail(path, f"{str(key) or _named(path)!r} is wrong: {_in_toml(message)}.", hint)
@@ -253,8 +253,8 @@ class _Reader:
                 return parse_mesh_shape(value)
             return MeshShape(tuple(value), tuple(value.values()))
 
-        found = self.at(path, shape)
-        return dict(zip(found.axis_names, found.ici, strict=True))
+        mesh_shape = self.at(path, shape)
+        return dict(zip(mesh_shape.axis_names, mesh_shape.ici, strict=True))
 
     def versions(self, value: str | tuple[str, ...], path: TomlPath) -> tuple[str, ...]:
         versions = (value,) if isinstance(value, str) else value
@@ -286,23 +286,25 @@ class _Reader:
         self, table: BudgetsTable, path: TomlPath, mesh: Mapping[str, int] | None
     ) -> Budgets:
         communication = []
-        for number, one in enumerate(table.communication):
+        for number, written in enumerate(table.communication):
             where = (*path, "communication", number)
-            if one.bytes is None and one.count is None:
+            if written.bytes is None and written.count is None:
                 self.fail(where, "This limits nothing.", f"Write {WRITE['bytes']}, or a count.")
-            if one.axis and mesh is not None and one.axis not in mesh:
-                error = unknown_axis(one.axis, tuple(mesh))
+            if written.axis and mesh is not None and written.axis not in mesh:
+                error = unknown_axis(written.axis, tuple(mesh))
                 self.fail((*where, "axis"), error.message, error.hint)
-            size = self.size(one.bytes, (*where, "bytes"))
-            communication.append(CommunicationLimit(one.kind, one.axis, size, one.count))
+            size = self.size(written.bytes, (*where, "bytes"))
+            communication.append(
+                CommunicationLimit(written.kind, written.axis, size, written.count)
+            )
         replicated = table.replicated
         if isinstance(replicated, str | int):
             limit = self.size(replicated, (*path, "replicated"))
             limits = [("*", limit)]
         else:
             limits = [
-                (one.tensors, self.size(one.bytes, (*path, "replicated", number, "bytes")))
-                for number, one in enumerate(replicated)
+                (limit.tensors, self.size(limit.bytes, (*path, "replicated", number, "bytes")))
+                for number, limit in enumerate(replicated)
             ]
         memory = {
             key: self.size(getattr(table.memory, key), (*path, "memory", key))
@@ -335,8 +337,8 @@ _TYPES: Mapping[str, str] = {
 def _in_toml(message: str) -> str:
     """``Expected `object | null`, got `str``` as ``expected a table, got a text``."""
 
-    def named(found: re.Match[str]) -> str:
-        words = [_TYPES.get(word, word) for word in found[1].split(" | ") if word != "null"]
+    def named(match: re.Match[str]) -> str:
+        words = [_TYPES.get(word, word) for word in match[1].split(" | ") if word != "null"]
         return one_of(words)
 
     message = re.sub("^Invalid enum value (.*)", r"There is no \1", message)

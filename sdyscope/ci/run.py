@@ -15,7 +15,7 @@ from sdyscope.ci.config import Config, Target
 from sdyscope.ci.document import Ci, CiTarget, Outcome
 from sdyscope.ci.golden import golden_files
 from sdyscope.ci.judge import unjudged, unused_ignores
-from sdyscope.ci.places import Found, Places
+from sdyscope.ci.places import Found, RepositoryPlaces
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.hardware.names import parse_devices
 from sdyscope.process import child, children
@@ -71,7 +71,7 @@ def run(
         updated = [file for file in files if file.made != file.text]
         for file in updated:
             write_atomically(file.path, file.made)
-    general += (one for file in files for one in file.unused)
+    general += (finding for file in files for finding in file.unused)
     return summed(
         config,
         [
@@ -110,7 +110,7 @@ def summed(
         seconds: how long it took.
         updated: golden files that were written.
     """
-    places = Places(config.file)
+    places = RepositoryPlaces(config.file)
     findings = places.findings(general, None)
     is_error = any(target.status == "error" for target in targets)
     failed = any(target.status == "failed" for target in targets) or any(
@@ -162,20 +162,20 @@ def _outcomes(
     answers = children.run_all(
         works, jobs, lambda done: notify("looking at targets", done, len(works))
     )
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     for target, answer in zip(targets, answers, strict=True):
         if answer.data:
-            found[target.name] = msgspec.json.decode(answer.data, type=Outcome)
+            outcomes[target.name] = msgspec.json.decode(answer.data, type=Outcome)
         else:
             said = answer.messages.strip().removeprefix("error: ")
             error = answer.error or SdyscopeError(said)
-            found[target.name] = Outcome(unjudged(config, target, error=error))
+            outcomes[target.name] = Outcome(unjudged(config, target, error=error))
         # What the user's program prints while it is traced, and warnings.
         lines = answer.messages.splitlines() if answer.data or answer.error else []
         lines += [f"compiler: {line}" for line in answer.log] if verbose else []
         for line in lines:
             say(f"{target.name}: {line}")
-    return found
+    return outcomes
 
 
 def _unused_ignores(config: Config, outcomes: Mapping[str, Outcome]) -> Iterator[Found]:

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Path", "Place", "nearest", "toml_places"]
+__all__ = ["Path", "TextPlace", "nearest", "toml_places"]
 
 Path: TypeAlias = tuple[str | int, ...]
 """Keys and, for the elements of arrays and arrays of tables, their numbers from 0."""
@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 )
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """A line and a column, both counted from 1."""
 
     line: int
@@ -34,10 +34,10 @@ class Place(NamedTuple):
 class _Token(NamedTuple):
     kind: str
     text: str
-    place: Place
+    place: TextPlace
 
 
-def toml_places(text: str) -> dict[Path, Place]:
+def toml_places(text: str) -> dict[Path, TextPlace]:
     """The place of everything in a text that ``tomllib`` can read, by its path.
 
     A table is where its header is, or where it is first named; a key where the key is.
@@ -45,7 +45,7 @@ def toml_places(text: str) -> dict[Path, Place]:
     return _Scanner(text).scan()
 
 
-def nearest(places: Mapping[Path, Place], path: Path) -> Place | None:
+def nearest(places: Mapping[Path, TextPlace], path: Path) -> TextPlace | None:
     """The place of what a path names, or of the innermost thing around it that has one."""
     while path:
         if path in places:
@@ -58,10 +58,10 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.tokens = _tokens(text)
         self.at = 0
-        self.places: dict[Path, Place] = {}
+        self.places: dict[Path, TextPlace] = {}
         self.lengths: dict[Path, int] = {}  # of arrays of tables
 
-    def scan(self) -> dict[Path, Place]:
+    def scan(self) -> dict[Path, TextPlace]:
         table: Path = ()
         while (token := self.peek()) is not None:
             if token.kind == "newline":
@@ -98,7 +98,7 @@ class _Scanner:
             self.places[path] = place
         return path
 
-    def inside(self, path: Path, place: Place) -> Path:
+    def inside(self, path: Path, place: TextPlace) -> Path:
         """A table that a header names on its way: of an array of tables the last one."""
         self.places.setdefault(path, place)
         return (*path, self.lengths[path] - 1) if path in self.lengths else path
@@ -111,20 +111,20 @@ class _Scanner:
         self.at += 1  # =
         self.value(path)
 
-    def key(self) -> list[tuple[str, Place]]:
+    def key(self) -> list[tuple[str, TextPlace]]:
         """The parts of a dotted key."""
-        found: list[tuple[str, Place]] = []
+        parts: list[tuple[str, TextPlace]] = []
         while (token := self.peek()) is not None and token.kind in ("bare", "text"):
             self.at += 1
             if token.kind == "text":
-                found.append((tomllib.loads(f"key = {token.text}")["key"], token.place))
+                parts.append((tomllib.loads(f"key = {token.text}")["key"], token.place))
                 continue
             column = token.place.column
             for part in token.text.split("."):
                 if part:
-                    found.append((part, Place(token.place.line, column)))
+                    parts.append((part, TextPlace(token.place.line, column)))
                 column += len(part) + 1
-        return found
+        return parts
 
     def value(self, path: Path) -> None:
         if self.is_mark("["):
@@ -159,13 +159,13 @@ class _Scanner:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     line, start = 1, 0
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup or ""
         if kind != "skip":
-            found.append(_Token(kind, match[0], Place(line, match.start() - start + 1)))
+            tokens.append(_Token(kind, match[0], TextPlace(line, match.start() - start + 1)))
         if newlines := match[0].count("\n"):
             line += newlines
             start = match.start() + match[0].rindex("\n") + 1
-    return found
+    return tokens

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import click
 
-from sdyscope.commands.command_help import Group
+from sdyscope.commands.command_help import CommandGroup
 
 #: The subcommands by what they answer, in the order in which help lists them.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -76,8 +76,8 @@ def document_type(name: str) -> type | None:
     if option is None:
         return None
     module, _, of_document = option.document.partition(":")
-    made: type = getattr(importlib.import_module(f"sdyscope.{module}"), of_document)
-    return made
+    type_: type = getattr(importlib.import_module(f"sdyscope.{module}"), of_document)
+    return type_
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -90,7 +90,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 
 
 @click.group(
-    cls=Group,
+    cls=CommandGroup,
     sections=SECTIONS,
     load=load,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -43,10 +43,10 @@ def command(
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
-    found = inspection.check()
+    checked = inspection.check()
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(checked))
     else:
-        paragraphs.print_paragraphs(check.paragraphs(found))
-        paragraphs.print_paragraphs(account_paragraphs(found.account))
-    return 0 if found.passed and not (strict and found.account) else 1
+        paragraphs.print_paragraphs(check.paragraphs(checked))
+        paragraphs.print_paragraphs(account_paragraphs(checked.account))
+    return 0 if checked.passed and not (strict and checked.account) else 1

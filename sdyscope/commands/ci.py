@@ -131,7 +131,7 @@ def command(
     from sdyscope.ci.run import run
 
     with progress.shown("sdyscope ci"):
-        found = run(
+        result = run(
             read,
             targets,
             progress.step,
@@ -142,16 +142,16 @@ def command(
         )
     if github is None:
         github = os.environ.get("GITHUB_ACTIONS") == "true"
-    _print(found, "json" if as_json else "text", Reader(notes, budgets), github)
+    _print(result, "json" if as_json else "text", Reader(notes, budgets), github)
     for form, file in files.items():
-        write_atomically(file, FORMS[form](found, Reader(notes)))
+        write_atomically(file, FORMS[form](result, Reader(notes)))
     step = os.environ.get("GITHUB_STEP_SUMMARY", "")
     if step and summary is None:
-        _append(step, FORMS["summary"](found, Reader(notes)))
-    return found.exit_status
+        _append(step, FORMS["summary"](result, Reader(notes)))
+    return result.exit_status
 
 
-def _print(found: Ci, form: str, reader: Reader, github: bool) -> None:
+def _print(result: Ci, form: str, reader: Reader, github: bool) -> None:
     """Prints what was found, and annotations for GitHub where they are wanted."""
     from sdyscope.ci.forms import FORMS
     from sdyscope.process import child, output
@@ -160,11 +160,11 @@ def _print(found: Ci, form: str, reader: Reader, github: bool) -> None:
     reader = replace(
         reader, terminal=real.terminal, columns=real.columns, encoding=real.stream.encoding
     )
-    answer = FORMS[form](found, reader)
+    answer = FORMS[form](result, reader)
     if form == "json":
         answer = output.escaped(answer)
     if github:
-        annotations = FORMS["github"](found, reader)
+        annotations = FORMS["github"](result, reader)
         # The runner reads both streams; a document is alone on its own.
         if form == "json":
             output.say(annotations.decode().rstrip("\n"))
@@ -206,11 +206,15 @@ def _answer(config: Config, target: Target, *, updating: bool) -> int:
 
     from sdyscope.ci import Outcome
     from sdyscope.ci.judge import unjudged
+    from sdyscope.ci.places import RepositoryPlaces
     from sdyscope.process import output
+    from sdyscope.words.places import paths_from
 
     start = time.perf_counter()
     try:
-        outcome = _judged(config, target, updating)
+        # This process is in the configuration's folder, its reader need not be.
+        with paths_from(str(RepositoryPlaces(config.file).root)):
+            outcome = _judged(config, target, updating)
     except SdyscopeError as error:
         outcome = Outcome(unjudged(config, target, error=error))
     seconds = time.perf_counter() - start

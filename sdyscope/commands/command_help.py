@@ -12,16 +12,16 @@ import click
 
 #: The groups of options that commands share, in the order in which help lists them.
 THE_PROGRAM = "The program"
-THE_ANSWER = "The answer"
+THE_ANSWER = "Output"
 
 
 class Shared(click.Option):
     """An option that several commands have.
 
     Args:
-      words: its names.
-      group: under which heading help lists it.
-      settings: as any option has them.
+        words: its names.
+        group: under which heading help lists it.
+        settings: as any option has them.
     """
 
     def __init__(self, *words: Any, group: str = THE_PROGRAM, **settings: Any) -> None:
@@ -33,14 +33,18 @@ class Command(click.Command):
     """A subcommand.
 
     Args:
-      words: as any command has them.
-      examples: command lines that help shows, without the name `sdyscope`.
-      settings: as any command has them.
+        words: as any command has them.
+        examples: command lines that help shows, without the name `sdyscope`.
+        has_page: whether a page of the documentation has its name.
+        settings: as any command has them.
     """
 
-    def __init__(self, *words: Any, examples: Sequence[str] = (), **settings: Any) -> None:
+    def __init__(
+        self, *words: Any, examples: Sequence[str] = (), has_page: bool = True, **settings: Any
+    ) -> None:
         super().__init__(*words, **settings)
         self.examples = tuple(examples)
+        self.has_page = has_page
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the examples, then the command's own options, then those that commands share."""
@@ -65,17 +69,18 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes where more is said."""
-        formatter.write(f"\n`sdyscope docs {self.name}` says more.\n")
+        if self.has_page:
+            formatter.write(f"\n`sdyscope docs {self.name}` says more.\n")
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A command whose subcommands are listed by what is asked, and loaded when they are used.
 
     Args:
-      words: as any group has them.
-      sections: what is asked, and the names of the subcommands that answer.
-      load: gives the subcommand of a name.
-      settings: as any group has them.
+        words: as any group has them.
+        sections: what is asked, and the names of the subcommands that answer.
+        load: gives the subcommand of a name.
+        settings: as any group has them.
     """
 
     def __init__(
@@ -103,7 +108,7 @@ class Group(click.Group):
         """The subcommand that is meant, and its words.
 
         Raises:
-          click.UsageError: there is none of that name; with the one that may be meant.
+            click.UsageError: there is none of that name; with the one that may be meant.
         """
         word = args[0]
         if not word.startswith("-") and self.get_command(ctx, word) is None:
@@ -114,13 +119,13 @@ class Group(click.Group):
         """Writes the subcommands, a line each, in columns that all sections share."""
         width = max(map(len, self.list_commands(ctx)))
         for title, names in self.sections.items():
-            found = {name: self.get_command(ctx, name) for name in names}
+            commands = {name: self.get_command(ctx, name) for name in names}
             with formatter.section(title):
                 formatter.write_dl(
                     [
-                        (name.ljust(width), one.get_short_help_str(formatter.width))
-                        for name, one in found.items()
-                        if one is not None
+                        (name.ljust(width), command.get_short_help_str(formatter.width))
+                        for name, command in commands.items()
+                        if command is not None
                     ]
                 )
 

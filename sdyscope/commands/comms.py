@@ -109,26 +109,27 @@ def command(
 
 def _print_schedules(document: CommsDocument, everything: bool) -> None:
     from sdyscope.process import output
-    from sdyscope.terminal import chart, paragraphs, table
+    from sdyscope.terminal import chart, paragraphs, steps, table
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import schedule
+    from sdyscope.words.rates import time_text
 
     here = output.answers()
     # All timelines on one scale.
-    longest = max((one.seconds for one in document.schedules), default=0.0)
-    for number, (found, partitioners) in enumerate(schedule.told(document.schedules)):
+    longest = max((step.seconds for step in document.schedules), default=0.0)
+    for number, (step, partitioners) in enumerate(steps.distinct_schedules(document.schedules)):
         if number:
             here.write("")
-        paragraphs.print_paragraphs(schedule.heading(document, found, partitioners))
+        paragraphs.print_paragraphs(schedule.heading(document, step, partitioners))
         here.write("")
-        chart.print_tracks(*schedule.timeline(found, longest))
+        chart.print_tracks(steps.tracks(step, longest), time_text(longest))
         here.write("")
-        table.print_table(schedule.lanes(found))
+        table.print_table(schedule.lanes(step))
         here.write("")
-        if found.collectives:
-            table.print_table(schedule.exposed(found, everything, here.columns))
+        if step.collectives:
+            table.print_table(schedule.exposed(step, everything, here.columns))
             here.write("")
-        paragraphs.print_paragraphs(schedule.footer(found, everything))
+        paragraphs.print_paragraphs(schedule.footer(step, everything))
     paragraphs.print_paragraphs(account_paragraphs(document.account))
 
 

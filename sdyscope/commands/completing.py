@@ -26,13 +26,13 @@ def _offered(
     @wraps(function)
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
-            found = [
-                CompletionItem(one) if isinstance(one, str) else one
-                for one in function(ctx, incomplete)
+            items = [
+                CompletionItem(item) if isinstance(item, str) else item
+                for item in function(ctx, incomplete)
             ]
         except SdyscopeError:
             return []
-        return [one for one in found if one.type != "plain" or one.value.startswith(incomplete)]
+        return [item for item in items if item.type != "plain" or item.value.startswith(incomplete)]
 
     return complete
 
@@ -45,13 +45,13 @@ def targets(_: click.Context, word: str) -> Iterable[CompletionItem | str]:
     models = [name for name in model_names() if name.startswith(word)]
     if not models:
         return [CompletionItem(word, type="file")]
-    return [*models, *(entry.name for entry in sorted(os.scandir(), key=lambda one: one.name))]
+    return [*models, *(entry.name for entry in sorted(os.scandir(), key=lambda entry: entry.name))]
 
 
 def _target(ctx: click.Context) -> str | None:
     """The TARGET of the line; click leaves words in `args` that an option without a value ends."""
-    found = ctx.params.get("target") or ctx.params.get("first")
-    return found or next((word for word in ctx.args if not word.startswith("-")), None)
+    target = ctx.params.get("target") or ctx.params.get("first")
+    return target or next((word for word in ctx.args if not word.startswith("-")), None)
 
 
 @_offered
@@ -64,7 +64,7 @@ def mesh(ctx: click.Context, word: str) -> Iterable[str]:
         return []
     axes = reference_model(target).mesh
     before = word.rpartition(",")[0]
-    named = {one.partition("=")[0] for one in before.split(",")}
+    named = {pair.partition("=")[0] for pair in before.split(",")}
     whole = ",".join(f"{name}={size}" for name, size in axes.items())
     each = [f"{before},{name}=" if before else f"{name}=" for name in axes if name not in named]
     return each if before else [whole, *each]
@@ -99,7 +99,7 @@ def rules(_: click.Context, word: str) -> Iterable[CompletionItem]:
     from sdyscope.lint import RULES
 
     before = word[: word.rfind(",") + 1]
-    return [CompletionItem(before + one.name, help=one.summary) for one in RULES.values()]
+    return [CompletionItem(before + rule.name, help=rule.summary) for rule in RULES.values()]
 
 
 @_offered

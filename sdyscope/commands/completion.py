@@ -30,9 +30,9 @@ def command(shell: str) -> int:
     """
     from sdyscope.commands import cli
 
-    made = get_completion_class(shell)
-    assert made is not None, shell
+    completion = get_completion_class(shell)
+    assert completion is not None, shell
     # click's own `source` also looks for the version of the bash that runs, which need not be this.
-    source = made(cli, {}, "sdyscope", _VARIABLE)
+    source = completion(cli, {}, "sdyscope", _VARIABLE)
     output.answers().write(source.source_template % source.source_vars())
     return 0

@@ -104,24 +104,24 @@ def command(
     if len(on) > 2:
         raise TargetError("--on takes one value per side.", hint="Give it once or twice.")
     asked = _Asked(mesh, partitioners, settings, module, at, on, everything)
-    found = snapshot_diff.between(first, second, at=at)
-    if found is None:
+    shown = snapshot_diff.between(first, second, at=at)
+    if shown is None:
         if second is None and other is None:
-            found = _alone(asked, first)
+            shown = _alone(asked, first)
         else:
-            found = _two(asked, first, second or first, other)
+            shown = _two(asked, first, second or first, other)
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(shown))
     else:
-        paragraphs.print_paragraphs(diff.summary(found))
-        for part in diff.details(found, everything=everything):
+        paragraphs.print_paragraphs(diff.summary(shown))
+        for part in diff.details(shown, everything=everything):
             if isinstance(part, table.Table):
                 table.print_table(part)
             else:
                 paragraphs.print_paragraphs([part])
-        for name, account in found.accounts.items():
+        for name, account in shown.accounts.items():
             paragraphs.print_paragraphs(account_paragraphs(account, of=name))
-    return 0 if found.same and not (strict and found.not_known) else 1
+    return 0 if shown.same and not (strict and shown.not_known) else 1
 
 
 @dataclass(frozen=True)
@@ -169,14 +169,14 @@ def _both_of_each(asked: _Asked, opened: opening.Opened) -> DiffDocument:
 
 def _two(asked: _Asked, first: str, second: str, other: mesh_choice.Other | None) -> DiffDocument:
     there = asked if other is None else replace(asked, mesh=other.mesh, settings=other.settings)
-    one, two = asked.open(first), there.open(second)
-    if not (one.is_directory and two.is_directory and asked.module is None):
-        return _each(asked, [(opening.single(one), opening.single(two))], _Rest())
-    both = pairing.paired(one, two, everything=asked.everything)
+    left, right = asked.open(first), there.open(second)
+    if not (left.is_directory and right.is_directory and asked.module is None):
+        return _each(asked, [(opening.single(left), opening.single(right))], _Rest())
+    both = pairing.paired(left, right, everything=asked.everything)
     rest = _Rest(
         both.only_a,
         both.only_b,
-        tuple(Uncompared(str(file.error)) for side in (one, two) for file in side.unread),
+        tuple(Uncompared(str(file.error)) for side in (left, right) for file in side.unread),
         both.notes,
     )
     return _each(asked, both.pairs, rest)
@@ -227,12 +227,14 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
     )
 
 
-def _accounts(one: Inspection, two: Inspection | None) -> dict[str, Account]:
+def _accounts(first: Inspection, second: Inspection | None) -> dict[str, Account]:
     """What is not known of each side, by what it is called; nothing where all is known."""
     from sdyscope.analysis.diff.sides import labels_of
 
     named = (
-        {one.name: one} if two is None else dict(zip(labels_of(one, two), (one, two), strict=True))
+        {first.name: first}
+        if second is None
+        else dict(zip(labels_of(first, second), (first, second), strict=True))
     )
     accounts = {name: inspection.account for name, inspection in named.items()}
     return {name: account for name, account in accounts.items() if account}
@@ -254,8 +256,8 @@ def _under_one(pair: _Pair) -> tuple[_Pair, Partitioner | None]:
     """
     from sdyscope.inspection import Inspection
 
-    one, two = pair
-    if not (one.program and two is not None and two.program and len(one.partitioners) > 1):
+    left, right = pair
+    if not (left.program and right is not None and right.program and len(left.partitioners) > 1):
         return pair, None
-    chosen = one.partitioners[:1]
-    return (Inspection(one.program, chosen), Inspection(two.program, chosen)), chosen[0]
+    chosen = left.partitioners[:1]
+    return (Inspection(left.program, chosen), Inspection(right.program, chosen)), chosen[0]

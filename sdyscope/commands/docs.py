@@ -23,7 +23,7 @@ _INDEX = "README"
 _WIDEST = 100
 
 
-@click.command(cls=Command, examples=("docs", "docs propagate", "docs models/mlp"))
+@click.command(cls=Command, has_page=False, examples=("docs", "docs propagate", "docs models/mlp"))
 @click.argument("name", metavar="[NAME]", default=_INDEX, shell_complete=completing.pages)
 @click.option("--raw", is_flag=True, help="Print the raw Markdown.")
 def command(name: str, raw: bool) -> int:
@@ -33,11 +33,11 @@ def command(name: str, raw: bool) -> int:
     --json; without it the list of all pages. If standard output is not a terminal, the page is
     printed as raw Markdown.
     """
-    found = pages()
+    known = pages()
     wanted = name.removeprefix("docs/").removesuffix(".md").removesuffix(".json")
-    page = found.get(wanted) or found.get(f"{wanted}/{_INDEX}")
+    page = known.get(wanted) or known.get(f"{wanted}/{_INDEX}")
     if page is None:
-        close = difflib.get_close_matches(wanted, found, n=1)
+        close = difflib.get_close_matches(wanted, known, n=1)
         raise TargetError(
             f"There is no page {name!r}.",
             hint=f"Did you mean {close[0]!r}?" if close else "`sdyscope docs` lists the pages.",
@@ -59,7 +59,7 @@ def pages() -> Mapping[str, Traversable]:
     return {
         prefix + name: entry
         for prefix, folder in (("", top), ("models/", top / "models"), ("schema/", top / "schema"))
-        for entry in sorted(folder.iterdir(), key=lambda one: one.name)
+        for entry in sorted(folder.iterdir(), key=lambda file: file.name)
         for name, dot, kind in (entry.name.rpartition("."),)
         if dot and kind in ("md", "json")
     }

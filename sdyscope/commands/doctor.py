@@ -52,17 +52,17 @@ def command(write_gpu_config: str | None, as_json: bool) -> int:
         config = gpu_config()
         file = _file(config.kind) if write_gpu_config == _NAMED_FOR_GPU else write_gpu_config
         output.write_atomically(file, config.text)
-        written = view.GpuConfig(file=file, kind=config.kind, count=config.count)
-    found = view.document(doctor.examine(), written)
+        written = view.WrittenGpuConfig(file=file, kind=config.kind, count=config.count)
+    capabilities = view.document(doctor.examine(), written)
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(capabilities))
     else:
-        table.print_table(view.table(found))
+        table.print_table(view.table(capabilities))
         if written is not None:
             output.answers().write("")
             for line in view.wrote(written):
                 table.print_text(line)
-    return 0 if found.well else 1
+    return 0 if capabilities.well else 1
 
 
 def _file(kind: str) -> str:

@@ -56,7 +56,7 @@ def command(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
-    found = explain_document(
+    explained = explain_document(
         what_if.inspection,
         value,
         what_if.before,
@@ -64,10 +64,10 @@ def command(
         changes=what_if.changes,
     )
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(explained))
     else:
-        paragraphs.print_paragraphs(explain.heading(found))
-        paragraphs.print_paragraphs(explain.details(found, everything=everything))
-        paragraphs.print_paragraphs(explain.footer(found))
-        paragraphs.print_paragraphs(account_paragraphs(found.account))
-    return 1 if strict and found.account else 0
+        paragraphs.print_paragraphs(explain.heading(explained))
+        paragraphs.print_paragraphs(explain.details(explained, everything=everything))
+        paragraphs.print_paragraphs(explain.footer(explained))
+        paragraphs.print_paragraphs(account_paragraphs(explained.account))
+    return 1 if strict and explained.account else 0

@@ -11,7 +11,7 @@ from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
 
 _Stage: TypeAlias = Literal["lowered", "propagated"]
-_Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
+_Format: TypeAlias = Literal["graphml", "model-explorer"]
 
 
 @options.command(
@@ -40,10 +40,8 @@ _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
     "--format",
     "form",
     type=options.choice(_Format),
-    default="json",
-    show_default=True,
-    help="JSON that NetworkX reads, which is what --json writes, GraphML, or JSON for Model "
-    "Explorer.",
+    help="GraphML, or JSON for Model Explorer. By default JSON that NetworkX reads, as with "
+    "--json.",
 )
 @click.option(
     "-o",
@@ -62,7 +60,7 @@ def command(
     settings: dict[str, str],
     module: str | None,
     at: _Stage,
-    form: _Format,
+    form: _Format | None,
     path: Path | None,
     strict: bool,
     as_json: bool,
@@ -74,10 +72,10 @@ def command(
     """
     from sdyscope.errors import TargetError
     from sdyscope.process import output
+    from sdyscope.terminal.account import say_account
     from sdyscope.views import graph
-    from sdyscope.words.account import account_lines, account_title
 
-    if as_json and form != "json":
+    if as_json and form is not None:
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
     inspection = opening.open_one(
         target,
@@ -88,16 +86,15 @@ def command(
         as_module=True,
     )
     chosen = inspection.partitioners[0]
-    made = inspection.graph(chosen, at=at)
+    op_graph = inspection.graph(chosen, at=at)
     account = inspection.account
-    content = graph.encoded(made, form, account)
+    content = graph.encoded(op_graph, form or "json", account)
     if path is None:
         output.answers().write_bytes(content)
     else:
         output.write_atomically(path, content)
         # With --json the document is in the file, and standard output has nothing to say.
         output.say(f"{path}: {len(content):,} bytes")
-    output.say(graph.statistics(made, inspection.name, chosen))
-    for line in (account_title(account), *account_lines(account)) if account else ():
-        output.say(line)
+    output.say(graph.statistics(op_graph, inspection.name, chosen))
+    say_account(account)
     return 1 if strict and account else 0

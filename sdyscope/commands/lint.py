@@ -13,7 +13,7 @@ from sdyscope.commands import completing, named_axes, opening, options
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
-    from sdyscope.views.lint import Lint
+    from sdyscope.lint.document import Lint
 
 
 def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
     "--all", "everything", is_flag=True, help="In a recorded run, also check JAX's own functions."
 )
 @options.strict
-@options.json("views.lint:Lint")
+@options.json("lint.document:Lint")
 def command(
     target: str | None,
     mesh: dict[str, int] | None,
@@ -97,6 +97,7 @@ def command(
     """
     from sdyscope.errors import TargetError
     from sdyscope.lint import chosen_rules, linted, rule
+    from sdyscope.lint.document import directory_document, lint_document, rules_document
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
@@ -107,7 +108,7 @@ def command(
         if target is not None:
             raise TargetError("--rules and --explain are about rules.", hint="Leave TARGET out.")
         if as_json:
-            output.answers().write_bytes(document.encode(lint.rules_document(rules)))
+            output.answers().write_bytes(document.encode(rules_document(rules)))
         elif explain is not None:
             paragraphs.print_paragraphs(lint.explained(rules[0]))
         else:
@@ -138,23 +139,23 @@ def command(
             no_logical=why_not,
         )
         try:
-            found = run(compiled=not no_compile, on=on)
+            results = run(compiled=not no_compile, on=on)
         except TargetError as error:
             if len(programs) == 1:
                 raise
             # The programs of a run are not all for as many devices.
-            found = run(compiled=False, not_compiled=error.message)
-        return lint.document(inspection.name, found, inspection.account)
+            results = run(compiled=False, not_compiled=error.message)
+        return lint_document(inspection.name, results, inspection.account)
 
     if len(programs) == 1 and not opened.unread:
-        made = look(programs[0])
+        answer = look(programs[0])
     else:
-        unread = {str(one.path): one.error.message for one in opened.unread}
-        made = lint.directory_document(target, [look(program) for program in programs], unread)
+        unread = {str(file.path): file.error.message for file in opened.unread}
+        answer = directory_document(target, [look(program) for program in programs], unread)
     if as_json:
-        output.answers().write_bytes(document.encode(made))
+        output.answers().write_bytes(document.encode(answer))
     else:
-        paragraphs.print_paragraphs(lint.paragraphs(made))
-        paragraphs.print_paragraphs(account_paragraphs(made.account))
-    known = made.is_known if strict else not opened.unread
-    return 0 if made.passed and known else 1
+        paragraphs.print_paragraphs(lint.paragraphs(answer))
+        paragraphs.print_paragraphs(account_paragraphs(answer.account))
+    known = answer.is_known if strict else not opened.unread
+    return 0 if answer.passed and known else 1

@@ -31,6 +31,7 @@ from sdyscope.facts.program import Partitioner
 )
 @click.option("--bytecode", is_flag=True, help="Write MLIR bytecode. Needs --output.")
 @click.option("--no-locations", is_flag=True, help="Leave source locations out of the text.")
+@options.strict
 @options.json("views.lower:Lower")
 def command(
     target: str,
@@ -41,6 +42,7 @@ def command(
     target_path: Path | None,
     bytecode: bool,
     no_locations: bool,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Print or write the modules that JAX hands to XLA.
@@ -50,6 +52,7 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document
+    from sdyscope.terminal.account import say_account
     from sdyscope.views import lower
 
     if bytecode and target_path is None:
@@ -62,19 +65,20 @@ def command(
         module=module,
         as_module=True,
     )
-    found = lower.document(inspection, locations=not no_locations, bytecode=bytecode)
+    modules = lower.document(inspection, locations=not no_locations, bytecode=bytecode)
     if target_path is not None:
-        found = lower.write(found, inspection, target_path)
+        modules = lower.write(modules, inspection, target_path)
     answer = output.answers()
     if as_json:
-        answer.write_bytes(document.encode(found))
-        return 0
-    for one in found.modules:
-        if one.text is None:
-            answer.write(lower.written(one))
+        answer.write_bytes(document.encode(modules))
+        return 1 if strict and modules.account else 0
+    for each in modules.modules:
+        if each.text is None:
+            answer.write(lower.written(each))
         else:
-            answer.write(lower.header(found, one))
-            answer.write(one.text)
-    for failure in found.failures:
+            answer.write(lower.header(modules, each))
+            answer.write(each.text)
+    for failure in modules.failures:
         output.say(f"nothing under {failure.partitioner}: {failure.reason}")
-    return 0
+    say_account(modules.account)
+    return 1 if strict and modules.account else 0

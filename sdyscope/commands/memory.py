@@ -178,7 +178,7 @@ def command(
 
 def _print_peak(document: MemoryDocument, top: int) -> None:
     from sdyscope.process import output
-    from sdyscope.terminal import chart, paragraphs, table
+    from sdyscope.terminal import chart, paragraphs, steps, table
     from sdyscope.views import memory, over_time
     from sdyscope.words.over_time import ZERO_LEGEND, peak_sentence
 
@@ -186,7 +186,7 @@ def _print_peak(document: MemoryDocument, top: int) -> None:
     # All pictures on one scale.
     scale = max(one.peak for one in document.over_time)
     compiled = {one.partitioner: one for one in document.compiled}
-    for number, (found, partitioners) in enumerate(over_time.told(document.over_time)):
+    for number, (found, partitioners) in enumerate(steps.distinct_memory(document.over_time)):
         if number:
             here.write("")
         heading = memory.heading(document, compiled[found.partitioner], partitioners)

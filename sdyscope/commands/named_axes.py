@@ -37,9 +37,9 @@ def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxe
         why_not = "A file does not say what the dimensions of its tensors are called."
     else:
         names = argument_axis_names(inspection.program)
-        found = named_axes(mapped, inspection.requested, names)
-        if found is not None:
-            return found, ""
+        axes = named_axes(mapped, inspection.requested, names)
+        if axes is not None:
+            return axes, ""
         why_not = (
             "No argument of the program names its dimensions, as Haliax's NamedArray and Flax's "
             "LogicallyPartitioned do."

@@ -13,6 +13,7 @@ import click
 from sdyscope.commands import options
 from sdyscope.commands.command_help import Shared
 from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.facts.remarks import Remark
 from sdyscope.process.output import say
 
 if TYPE_CHECKING:
@@ -382,6 +383,7 @@ def _recorded(
     from dataclasses import replace
 
     from sdyscope.facts.recorded import read_record
+    from sdyscope.words.remarks import remark_text
 
     record = read_record(folder)
     chosen = record.programs if module is None else _named(word, record, module)
@@ -390,7 +392,7 @@ def _recorded(
         raise TargetError(
             "No program was recorded in this directory.",
             file=word,
-            hint=record.problems[0] if record.problems else "Did the script use JAX?",
+            hint=remark_text(record.problems[0]) if record.problems else "Did the script use JAX?",
         )
     if not kept:
         raise TargetError(
@@ -506,16 +508,16 @@ def _recorded_compile(folder: Path, program: RecordedProgram, path: Path) -> Com
         device_kind=there.platform,
         result_shardings=there.results,
         memory=None if there.memory is None else MemoryAnalysis.of(there.memory),
-        notes=(f"{there.versions} compiled it for {there.platform} in the recorded run.",),
+        notes=(Remark("compiled in a recorded run", str(there.versions), other=there.platform),),
         path=path,
         recorded_by=there.versions,
     )
 
 
-def _elided(file: Path) -> tuple[str, ...]:
+def _elided(file: Path) -> tuple[Remark, ...]:
     if b"dense_resource<__elided__>" not in file.read_bytes():
         return ()
-    return ("Its large constants were not recorded: it can be looked at, but not compiled.",)
+    return (Remark("constants elided"),)
 
 
 def _read_dump(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:

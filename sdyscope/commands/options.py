@@ -59,8 +59,8 @@ def command(
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
-        made = verbose(child.in_child(environment, launcher)(function))
-        return click.command(cls=cls, examples=examples)(made)
+        wrapped = verbose(child.in_child(environment, launcher)(function))
+        return click.command(cls=cls, examples=examples)(wrapped)
 
     return decorate
 
@@ -95,9 +95,9 @@ def mesh(function: _Function) -> _Function:
         parameter.name == "devices" for parameter in getattr(function, "__click_params__", ())
     )
     several = mesh_choice.takes_other(function)
-    made: Any = mesh_choice.choosing(function, has_devices)
+    decorated: Any = mesh_choice.choosing(function, has_devices)
     if not has_devices:
-        made = click.option(
+        decorated = click.option(
             "--devices",
             cls=Shared,
             metavar="N",
@@ -105,7 +105,7 @@ def mesh(function: _Function) -> _Function:
             help="The number of devices, such as 16, or 4096x8slices: a size of -1 is inferred "
             "from it, and a program that makes its own mesh finds this many. By default that "
             "of --on, else of the target's own mesh; a program that makes its own finds 8.",
-        )(made)
+        )(decorated)
     for option in (
         click.option(
             "--mesh-selector",
@@ -131,8 +131,8 @@ def mesh(function: _Function) -> _Function:
             "By default the target's own.",
         ),
     ):
-        made = option(made)
-    chosen: _Function = made
+        decorated = option(decorated)
+    chosen: _Function = decorated
     return chosen
 
 

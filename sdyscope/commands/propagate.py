@@ -60,7 +60,6 @@ def command(
     With --set-sharding, --priority or --conservative: what would be sharded otherwise, by where it
     begins. The program is not traced again.
     """
-    from sdyscope.analysis.diff.sides import what_if
     from sdyscope.analysis.propagation.propagate import propagate_document
     from sdyscope.errors import TargetError
     from sdyscope.process import output
@@ -75,6 +74,11 @@ def command(
     )
     wished = propagation.wished(inspection, shardings, priorities, conservative)
     before, after = wished.before, wished.inspection
+    changed = None
+    if before is not None:
+        from sdyscope.analysis.diff.sides import what_if
+
+        changed = tuple(what_if(before, after, conservative=conservative))
     found = propagate_document(
         after,
         match=match,
@@ -82,9 +86,7 @@ def command(
         at_step=at_step,
         conservative=conservative,
         changes=wished.changes,
-        changed=None
-        if before is None
-        else tuple(what_if(before, after, conservative=conservative)),
+        changed=changed,
     )
     if match is not None and not found.values and not found.steps:
         raise TargetError(

@@ -55,9 +55,9 @@ class WhatIf:
     """A program with other annotations.
 
     Attributes:
-      inspection: the program, changed where something was wished for.
-      before: the program as it is; None where nothing was wished for.
-      changes: the wishes, in words.
+        inspection: the program, changed where something was wished for.
+        before: the program as it is; None where nothing was wished for.
+        changes: the wishes, in words.
     """
 
     inspection: Inspection
@@ -74,7 +74,7 @@ def wished(
     """The program with what the options ask for.
 
     Raises:
-      SdyscopeError: an option can't be read, or names no tensor, or asks for what can't be.
+        SdyscopeError: an option can't be read, or names no tensor, or asks for what can't be.
     """
     from sdyscope.errors import TargetError
     from sdyscope.stages.propagated.what_if import parse_priority, parse_sharding

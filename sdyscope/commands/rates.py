@@ -17,7 +17,7 @@ def bandwidths(otherwise: str) -> Callable[[_Function], _Function]:
     """`--bandwidth AXIS=RATE`, repeatable; the parameter `bandwidths` is bytes a second, by axis.
 
     Args:
-      otherwise: what counts without it, for the option's help.
+        otherwise: what counts without it, for the option's help.
     """
     return click.option(
         "--bandwidth",
@@ -47,13 +47,13 @@ def _by_axis(
     parse: Callable[[str], float], form: str
 ) -> Callable[[click.Context, click.Parameter, Sequence[str]], dict[str, float]]:
     def read(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, float]:
-        found: dict[str, float] = {}
+        rates: dict[str, float] = {}
         for word in words:
             axis, value = options.pair(word, form)
-            if axis in found:
+            if axis in rates:
                 raise click.BadParameter(f"mesh axis {axis!r} is named twice.")
             with options.usage():
-                found[axis] = parse(value)
-        return found
+                rates[axis] = parse(value)
+        return rates
 
     return read

@@ -77,19 +77,19 @@ def command(
     record_run.prepare(folder, overwrite=overwrite, add=add)
     status = record_run.run(command_line, folder, partitioner or "", quiet=as_json)
     try:
-        found, run = record_run.finish(folder)
+        recording, run = record_run.finish(folder)
     except SdyscopeError as error:
         if status == 0:
             raise
         output.say(f"error: {error}")
         return _exit_status(status)
     messages = output.messages()
-    shown = list(record.summary(found, str(folder), run))
+    shown = list(record.summary(recording, str(folder), run))
     if verbose:
-        shown += record.processes(found)
+        shown += record.processes(recording)
     paragraphs.print_paragraphs(shown, messages)
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(recording))
     return _exit_status(status)
 
 

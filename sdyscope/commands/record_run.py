@@ -23,7 +23,7 @@ from sdyscope.facts.recorded import (
     PROCESSES,
     SCHEMA,
     Record,
-    Run,
+    RecordedRun,
     is_recorded,
 )
 from sdyscope.facts.recorded import read_record as read
@@ -171,7 +171,7 @@ def run(command: Sequence[str], folder: Path, partitioner: str, *, quiet: bool) 
     return status
 
 
-def finish(folder: Path) -> tuple[Record, Run]:
+def finish(folder: Path) -> tuple[Record, RecordedRun]:
     """Writes the index, and gives what it holds and the run that ended last.
 
     Raises:

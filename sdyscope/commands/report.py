@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _STEPS = 3
 
 #: What --format makes, and the file that it is written to by default.
-FORMATS = {"html": "report.html", "markdown": "", "json": "", "svg": ""}
+FORMATS = {"html": "report.html", "markdown": "", "svg": ""}
 
 
 def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
@@ -66,7 +66,7 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
     "--format",
     "form",
     type=click.Choice(list(FORMATS)),
-    help="By default html, or by the file name; json is what --json writes.",
+    help="By default by the name of the file, else html; --json writes JSON.",
 )
 @click.option(
     "-o",
@@ -74,7 +74,7 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
     "path",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write to this file. By default html goes to report.html, markdown and json to standard "
+    help="Write to this file. By default html goes to report.html, Markdown and JSON to standard "
     "output. For svg a folder, or FILE.svg for one picture: what a step communicates, or what "
     "--tensor names.",
 )
@@ -83,6 +83,7 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
     metavar="NAME",
     help="Draw this tensor's placement as SVG: a pytree path, or what `sdyscope explain` takes.",
 )
+@options.strict
 @options.json("page.document:Report")
 def command(
     target: str,
@@ -98,6 +99,7 @@ def command(
     form: str | None,
     path: Path | None,
     tensor: str | None,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Write the whole inspection as one page that opens offline.
@@ -113,13 +115,14 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.page import document as report
     from sdyscope.process import progress
+    from sdyscope.terminal.account import say_account
 
     if on and no_compile:
         raise TargetError(
             "--on names hardware to compile for, and --no-compile does not compile.",
             hint="Leave one of them out.",
         )
-    if as_json and form not in (None, "json"):
+    if as_json and form is not None:
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
     chosen = form or ("json" if as_json else "svg" if tensor else _form_of(path))
     if chosen == "svg" and path is None:
@@ -157,21 +160,25 @@ def command(
         from sdyscope.page import svg as report_svg
 
         return _written(path, report_svg.tensor_svg(inspection, tensor).encode())
-    told = None if ran is None else _read(ran, inspection)
-    made = report.document(
+    read_back = None if ran is None else _read(ran, inspection)
+    whole = report.document(
         inspection,
         target,
         on=on[0] if on else None,
         compiled=not no_compile,
-        run=(lambda: told or _run(inspection)) if run or told else None,
+        run=(lambda: read_back or _run(inspection)) if run or read_back else None,
         notify=progress.step,
     )
     if chosen == "svg" and _is_picture(path):
-        return _written(path, _communication(made))
-    if chosen == "svg" and path is not None:
-        return _pictures(path, made, inspection)
-    content = _content(chosen, made, inspection)
-    return _written(path or (Path(FORMATS[chosen]) if FORMATS[chosen] else None), content)
+        _written(path, _communication(whole))
+    elif chosen == "svg" and path is not None:
+        _pictures(path, whole, inspection)
+    else:
+        content = _content(chosen, whole, inspection)
+        default = FORMATS.get(chosen)
+        _written(path or (Path(default) if default else None), content)
+    say_account(whole.account)
+    return 1 if strict and whole.account else 0
 
 
 def _written(where: Path | None, content: bytes) -> int:
@@ -197,7 +204,7 @@ def _is_picture(path: Path | None) -> bool:
 
 def _read(file: Path, inspection: Inspection) -> Run:
     """A run that was, of this program."""
-    from sdyscope.page.ran import check_run_of, read_run
+    from sdyscope.page.run_document import check_run_of, read_run
 
     run = read_run(file)
     check_run_of(run, inspection.name, inspection.tensors, file)
@@ -214,7 +221,7 @@ def _run(inspection: Inspection) -> Run:
     return inspection.run(steps=_STEPS, devices=running.devices_for(inspection))
 
 
-def _pictures(folder: Path, report: Report, inspection: Inspection) -> int:
+def _pictures(folder: Path, report: Report, inspection: Inspection) -> None:
     """Writes each picture into a folder, and says which."""
     import re
 
@@ -238,7 +245,6 @@ def _pictures(folder: Path, report: Report, inspection: Inspection) -> int:
     for name, picture in pictures.items():
         output.write_atomically(folder / f"{name}.svg", picture)
         output.answers().write(str(folder / f"{name}.svg"))
-    return 0
 
 
 def _communication(report: Report) -> bytes:

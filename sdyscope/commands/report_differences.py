@@ -17,14 +17,14 @@ def of_snapshots(first: str, second: str | None) -> bytes | None:
     """The page of two snapshot files; None where neither is one.
 
     Raises:
-      SdyscopeError: only one of them is a snapshot, or one is damaged.
+        SdyscopeError: only one of them is a snapshot, or one is damaged.
     """
     from sdyscope.page import page as report_page
 
-    found = snapshot_diff.between(first, second, at="lowered")
-    if found is None or second is None:
+    difference = snapshot_diff.between(first, second, at="lowered")
+    if difference is None or second is None:
         return None
-    return report_page.snapshots_page(found, (first, second)).encode()
+    return report_page.snapshots_page(difference, (first, second)).encode()
 
 
 def page(
@@ -40,16 +40,16 @@ def page(
     """The page of two targets, or of one on two kinds of hardware.
 
     Args:
-      words: the TARGETs.
-      mesh: axes of the mesh, for programs.
-      settings: settings of reference models.
-      partitioners: which to lower under.
-      module: which module of a directory.
-      on: what to compile for; two for each its own.
-      compiled: whether to compile.
+        words: the TARGETs.
+        mesh: axes of the mesh, for programs.
+        settings: settings of reference models.
+        partitioners: which to lower under.
+        module: which module of a directory.
+        on: what to compile for; two for each its own.
+        compiled: whether to compile.
 
     Raises:
-      SdyscopeError: one of them can't be opened or lowered.
+        SdyscopeError: one of them can't be opened or lowered.
     """
     from sdyscope.page import page as report_page
 
@@ -60,8 +60,8 @@ def page(
 
     why = "Not compiled, because of --no-compile."
     first, second = words
-    one = opened(first)
+    inspection = opened(first)
     two = None if second is None else opened(second)
     other = on[1] if len(on) > 1 else None
     what = (on[0] if on else None) if compiled else why
-    return report_page.differences_page(one, two, what, other).encode()
+    return report_page.differences_page(inspection, two, what, other).encode()

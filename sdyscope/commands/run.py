@@ -20,7 +20,7 @@ from sdyscope.process import child, child_wire, launch
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
-    from sdyscope.stages.executed.processes import Group
+    from sdyscope.stages.executed.processes import ProcessGroup
 
 #: How a word begins that is a mesh: `data=4`.
 _MESH = re.compile(r"[^=\s-][^=\s]*=-?[0-9]")
@@ -253,7 +253,7 @@ def command(
     steps: int,
     strict: bool,
     as_json: bool,
-    group: Group,
+    group: ProcessGroup,
     moved_on: Callable[[str, int, int], None],
 ) -> int:
     """Run the program on real devices; compare shards and numbers.

@@ -146,7 +146,7 @@ def command(
 
     inspection = opening.open_under(target, None, mesh=mesh, settings=settings, module=module)
     per_byte = FLOPS_PER_BYTE if flops_per_byte is None else flops_per_byte or math.inf
-    found = inspection.search(
+    searched = inspection.search(
         arguments,
         axes,
         max_memory=max_memory,
@@ -159,25 +159,25 @@ def command(
         compiles=compiles,
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
-    status = 1 if strict and found.account else 0
+    status = 1 if strict and searched.account else 0
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(searched))
         return status
-    paragraphs.print_paragraphs(search.heading(found))
+    paragraphs.print_paragraphs(search.heading(searched))
     here.write("")
     if everything:
-        table.print_table(search.decisions(found))
+        table.print_table(search.decisions(searched))
         here.write("")
-    table.print_table(search.candidates(found))
+    table.print_table(search.candidates(searched))
     here.write("")
     for part in (
-        search.changes(found, everything=everything),
-        search.traffic(found, here.columns),
+        search.changes(searched, everything=everything),
+        search.traffic(searched, here.columns),
     ):
         if part is not None and part.rows:
             table.print_table(part)
             here.write("")
-    paragraphs.print_paragraphs(search.footer(found, everything=everything))
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    paragraphs.print_paragraphs(search.footer(searched, everything=everything))
+    paragraphs.print_paragraphs(account_paragraphs(searched.account))
     return status

@@ -67,7 +67,7 @@ def command(
     shape of the block that a device holds, its bytes, and how many devices hold the same.
     --slices shows which devices hold which part. For a directory of dumps, one row per module;
     for a recorded run also how often and for how long each was compiled, and why again. Exit
-    status 1 if a file of it can't be read.
+    status 1 if one of its files can't be read.
     """
     from sdyscope.analysis.show import UnreadFile, show
     from sdyscope.errors import TargetError
@@ -81,24 +81,24 @@ def command(
     opened = opening.open_target(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     ).lowered
-    found = show(
+    shown = show(
         opened.programs,
         target,
-        [UnreadFile(str(one.path), str(one.error)) for one in opened.unread],
+        [UnreadFile(str(file.path), str(file.error)) for file in opened.unread],
         opened.record,
         match=match,
         kinds=kinds,
         slices=slices,
     )
-    if match is not None and not any(program.tensors for program in found.programs):
+    if match is not None and not any(program.tensors for program in shown.programs):
         raise TargetError(
             f"No tensor's path or scope matches {match!r}.",
             hint="The pattern must match the whole path; use '*name*' to match part of it.",
         )
     if as_json:
-        output.answers().write_bytes(document.encode(found))
-    elif found.slices is not None:
-        for number, (program, held) in enumerate(zip(found.programs, found.slices, strict=True)):
+        output.answers().write_bytes(document.encode(shown))
+    elif shown.slices is not None:
+        for number, (program, held) in enumerate(zip(shown.programs, shown.slices, strict=True)):
             if number:
                 output.answers().write("")
             table.print_text(view.heading(program))
@@ -108,19 +108,19 @@ def command(
     elif opened.record is not None and opened.several:
         columns = output.answers().columns
         table.print_table(
-            record.overview(found, opened.record, everything=everything, columns=columns)
+            record.overview(shown, opened.record, everything=everything, columns=columns)
         )
         output.answers().write("")
         paragraphs.print_paragraphs(
-            record.overview_footer(found, opened.record, everything=everything)
+            record.overview_footer(shown, opened.record, everything=everything)
         )
     elif opened.is_directory and opened.several:
-        table.print_table(view.overview(found, output.answers().columns))
+        table.print_table(view.overview(shown, output.answers().columns))
         output.answers().write("")
-        paragraphs.print_paragraphs(view.overview_footer(found))
+        paragraphs.print_paragraphs(view.overview_footer(shown))
     else:
-        for program in found.programs:
-            made = view.table(
+        for program in shown.programs:
+            rows = view.table(
                 program,
                 written=written,
                 everything=everything,
@@ -128,8 +128,8 @@ def command(
             )
             table.print_text(view.heading(program))
             output.answers().write("")
-            table.print_table(made)
+            table.print_table(rows)
             output.answers().write("")
-            paragraphs.print_paragraphs(view.footer(program, made))
-    unknown = any(program.account for program in found.programs)
-    return 1 if found.unread or (strict and unknown) else 0
+            paragraphs.print_paragraphs(view.footer(program, rows))
+    unknown = any(program.account for program in shown.programs)
+    return 1 if shown.unread or (strict and unknown) else 0

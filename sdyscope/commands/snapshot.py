@@ -109,11 +109,11 @@ def command(
     text = read_file(path) if path is not None and is_there and (check or update) else ""
     before = {snapshot.name: snapshot for snapshot in read_snapshots(text, file)} if text else {}
     opened = _opened(targets, mesh, settings, partitioner, module, before)
-    now = [_taken(one, before.get(one.name), stages, on) for one in opened]
-    named = [one.name for one in now]
+    now = [_taken(inspection, before.get(inspection.name), stages, on) for inspection in opened]
+    named = [taken.name for taken in now]
     missing = [name for name in named if name not in before] if check or update else []
     unused = [name for name in before if name not in named]
-    compared = [compare(before[one.name], one) for one in now if one.name in before]
+    compared = [compare(before[taken.name], taken) for taken in now if taken.name in before]
     action: Action = "print"
     written = False
     if path is not None and check:
@@ -123,18 +123,18 @@ def command(
         with output.locked(path):
             # Another process may have written it while this one looked at the programs.
             text = read_file(path) if path.exists() else ""
-            made = (
+            content = (
                 updated(text, now, remove_unused=remove_unused, file=file) if text else write(now)
             )
-            written = made != text
+            written = content != text
             if written:
-                output.write_atomically(path, made)
+                output.write_atomically(path, content)
         unused = [] if remove_unused else unused
     elif path is not None:
         action, written = "write", True
         output.write_atomically(path, write(now))
-    accounts = {one.name: one.account for one in opened if one.account}
-    found = SnapshotDocument(
+    accounts = {inspection.name: inspection.account for inspection in opened if inspection.account}
+    result = SnapshotDocument(
         action=action,
         file=file or "",
         programs=tuple(now),
@@ -145,16 +145,16 @@ def command(
         accounts=accounts,
     )
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(result))
     elif action == "print":
         output.answers().write(write(now))
     else:
-        paragraphs.print_paragraphs(snapshot.paragraphs(found))
+        paragraphs.print_paragraphs(snapshot.paragraphs(result))
     for name, account in accounts.items():
         # Standard output may be the snapshot itself.
         for line in () if as_json else (account_title(account, name), *account_lines(account)):
             output.say(line)
-    return 1 if (action == "check" and not found.same) or (strict and accounts) else 0
+    return 1 if (action == "check" and not result.same) or (strict and accounts) else 0
 
 
 def _check_options(file: str | None, check: bool, update: bool, remove_unused: bool) -> None:
@@ -188,17 +188,19 @@ def _opened(
         )
         for unread in opened.unread:
             raise unread.error
-        for one in opened.programs:
-            if partitioner is None and one.program is not None:
-                was = before.get(one.name)
-                one = Inspection(one.program, was.partitioners if was else ("shardy",))
-            if any(one.name == other.name for other in inspections):
+        for inspection in opened.programs:
+            if partitioner is None and inspection.program is not None:
+                was = before.get(inspection.name)
+                inspection = Inspection(
+                    inspection.program, was.partitioners if was else ("shardy",)
+                )
+            if any(inspection.name == other.name for other in inspections):
                 raise TargetError(
-                    f"Two of the programs are called {one.name}.",
+                    f"Two of the programs are called {inspection.name}.",
                     file=target,
                     hint="Write each to a snapshot file of its own.",
                 )
-            inspections.append(one)
+            inspections.append(inspection)
     return inspections
 
 

@@ -39,11 +39,15 @@ def between(first: str, second: str | None, *, at: str) -> DiffDocument | None:
         raise TargetError(
             "Of two snapshots every stage is compared that both have.", hint="Leave --at out."
         )
-    one, two = _read(first), _read(second)
-    if len(one) == len(two) == 1:
-        pairs = [(*one.values(), *two.values())]
+    first_programs, second_programs = _read(first), _read(second)
+    if len(first_programs) == len(second_programs) == 1:
+        pairs = [(*first_programs.values(), *second_programs.values())]
     else:
-        pairs = [(one[name], two[name]) for name in one if name in two]
+        pairs = [
+            (first_programs[name], second_programs[name])
+            for name in first_programs
+            if name in second_programs
+        ]
     paired = {name for pair in pairs for name in (pair[0].name, pair[1].name)}
     compared = []
     for before, after in pairs:
@@ -57,8 +61,8 @@ def between(first: str, second: str | None, *, at: str) -> DiffDocument | None:
     return DiffDocument(
         at="snapshot",
         snapshots=tuple(compared),
-        only_a=tuple(name for name in one if name not in paired),
-        only_b=tuple(name for name in two if name not in paired),
+        only_a=tuple(name for name in first_programs if name not in paired),
+        only_b=tuple(name for name in second_programs if name not in paired),
     )
 
 

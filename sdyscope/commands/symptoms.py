@@ -37,24 +37,24 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     from sdyscope.words.symptoms import Symptoms, read_symptoms, searched
 
     known = read_symptoms(pages()["symptoms"].read_text(encoding="utf-8"))
-    source, found = None, known
+    source, matching = None, known
     if words:
         source = " ".join(words)
         if source == "-":
-            found = searched(known, sys.stdin)
+            matching = searched(known, sys.stdin)
         elif len(words) == 1 and Path(source).is_file():
             try:
                 with open(source, encoding="utf-8", errors="replace") as log:
-                    found = searched(known, log)
+                    matching = searched(known, log)
             except OSError as error:
                 raise TargetError(
                     f"The log can't be read: {error.strerror}", file=source
                 ) from error
         else:
-            found = searched(known, [source], words=True)
-    symptoms = Symptoms(source=source, symptoms=found)
+            matching = searched(known, [source], words=True)
+    symptoms = Symptoms(source=source, symptoms=matching)
     if as_json:
         output.answers().write_bytes(document.encode(symptoms))
     else:
         paragraphs.print_paragraphs(view.paragraphs(symptoms))
-    return 0 if found else 1
+    return 0 if matching else 1

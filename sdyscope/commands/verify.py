@@ -68,19 +68,19 @@ def command(
 
     if corpus:
         verify_corpus.check(target, mesh=mesh, settings=settings, module=module)
-        found = verify_corpus.audit(target, partitioners, causes, seconds, progress.step)
+        result = verify_corpus.audit(target, partitioners, causes, seconds, progress.step)
     else:
         inspection = opening.open_one(
             target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
         )
-        found = inspection.verify(causes)
+        result = inspection.verify(causes)
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(result))
     else:
-        paragraphs.print_paragraphs(verify.heading(found))
-        if found.programs:
+        paragraphs.print_paragraphs(verify.heading(result))
+        if result.programs:
             output.answers().write("")
-            table.print_table(verify.stages(found))
-        paragraphs.print_paragraphs(verify.left_out(found))
-        paragraphs.print_paragraphs(verify.exceptions(found, top))
-    return 0 if found.agrees else 1
+            table.print_table(verify.stages(result))
+        paragraphs.print_paragraphs(verify.left_out(result))
+        paragraphs.print_paragraphs(verify.exceptions(result, top))
+    return 0 if result.agrees else 1

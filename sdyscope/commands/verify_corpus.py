@@ -97,7 +97,7 @@ def audit(
     return verify_document(
         target,
         (program for document in documents for program in document.programs),
-        [*(one for document in documents for one in document.not_verified), *crashed],
+        [*(missing for document in documents for missing in document.not_verified), *crashed],
     )
 
 
@@ -120,15 +120,15 @@ def _answer(request: bytes) -> bytes:
         program = read(path, trusted=True)
         if not program.is_compiled and program.partitioners[0] not in asked.partitioners:
             return encode(verify_document(str(path), (), ()))
-        made = program.verify(asked.causes)
-        made = replace(
-            made,
-            programs=tuple(replace(program, name=path.name) for program in made.programs),
-            not_verified=tuple(replace(one, name=path.name) for one in made.not_verified),
+        result = program.verify(asked.causes)
+        result = replace(
+            result,
+            programs=tuple(replace(program, name=path.name) for program in result.programs),
+            not_verified=tuple(replace(missing, name=path.name) for missing in result.not_verified),
         )
     except SdyscopeError as error:
-        made = verify_document(str(path), (), [NotVerified(path.name, None, error.message)])
+        result = verify_document(str(path), (), [NotVerified(path.name, None, error.message)])
     except Exception as error:  # whatever it is, it costs this module alone
         reason = f"Internal error: {type(error).__name__}: {error}"
-        made = verify_document(str(path), (), [NotVerified(path.name, None, reason, True)])
-    return encode(made)
+        result = verify_document(str(path), (), [NotVerified(path.name, None, reason, True)])
+    return encode(result)

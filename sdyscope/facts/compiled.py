@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner, Versions
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.topology import Topology
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
@@ -63,6 +65,11 @@ class MemoryAnalysis:
             host_temporaries=stats.get("host_temp_size", 0),
         )
 
+    def part(self, part: MemoryPart) -> int:
+        """Bytes of one part."""
+        count: int = getattr(self, part.value)
+        return count
+
     @property
     def results(self) -> int:
         """What the results take that do not lie in an argument's buffer."""
@@ -103,7 +110,7 @@ class Compiled:
             making a whole tensor on every device ("involuntary full rematerialization").
         compile_seconds: how long the compile took.
         log: everything that the compiler wrote to standard error.
-        notes: what else is worth knowing, one sentence each.
+        notes: what else is worth knowing.
         topology: where the devices stand; None for CPUs, and where they do not tell.
         tags: by HLO instruction, the ops that it was made from: of each the calls that it was
             inlined from, then the op itself, as nodes in the op graph of the lowered module.
@@ -125,7 +132,7 @@ class Compiled:
     rematerializations: tuple[str, ...]
     compile_seconds: float
     log: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     topology: Topology | None = None
     tags: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict, hash=False)
     path: Path | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 
 __all__ = [
     "BlockDifference",
@@ -13,10 +14,11 @@ __all__ = [
     "ExecutedArray",
     "Execution",
     "HostBlock",
+    "InputSource",
     "Machine",
     "OtherOnOneDevice",
-    "Part",
     "Process",
+    "ProcessTimes",
     "Reference",
     "Shard",
     "UnequalCopy",
@@ -150,7 +152,7 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProcessTimes:
     """What one of several processes measured of an execution.
 
     Attributes:
@@ -181,7 +183,7 @@ class Execution:
       compile_seconds: How long XLA took.
       step_seconds: How long each step took after the warm-up, until all results were there.
       memory: What it needs on one device.
-      notes: What else is worth knowing, one sentence each.
+      notes: What else is worth knowing.
       parts: What each process measured, in order, once their runs are put together; empty for one
         process alone.
     """
@@ -196,8 +198,8 @@ class Execution:
     compile_seconds: float | None = None
     step_seconds: tuple[float, ...] = ()
     memory: DeviceMemory = DeviceMemory()
-    notes: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
+    notes: tuple[Remark, ...] = ()
+    parts: tuple[ProcessTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +300,21 @@ class Process:
     host: str
     pid: int
     devices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InputSource:
+    """Where the values that a program ran on came from.
+
+    Attributes:
+      kind: The program's own ``inputs``, the arrays among its arguments, or values that were made.
+      seed: Of made ones the seed.
+      deviation: The standard deviation of made floats.
+    """
+
+    kind: Literal["inputs", "arguments", "made"]
+    seed: int = 0
+    deviation: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ class Failure:
     """Why there is nothing under a partitioner.
 
     Attributes:
-      partitioner: the partitioner.
-      reason: one sentence.
+        partitioner: the partitioner.
+        reason: one sentence.
     """
 
     partitioner: Partitioner

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.facts.execution import Extent, Process
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, Written
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Digits
@@ -254,10 +256,10 @@ class RequestNote:
     """What there is to know of a request.
 
     Attributes:
-        text: one sentence.
+        remark: that.
     """
 
-    text: str
+    remark: Remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -635,13 +637,13 @@ class OverMemory:
         limit: of what.
         used: how many.
         allowed: how many may be.
-        parts: what they are for, as far as that is known: names and bytes.
+        parts: what they are for, as far as that is known: tensors, or parts of a total, and bytes.
     """
 
     limit: MemoryLimit
     used: int
     allowed: int
-    parts: tuple[tuple[str, int], ...]
+    parts: tuple[tuple[str | MemoryPart, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -710,6 +712,9 @@ class ReadBack:
     hint: str
 
 
+ModuleFact: TypeAlias = NothingLowered | MixedAttributes | SilentFallback | UnreadAttribute
+"""What `check` may find of a module."""
+
 TensorFact: TypeAlias = (
     NotAligned
     | NoPlacement
@@ -727,33 +732,32 @@ TensorFact: TypeAlias = (
     | RequestNote
     | NotDivisible
 )
-"""What `check` may find of a tensor."""
+"""What it may find of a tensor."""
 
-Fact: TypeAlias = (
-    NothingLowered
-    | MixedAttributes
-    | SilentFallback
-    | UnreadAttribute
-    | TensorFact
-    | OtherBytes
-    | DonationUnused
-    | DonationDropped
-    | NotExecuted
+MemoryFact: TypeAlias = OtherBytes | DonationUnused | DonationDropped
+"""What `memory` may find."""
+
+ExecutionFact: TypeAlias = (
+    NotExecuted
     | NoReference
     | NotOnMesh
     | DependsOnMesh
     | OtherBlocks
     | UnequalReplicas
     | OtherNumbers
-    | OverCommunication
-    | OverReplication
-    | OverMemory
-    | CountedOnce
-    | OverUnknownAxes
-    | UnreadLines
-    | NoSuchTensor
-    | NoMemoryAnalysis
-    | ReadBack
+)
+"""What `run` may find."""
+
+OverBudget: TypeAlias = OverCommunication | OverReplication | OverMemory
+"""More than a budget allows."""
+
+BudgetDoubt: TypeAlias = (
+    CountedOnce | OverUnknownAxes | UnreadLines | NoSuchTensor | NoMemoryAnalysis
+)
+"""Why it is not certain that a budget is kept."""
+
+Fact: TypeAlias = (
+    ModuleFact | TensorFact | MemoryFact | ExecutionFact | OverBudget | BudgetDoubt | ReadBack
 )
 """What may be found."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import AnnotationKind
@@ -11,7 +12,16 @@ from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["CollectiveOrigin", "NotFound", "OriginAnnotation", "OriginKind", "OriginRole", "Spec"]
+__all__ = [
+    "NOBODY",
+    "CollectiveOrigin",
+    "NotFound",
+    "OriginAnnotation",
+    "OriginKind",
+    "OriginRole",
+    "Spec",
+    "Together",
+]
 
 OriginKind: TypeAlias = Literal[
     "reduction", "resharding", "lookup", "exchange", "program", "unknown"
@@ -70,6 +80,27 @@ class OriginAnnotation:
         return replace(self, axes=(), role="has", recorded=True)
 
 
+@dataclass(frozen=True)
+class Together:
+    """Annotations that say axes on dimensions that hold these together.
+
+    There is one for all collectives over them, however many: what is worked out of it is kept.
+    """
+
+    annotations: tuple[OriginAnnotation, ...] = ()
+
+    @cached_property
+    def by_key(self) -> Mapping[tuple[object, ...], OriginAnnotation]:
+        """The first of those that are written in one place, by their key."""
+        found: dict[tuple[object, ...], OriginAnnotation] = {}
+        for annotation in self.annotations:
+            found.setdefault(annotation.key, annotation)
+        return found
+
+
+NOBODY = Together()
+
+
 @dataclass(frozen=True, slots=True)
 class CollectiveOrigin:
     """Why one tensor of a collective is communicated.
@@ -79,6 +110,8 @@ class CollectiveOrigin:
         value: the value that is moved, or of a reduction the one whose pieces are summed: pytree
             path of an argument or result, else the scope of the op that makes it; empty where it
             was not found.
+        form: the op that gives it the form in which it is moved (``transpose``); empty where it
+            is moved as it is.
         before: sharding that the value has; None where it is not known.
         after: sharding that it is needed with; None likewise, and of a reduction.
         op: the op that needs it, by JAX's primitive or else by its name in StableHLO; `return` for
@@ -103,19 +136,20 @@ class CollectiveOrigin:
     scope: str
     source: SourceLocation | None
     annotations: tuple[OriginAnnotation, ...]
-    together: tuple[OriginAnnotation, ...] = ()
+    together: Together = NOBODY
     result: str = ""
+    form: str = ""
     not_found: NotFound = ""
     followed: bool = False
 
     @property
     def otherwise(self) -> Iterator[OriginAnnotation]:
         """Where the axes of the value come from without the annotations that are named."""
+        by_key = self.together.by_key
         named = {annotation.key for annotation in self.annotations if annotation.role == "has"}
-        for one in self.together:
-            if one.key not in named:
-                named.add(one.key)
-                yield one
+        # By identity: there is an annotation for each layer, and a key takes long to compare.
+        left_out = {id(by_key[key]) for key in named if key in by_key}
+        return (one for one in by_key.values() if id(one) not in left_out)
 
     @property
     def is_known(self) -> bool:

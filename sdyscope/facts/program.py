@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from sdyscope.facts.remarks import Remark
     from sdyscope.values.sharding import NamedSharding
     from sdyscope.values.source import SourceLocation
 
@@ -42,7 +43,7 @@ class Versions:
     def differs(self, other: Versions) -> bool:
         """Whether the other is known to be another JAX, which may decide otherwise."""
         pairs = ((self.jax, other.jax), (self.jaxlib, other.jaxlib))
-        return any(one and two and one != two for one, two in pairs)
+        return any(first and second and first != second for first, second in pairs)
 
     def __str__(self) -> str:
         """Such as `JAX 0.10.2`, or `JAX 0.12.0 with jaxlib 0.12.0.1`."""
@@ -105,7 +106,7 @@ class RequestedTensor:
         lambda, and of all else.
       priorities: Shardy's user priority of each dimension of a constraint, None where there is
         none; empty for none at all. JAX has no words for it: a primitive of one's own has.
-      notes: What else is worth knowing, one sentence each.
+      notes: What else is worth knowing.
     """
 
     kind: Kind
@@ -121,4 +122,4 @@ class RequestedTensor:
     manual_axes: tuple[str, ...] = ()
     mapped: str = ""
     priorities: tuple[int | None, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias, overload
+from typing import Literal, NamedTuple, TypeAlias, overload
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import PropagationSource, Remark
@@ -32,9 +32,10 @@ Exactness: TypeAlias = Literal["exact", "approximate"]
 """``exact``: by a recipe whose result a test compares with XLA's own dump, or the dump itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class PropagatedValue:
+class PropagatedValue(NamedTuple):
     """One value of the lowered module after propagation.
+
+    There is one for each, tens of thousands: see ``graph.Op``.
 
     Attributes:
         id: which value.
@@ -59,7 +60,7 @@ class PropagatedValue:
     result: int = 0
     values: tuple[ValueId, ...] = ()
     calls: tuple[Placement | None, ...] = ()
-    read_origins: Callable[[], Origins] | None = field(default=None, compare=False, repr=False)
+    read_origins: Callable[[], Origins] | None = None
 
     @property
     def origins(self) -> Origins:
@@ -89,8 +90,7 @@ def _whole(rank: int) -> Placement:
     return Placement(1, ((),) * rank)
 
 
-@dataclass(frozen=True, slots=True)
-class PropagationStep:
+class PropagationStep(NamedTuple):
     """One move of one axis: in step ``number``, from a value to others, through an op.
 
     Attributes:

@@ -19,6 +19,7 @@ import msgspec
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner, Versions
+from sdyscope.facts.remarks import Remark
 
 __all__ = [
     "COMPILED",
@@ -27,10 +28,10 @@ __all__ = [
     "PROCESSES",
     "SCHEMA",
     "Line",
-    "Process",
     "Record",
+    "RecordedProcess",
     "RecordedProgram",
-    "Run",
+    "RecordedRun",
     "is_recorded",
     "read_record",
 ]
@@ -46,8 +47,8 @@ class Line:
     """A line of a source file.
 
     Attributes:
-      file: its path, as Python knows it.
-      line: from 1.
+        file: its path, as Python knows it.
+        line: from 1.
     """
 
     file: str
@@ -58,16 +59,16 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """A command that was recorded.
 
     Attributes:
-      command: its words.
-      directory: where it was started.
-      partitioner: what `--partitioner` asked for; empty for the program's own setting alone.
-      started: seconds since 1970.
-      ended: likewise; null while it runs, or when the recording itself was killed.
-      status: its exit status, negative when a signal ended it; null likewise.
+        command: its words.
+        directory: where it was started.
+        partitioner: what `--partitioner` asked for; empty for the program's own setting alone.
+        started: seconds since 1970.
+        ended: likewise; null while it runs, or when the recording itself was killed.
+        status: its exit status, negative when a signal ended it; null likewise.
     """
 
     command: tuple[str, ...]
@@ -79,19 +80,19 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class RecordedProcess:
     """A process in which JAX lowered or compiled something.
 
     Attributes:
-      name: host, process number and start, as its file is called.
-      host: the host's name.
-      pid: number of the process.
-      parent: number of its parent.
-      index: which of the processes of a JAX program it is; null when it compiled nothing.
-      arguments: its command line.
-      jax: version of JAX.
-      jaxlib: version of jaxlib; empty where it was not recorded.
-      python: version of Python.
+        name: host, process number and start, as its file is called.
+        host: the host's name.
+        pid: number of the process.
+        parent: number of its parent.
+        index: which of the processes of a JAX program it is; null when it compiled nothing.
+        arguments: its command line.
+        jax: version of JAX.
+        jaxlib: version of jaxlib; empty where it was not recorded.
+        python: version of Python.
     """
 
     name: str
@@ -115,11 +116,11 @@ class RecordedCompile:
     """What the run's own compiler made of a program, the last time.
 
     Attributes:
-      file: its HLO text, in the folder.
-      versions: the JAX that had it compiled.
-      platform: what it is for: `cpu`, `gpu`, `tpu`.
-      results: HLO sharding of each result; none where that is not known.
-      memory: XLA's memory statistics, in bytes, by their names; null where it has none.
+        file: its HLO text, in the folder.
+        versions: the JAX that had it compiled.
+        platform: what it is for: `cpu`, `gpu`, `tpu`.
+        results: HLO sharding of each result; none where that is not known.
+        memory: XLA's memory statistics, in bytes, by their names; null where it has none.
     """
 
     file: str
@@ -134,30 +135,30 @@ class RecordedProgram:
     """One program: a module, however often and in however many processes it was made.
 
     Attributes:
-      label: what to call it in this folder, such as `train_step`, or `train_step.2` where several
-        programs have one name.
-      name: name of the module without `jit_`: that of the function, in letters that MLIR allows.
-      module: name of the module.
-      arguments: element type and shape of each flat argument, unused ones included; null when only
-        its compilation was seen.
-      paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
-      results: element type and shape of each flat result; null likewise.
-      defined: where the function stands; null when not known.
-      by_jax: whether that is in JAX, as of `jnp.where` or of a single primitive.
-      called: the lines of the program that led to it, without those of JAX.
-      partitioner: what JAX was set to partition it with.
-      modules: file of its module, in the folder, for its own partitioner first, and under the
-        other one where that was asked for.
-      failures: why there is no module under a partitioner.
-      devices: for how many devices it was compiled; null when it was not.
-      lowerings: how often JAX lowered it.
-      compiles: how often JAX had it compiled, or found it in its cache on disk.
-      refused: what the compiler said, where it refused.
-      lowering_seconds: how long all lowerings took.
-      compile_seconds: how long all compilations took.
-      processes: names of the processes it was seen in.
-      versions: the JAX that lowered it.
-      compiled: what its own compiler made of it; null where that was not recorded.
+        label: what to call it in this folder, such as `train_step`, or `train_step.2` where several
+            programs have one name.
+        name: name of the module without `jit_`: that of the function, in letters that MLIR allows.
+        module: name of the module.
+        arguments: element type and shape of each flat argument, unused ones included; null when
+            only its compilation was seen.
+        paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
+        results: element type and shape of each flat result; null likewise.
+        defined: where the function stands; null when not known.
+        by_jax: whether that is in JAX, as of `jnp.where` or of a single primitive.
+        called: the lines of the program that led to it, without those of JAX.
+        partitioner: what JAX was set to partition it with.
+        modules: file of its module, in the folder, for its own partitioner first, and under the
+            other one where that was asked for.
+        failures: why there is no module under a partitioner.
+        devices: for how many devices it was compiled; null when it was not.
+        lowerings: how often JAX lowered it.
+        compiles: how often JAX had it compiled, or found it in its cache on disk.
+        refused: what the compiler said, where it refused.
+        lowering_seconds: how long all lowerings took.
+        compile_seconds: how long all compilations took.
+        processes: names of the processes it was seen in.
+        versions: the JAX that lowered it.
+        compiled: what its own compiler made of it; null where that was not recorded.
     """
 
     label: str
@@ -204,18 +205,18 @@ class Record:
     """The document of `sdyscope record --json`, and of `record.json` in the folder that it fills.
 
     Attributes:
-      schema: name and version of this form.
-      runs: the commands that were recorded, one unless `--add` added others.
-      processes: the processes in which JAX compiled something, in the order in which they did.
-      programs: every program, in the order in which they were first seen.
-      problems: what could not be recorded or read, in sentences.
+        schema: name and version of this form.
+        runs: the commands that were recorded, one unless `--add` added others.
+        processes: the processes in which JAX compiled something, in the order in which they did.
+        programs: every program, in the order in which they were first seen.
+        problems: what could not be recorded or read.
     """
 
     schema: Literal["sdyscope.record/1"] = SCHEMA
-    runs: tuple[Run, ...] = ()
-    processes: tuple[Process, ...] = ()
+    runs: tuple[RecordedRun, ...] = ()
+    processes: tuple[RecordedProcess, ...] = ()
     programs: tuple[RecordedProgram, ...] = ()
-    problems: tuple[str, ...] = ()
+    problems: tuple[Remark | str, ...] = ()
 
     @property
     def own(self) -> tuple[RecordedProgram, ...]:
@@ -312,19 +313,19 @@ def read_record(folder: Path, *, trust_index: bool = True) -> Record:
     """Merges what the processes wrote.
 
     Args:
-      folder: the folder.
-      trust_index: whether an index that is not one, or is newer, is an error.
+        folder: the folder.
+        trust_index: whether an index that is not one, or is newer, is an error.
 
     Raises:
-      TargetError: the folder can't be read, or a newer sdyscope wrote it.
+        TargetError: the folder can't be read, or a newer sdyscope wrote it.
     """
     if trust_index:
         _check_index(folder / INDEX)
-    problems: list[str] = []
+    problems: list[Remark | str] = []
     files = sorted((folder / PROCESSES).glob("*.jsonl"))
     written = [(file.stem, _lines(file, problems)) for file in files]
     runs = [run for _, lines in written for run in _runs(lines)]
-    processes = [found for name, lines in written if (found := _process(name, lines))]
+    processes = [process for name, lines in written if (process := _process(name, lines))]
     events = [(line, name) for name, lines in written for line in lines]
     events.sort(key=lambda pair: pair[0].at)
     problems += [line.what for line, _ in events if isinstance(line, _Problem)]
@@ -367,45 +368,43 @@ def _check_schema(schema: str, path: Path) -> None:
     )
 
 
-def _lines(path: Path, problems: list[str]) -> list[_AnyLine]:
+def _lines(path: Path, problems: list[Remark | str]) -> list[_AnyLine]:
     """The lines of a process; what can't be read is counted in `problems`."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise TargetError(f"It can't be read: {error.strerror}.", file=path) from error
-    found: list[_AnyLine] = []
+    events: list[_AnyLine] = []
     bad: list[int] = []
     # What is after the last newline was cut off when the process was killed.
     for number, text in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            found.append(_DECODER.decode(text))
+            events.append(_DECODER.decode(text))
         except _UNREADABLE:
             bad.append(number)
-    for line in found:
+    for line in events:
         if isinstance(line, _Run | _Process):
             _check_schema(line.schema, path)
     if bad:
-        problems.append(
-            f"{len(bad)} of the lines of {path.name} can't be read, the first of them {bad[0]}."
-        )
-    return found
+        problems.append(Remark("unreadable lines", path.name, len(bad), bad[0]))
+    return events
 
 
-def _runs(lines: Sequence[_AnyLine]) -> list[Run]:
-    runs: list[Run] = []
+def _runs(lines: Sequence[_AnyLine]) -> list[RecordedRun]:
+    runs: list[RecordedRun] = []
     for line in lines:
         if isinstance(line, _Run):
-            runs.append(Run(line.command, line.directory, line.partitioner, line.at))
+            runs.append(RecordedRun(line.command, line.directory, line.partitioner, line.at))
         elif isinstance(line, _Ended) and runs:
             runs[-1] = replace(runs[-1], ended=line.at, status=line.status)
     return runs
 
 
-def _process(name: str, lines: Sequence[_AnyLine]) -> Process | None:
+def _process(name: str, lines: Sequence[_AnyLine]) -> RecordedProcess | None:
     for line in lines:
         if isinstance(line, _Process):
             index = next((line.index for line in lines if isinstance(line, _Compiled)), None)
-            return Process(
+            return RecordedProcess(
                 name,
                 line.host,
                 line.pid,
@@ -426,7 +425,7 @@ def _programs(
     folder: Path,
     events: Iterable[tuple[_AnyLine, str]],
     versions: Mapping[str, Versions],
-    problems: list[str],
+    problems: list[Remark | str],
 ) -> list[RecordedProgram]:
     """One for each module, in the order in which they were first seen."""
     seen: dict[tuple[str, str], list[tuple[_Lowered | _Compiled, str]]] = defaultdict(list)
@@ -438,20 +437,24 @@ def _programs(
         program = _program(name, lines, versions)
         outside = [file for file in _files(program) if not _is_inside(folder, file)]
         if outside:
-            problems.append(
-                f"{program.name} is left out: {outside[0][:_NAMED]} is outside this directory."
-            )
+            problems.append(Remark("file outside", program.name, other=outside[0][:_NAMED]))
             continue
-        there = {one: file for one, file in program.modules.items() if (folder / file).is_file()}
-        for one, file in program.modules.items():
-            if one not in there:
-                problems.append(f"{program.name} has no module for {one} any more: {file} is gone.")
-        made = program.compiled
-        if made is not None and not (folder / made.file).is_file():
-            problems.append(f"The compiled {program.name} is gone: {made.file}.")
-            made = None
+        there = {
+            partitioner: file
+            for partitioner, file in program.modules.items()
+            if (folder / file).is_file()
+        }
+        for partitioner, file in program.modules.items():
+            if partitioner not in there:
+                problems.append(
+                    Remark("module gone", program.name, names=((partitioner, 0),), other=file)
+                )
+        compiled = program.compiled
+        if compiled is not None and not (folder / compiled.file).is_file():
+            problems.append(Remark("compiled program gone", program.name, other=compiled.file))
+            compiled = None
         if program.partitioner in there:
-            programs.append(replace(program, modules=there, compiled=made))
+            programs.append(replace(program, modules=there, compiled=compiled))
     return programs
 
 
@@ -499,8 +502,10 @@ def _program(
         by_jax=bool(known and known.by_jax),
         called=tuple(Line(*place) for place in called),
         partitioner=first.partitioner,
-        modules={one: f"{MODULES}/{file}.mlir" for one, file in files.items()},
-        failures={one: why for one, why in failures.items() if one not in files},
+        modules={partitioner: f"{MODULES}/{file}.mlir" for partitioner, file in files.items()},
+        failures={
+            partitioner: why for partitioner, why in failures.items() if partitioner not in files
+        },
         devices=compiled[0].devices if compiled else None,
         lowerings=len(lowered),
         compiles=len(compiled),

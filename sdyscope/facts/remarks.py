@@ -21,8 +21,29 @@ RemarkKind: TypeAlias = Literal[
     "not imported",
     "another JAX propagated",
     "another JAX compiled",
-    # of a module's text
+    # of a module that was read
+    "read from an export",
+    "read from HLO",
+    "read as text",
+    "constants elided",
     "unread line",
+    # of a request
+    "layout",
+    "in_shardings layout",
+    "out_shardings layout",
+    "no mesh axes",
+    "memory kind",
+    "reduction",
+    "no request",
+    "key array",
+    "two shardings",
+    "Explicit result",
+    "reshard",
+    "jit input",
+    "jit output",
+    "local shape",
+    "Explicit axes alone",
+    "no boundary",
     # of a propagation
     "simplified before",
     "several calls",
@@ -32,7 +53,17 @@ RemarkKind: TypeAlias = Literal[
     "unread origins",
     "no origins",
     "no steps",
+    # of a compile
+    "CPU devices instead",
+    "other plugin",
+    "general cost analysis",
+    "no cost analysis",
+    "compiled in a recorded run",
     # of collectives
+    "no fitting mesh",
+    "no source lines",
+    "log cut",
+    "some without origin",
     "no rule",
     "unknown calls",
     "no bytes",
@@ -42,8 +73,26 @@ RemarkKind: TypeAlias = Literal[
     "not propagated",
     # of a cost
     "estimate",
+    "no times",
+    "loops of unknown trips",
+    "conditionals",
+    "uncounted calls",
+    "no peak",
+    "counted by sdyscope",
+    "further trips added",
+    "counted by XLA",
+    "order of chips",
+    "no latency",
+    "figures",
     # of a comparison of directories
     "JAX's own",
+    # of a recorded run
+    "unreadable lines",
+    "file outside",
+    "module gone",
+    "compiled program gone",
+    # of a run
+    "not fetched",
     # of a search
     "no choice",
     "constraints stay",
@@ -69,6 +118,7 @@ class Remark:
         of: of how many.
         names: what these are, with how many each where that is known.
         process: what became of Shardy's process; None where it is not about one.
+        other: what ``said`` is set against, or why it is so; empty likewise.
     """
 
     kind: RemarkKind
@@ -77,6 +127,7 @@ class Remark:
     of: int = 0
     names: tuple[tuple[str, int], ...] = ()
     process: ShardyProcess | None = None
+    other: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,16 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sdyscope.errors import TargetError, one_of
 
-__all__ = ["Setting", "coerced", "described"]
+__all__ = ["Setting", "Value", "coerced", "described", "value_text"]
 
-_NO_DEFAULT = inspect.Parameter.empty
+Value: TypeAlias = bool | int | float | str | None
+"""What a setting of a reference model may be."""
+
+_NO_DEFAULT: Any = inspect.Parameter.empty
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True}
 _BOOLEANS |= {"false": False, "no": False, "off": False, "0": False}
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -30,22 +33,24 @@ class Setting:
     """One thing that can be set.
 
     Attributes:
-      name: Its name.
-      type: The Python type of its values.
-      default: Its value unless set; `inspect.Parameter.empty` when it must be set.
-      help: What it is for.
-      choices: The only values allowed; empty for any.
+        name: what to write before the `=`.
+        type: the Python type of its values.
+        default: its value unless set; `inspect.Parameter.empty` when it must be set.
+        help: what it is for.
+        choices: the only values allowed; empty for any.
     """
 
     name: str
     type: Any
-    default: Any = _NO_DEFAULT
+    default: Value = _NO_DEFAULT
     help: str = ""
-    choices: tuple[Any, ...] = ()
+    choices: tuple[Value, ...] = ()
+
+    __document__ = ("name", "default", "help", "choices")
 
     def __str__(self) -> str:
         kind = one_of([str(choice) for choice in self.choices]) if self.choices else ""
-        default = "" if self.default is _NO_DEFAULT else f", {_text(self.default)} by default"
+        default = "" if self.default is _NO_DEFAULT else f", {value_text(self.default)} by default"
         return f"{self.name} ({kind or _words(self.type)}{default})"
 
 
@@ -68,10 +73,10 @@ def coerced(known: Sequence[Setting], values: Mapping[str, object], owner: str) 
     """`values`, each as the type that its setting has. Text is read, anything else is checked.
 
     Raises:
-      TargetError: a name that is no setting of `owner`, or a value that does not fit.
+        TargetError: a name that is no setting of `owner`, or a value that does not fit.
     """
     by_name = {setting.name: setting for setting in known}
-    found = {}
+    coerced_values = {}
     for name, value in values.items():
         if name not in by_name:
             close = difflib.get_close_matches(name, by_name, n=1)
@@ -80,8 +85,8 @@ def coerced(known: Sequence[Setting], values: Mapping[str, object], owner: str) 
                 f"{owner} has no setting {name!r}.",
                 hint=(f"Did you mean {close[0]}? " if close else "") + f"Its settings: {listed}.",
             )
-        found[name] = _value(by_name[name], value, owner)
-    return found
+        coerced_values[name] = _value(by_name[name], value, owner)
+    return coerced_values
 
 
 def _value(setting: Setting, value: object, owner: str) -> Any:
@@ -152,5 +157,6 @@ def _words(kind: Any) -> str:
     return _WORDS.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as it can be written on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)

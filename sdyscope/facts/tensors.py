@@ -111,7 +111,9 @@ def tensor_table(
             asked.shape,
             asked.dtype,
             # The module knows all of the program's lines, and so which tells this one apart.
-            next((one.source for one in cells.get(position, {}).values()), asked.source),
+            next(
+                (annotation.source for annotation in cells.get(position, {}).values()), asked.source
+            ),
             asked.index,
             asked,
             cells.get(position, {}),
@@ -180,7 +182,9 @@ def _match_in_order(
     asked_keys = [_key(asked) for _, asked in inside]
     found_keys = [_key(annotation) for annotation in written]
     if [key[:2] for key in asked_keys] == [key[:2] for key in found_keys]:
-        return {position: found for (position, _), found in zip(inside, written, strict=True)}
+        return {
+            position: annotation for (position, _), annotation in zip(inside, written, strict=True)
+        }
     matched: dict[int, Annotation] = {}
     matcher = SequenceMatcher(None, asked_keys, found_keys, autojunk=False)
     for block in matcher.get_matching_blocks():

@@ -76,8 +76,8 @@ def attribute_value(text: str, aliases: Mapping[str, str] | None = None) -> Attr
     """The value of an attribute; `Unparsed` of a text that has no form known here.
 
     Args:
-      text: the attribute as MLIR prints it.
-      aliases: what `#map1` and the like stand for.
+        text: the attribute as MLIR prints it.
+        aliases: what `#map1` and the like stand for.
     """
     text = text.strip()
     for _ in range(len(aliases or ())):

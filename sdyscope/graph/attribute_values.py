@@ -50,7 +50,7 @@ class Keyword(str):
     """A word out of a fixed set: equal to the str, `DEFAULT` of `#stablehlo<precision DEFAULT>`.
 
     Attributes:
-      of: name of the set with its dialect (`stablehlo.precision`); empty when not written.
+        of: name of the set with its dialect (`stablehlo.precision`); empty when not written.
     """
 
     __slots__ = ("of",)
@@ -89,7 +89,7 @@ class Structure(Dictionary):
     """The fields of a dialect's attribute by their names, as `#stablehlo.gather<...>` has them.
 
     Attributes:
-      of: name of the attribute with its dialect (`stablehlo.gather`).
+        of: name of the attribute with its dialect (`stablehlo.gather`).
     """
 
     __slots__ = ("of",)
@@ -122,9 +122,9 @@ class Elements:
     """The elements of a tensor, `dense<...>`; read when they are first asked for.
 
     Attributes:
-      body: what is between the brackets, as MLIR prints it: one element where all are equal, and
-        hexadecimal bytes in quotes from 101 elements on.
-      type: type of the tensor.
+        body: what is between the brackets, as MLIR prints it: one element where all are equal, and
+            hexadecimal bytes in quotes from 101 elements on.
+        type: type of the tensor.
     """
 
     body: str
@@ -143,7 +143,7 @@ class Elements:
         """The element that stands for all.
 
         Raises:
-          ValueError: there is no such element, or it is of no type that Python has.
+            ValueError: there is no such element, or it is of no type that Python has.
         """
         if not self.is_splat:
             raise ValueError(f"The elements of {self.type} are written one by one.")
@@ -156,7 +156,7 @@ class Elements:
         Numbers are int, float, bool or complex, floats rounded to the element type.
 
         Raises:
-          ValueError: they are of a type that Python has no numbers for, or not as many as it has.
+            ValueError: they are of a type that Python has no numbers for, or not as many as it has.
         """
         shape = [size or 0 for size in self.type.shape or ()]
         count = _product(shape)

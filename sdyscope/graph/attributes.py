@@ -104,8 +104,8 @@ class ShardingTexts:
     """Parses each distinct sharding text once, and lists the uses of those that do not parse.
 
     Args:
-      parsers: A parser a language.
-      not_understood: The list that texts which do not parse are added to.
+        parsers: a parser a language.
+        not_understood: the list that texts which do not parse are added to.
     """
 
     def __init__(self, parsers: Parsers, not_understood: list[NotUnderstood]) -> None:
@@ -130,9 +130,9 @@ class ShardingTexts:
         """An attribute's value with the texts in it that say something about sharding read.
 
         Args:
-          name: the attribute's name.
-          value: its value, where they are texts still.
-          op: the op that a text which cannot be parsed is listed under; None not to list it.
+            name: the attribute's name.
+            value: its value, where they are texts still.
+            op: the op that a text which cannot be parsed is listed under; None not to list it.
         """
         if isinstance(value, str):
             language = language_of(name, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from sdyscope.errors import TargetError
 from sdyscope.graph.attribute_texts import attribute_value
@@ -47,7 +47,11 @@ _ARRAYS = frozenset(
 )
 _SCALARS = frozenset({"BoolAttr", "FlatSymbolRefAttr", "FloatAttr", "IntegerAttr"})
 
+_Written: TypeAlias = tuple[Mapping[str, AttributeValue], tuple[Sharding | None, ...]]
+"""The attributes of an op, and the sharding that they give its result if it has just one."""
+
 _NO_SHARDING = (None,)
+_NOTHING_WRITTEN: _Written = (NO_ATTRIBUTES, _NO_SHARDING)
 
 
 def build(module: Any, *, parsers: Parsers | None = None) -> OpGraph:
@@ -113,7 +117,7 @@ class _Builder:
         self.num_values = 0
         self.waiting: list[tuple[Any, int]] = []
         self.types: dict[Any, TensorType] = {}
-        self.dictionary: dict[tuple[tuple[str, Any], ...], Mapping[str, AttributeValue]] = {}
+        self.written: dict[tuple[tuple[str, Any], ...], _Written] = {}
         self.known: dict[tuple[str, Any], AttributeValue] = {}
         self.plain: dict[Any, AttributeValue] = {}
         self.kinds: dict[str, str] = {}
@@ -125,7 +129,7 @@ class _Builder:
             pairs = tuple(self.items(written))
         except TypeError:
             pairs = self.pairs_of_unknown(written)
-        attributes = self.attributes(pairs, 0)
+        attributes, _ = self.attributes(pairs, 0)
         location = self.location(operation.location)
         top = Op(0, operation.name, "", (), (), "", None, 0, 0, location, attributes)
         self.ops.append(top)
@@ -139,24 +143,22 @@ class _Builder:
         """
         ops, values, types, kinds = self.ops, self.values, self.types, self.kinds
         asm_state, operand_values, items = self.asm_state, self.operand_values, self.items
-        locations, dictionary, key_of = self.location.known, self.dictionary, self.key_of
+        locations, written, key_of = self.location.known, self.written, self.key_of
         for view in block.operations:
             operation = view.operation
             node = len(ops)
             kind = operation.name
             kind = kinds.get(kind) or kinds.setdefault(kind, kind)
 
-            attributes: Mapping[str, AttributeValue] = NO_ATTRIBUTES
-            written = operation.attributes
+            attributes, sharding_of_one = _NOTHING_WRITTEN
             try:
                 # Equal attributes are one object of MLIR, and ops that have the same share one
                 # dictionary.
-                pairs = tuple(items(written))
+                pairs = tuple(items(operation.attributes))
             except TypeError:
-                attributes = self.attributes(self.pairs_of_unknown(written), node)
-            else:
-                if pairs:
-                    attributes = dictionary.get(pairs) or self.attributes(pairs, node)
+                pairs = self.pairs_of_unknown(operation.attributes)
+            if pairs:
+                attributes, sharding_of_one = written.get(pairs) or self.attributes(pairs, node)
             inside = attributes.get("sym_name", "") if kind == "func.func" else function
 
             results = operation.results
@@ -170,7 +172,7 @@ class _Builder:
                 type_of_result = result.type
                 type_ = types.get(type_of_result) or self.type_of(type_of_result)
                 result_types = (type_,)
-                shardings = result_shardings(attributes, 1) if attributes else _NO_SHARDING
+                shardings = sharding_of_one
                 values[key_of(result)] = (node, 0)
                 self.num_values += 1
             elif count:
@@ -259,17 +261,16 @@ class _Builder:
             tensor_type = self.types[type_] = parse_type(str(type_))
         return tensor_type
 
-    def attributes(
-        self, pairs: tuple[tuple[str, Any], ...], node: int
-    ) -> Mapping[str, AttributeValue]:
+    def attributes(self, pairs: tuple[tuple[str, Any], ...], node: int) -> _Written:
         """All attributes of an op, one dictionary for all ops that have the same."""
         before = len(self.texts.not_understood)
         dictionary = Dictionary(
             {name: self.value(name, attribute, node) for name, attribute in pairs}
         )
+        written = dictionary, result_shardings(dictionary, 1)
         if len(self.texts.not_understood) == before:
-            self.dictionary[pairs] = dictionary
-        return dictionary
+            self.written[pairs] = written
+        return written
 
     def pairs_of_unknown(self, attributes: Any) -> tuple[tuple[str, Any], ...]:
         """Names and attributes where the bindings have no class for one: its text instead.
@@ -295,21 +296,21 @@ class _Builder:
         What was not understood is listed each time that it is met.
         """
         key = (name, attribute)
-        found = self.known.get(key)
-        if found is None:
+        value = self.known.get(key)
+        if value is None:
             before = len(self.texts.not_understood)
             op = None if name in _SAID_BEFORE else node
-            found = self.texts.read_in(name, self.plain_value(attribute), op)
+            value = self.texts.read_in(name, self.plain_value(attribute), op)
             if len(self.texts.not_understood) == before:
-                self.known[key] = found
-        return found
+                self.known[key] = value
+        return value
 
     def plain_value(self, attribute: Any) -> AttributeValue:
         """The value of an attribute; what is about sharding stays a text."""
-        found = self.plain.get(attribute)
-        if found is None:
-            found = self.plain[attribute] = self.read_plain(attribute)
-        return found
+        value = self.plain.get(attribute)
+        if value is None:
+            value = self.plain[attribute] = self.read_plain(attribute)
+        return value
 
     def read_plain(self, attribute: Any) -> AttributeValue:
         kind = type(attribute).__name__
@@ -389,10 +390,10 @@ class _Builder:
 
 def _names_of(attributes: Any) -> tuple[str, ...]:
     """Names of an op's attributes; iterating over them gives pairs or, since JAX 0.10, names."""
-    found = tuple(attributes)
-    if found and type(found[0]) is not str:
-        return tuple([pair.name for pair in found])
-    return found
+    pairs = tuple(attributes)
+    if pairs and type(pairs[0]) is not str:
+        return tuple([pair.name for pair in pairs])
+    return pairs
 
 
 def _pairs(attributes: Any) -> list[tuple[str, Any]]:

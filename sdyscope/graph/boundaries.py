@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from sdyscope.graph.model import Edge, EdgeKind, Op
+from sdyscope.graph.op_kinds import BRANCHES, LOOPS, REGIONS
 
 if TYPE_CHECKING:
     from sdyscope.graph.op_graph import OpGraph
@@ -21,21 +22,11 @@ _Keyed: TypeAlias = tuple[int, int, str, Edge]
 
 
 #: Ops whose operands are the block arguments of each of their regions.
-OPERANDS_ENTER = frozenset(
-    {"stablehlo.while", "mhlo.while", "sdy.manual_computation", "sdy.named_computation"}
-)
-#: Of these, the ops whose (second) region runs again on what it returned.
-LOOPS = frozenset({"stablehlo.while", "mhlo.while"})
+OPERANDS_ENTER = LOOPS | REGIONS
 #: Ops whose results are what the terminator of a region returns, and of which regions.
 YIELD_REGIONS: dict[str, tuple[int, ...] | None] = {
-    "stablehlo.while": (1,),
-    "mhlo.while": (1,),
-    "stablehlo.case": None,
-    "mhlo.case": None,
-    "stablehlo.if": None,
-    "mhlo.if": None,
-    "sdy.manual_computation": None,
-    "sdy.named_computation": None,
+    **dict.fromkeys(LOOPS, (1,)),
+    **dict.fromkeys(BRANCHES | REGIONS),
 }
 
 

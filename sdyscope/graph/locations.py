@@ -14,7 +14,15 @@ from functools import cached_property
 from typing import Any
 
 from sdyscope.graph.strings import label
-from sdyscope.values.source import EVERY_LINE, Sites, SourceLocation, own_line, sites_of
+from sdyscope.values.source import (
+    EVERY_LINE,
+    ONLY_SHARD,
+    Sites,
+    SourceLocation,
+    callers,
+    own_line,
+    sites_of,
+)
 
 __all__ = [
     "UNKNOWN",
@@ -50,16 +58,18 @@ class Location:
         """The frame at which the program's author can do something (`own_line`)."""
         return own_line(self.frames, self.sites)
 
+    @cached_property
+    def callers(self) -> tuple[SourceLocation, ...]:
+        """The frames behind that one (`callers`)."""
+        return callers(self.frames, self.sites)
+
     @property
     def only_shards(self) -> bool:
         """Whether what stands here only puts a sharding on a value."""
-        return self.scope.rpartition("/")[2] in _ONLY_SHARD
+        return self.scope.rpartition("/")[2] in ONLY_SHARD
 
 
 UNKNOWN = Location()
-
-#: What JAX calls the ops that only put a sharding on a value, at the end of their scope.
-_ONLY_SHARD = frozenset(("sharding_constraint", "reshard"))
 
 
 def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
@@ -68,7 +78,11 @@ def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
     Empty where each line does.
     """
     distinct = {id(location): location for location in locations}
-    sites = sites_of((one.frames, one.only_shards) for one in distinct.values() if one.frames)
+    # Thousands of locations share a hundred stacks, mostly as one object.
+    stacks = {
+        (id(one.frames), one.only_shards): one.frames for one in distinct.values() if one.frames
+    }
+    sites = sites_of(dict.fromkeys((stack, only) for (_, only), stack in stacks.items()))
     if sites == EVERY_LINE:
         return {}
     return {key: replace(one, sites=sites) for key, one in distinct.items() if one.frames}

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from sdyscope.graph.attribute_values import NO_ATTRIBUTES as NO_ATTRIBUTES
 from sdyscope.graph.attribute_values import AttributeValue as AttributeValue
 from sdyscope.graph.locations import Location
+from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.graph.types import TensorType
+from sdyscope.values.passing import CALLS, Passing, passing
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
@@ -62,24 +64,24 @@ class Op(NamedTuple):
     a frozen dataclass.
 
     Attributes:
-      id: Its number in the order in which the module is printed, from 0, which is the module
-        itself. An op comes before the arguments of its regions, and they before the ops inside;
-        the results of main come after all others.
-      kind: Name of the operation (`stablehlo.dot_general`), `argument` or `result`.
-      name: SSA name of its results as MLIR prints it (`%4`, `%cst_0`, `%arg0`), without the
-        number of a result; empty without results, and for a result of main.
-      types: Type of each result.
-      shardings: Sharding of each result as written on the op; None where nothing is written.
-      function: Symbol name of the function it is in (of a function: its own); empty outside.
-      parent: Id of the op whose region it is in, of a result of main main's; None for the module.
-      region: Which of the parent's regions.
-      block: Which block of that region.
-      location: Scope path and source lines; of an argument or result of main its pytree path.
-      attributes: All its attributes by MLIR's name, as values (`AttributeValue`): the op's own
-        (`dot_dimension_numbers`, `replica_groups`, `in_shardings`) and those with a dialect prefix
-        (`sdy.sharding_rule`, `mhlo.frontend_attributes`).
-      argument: Which argument of its block a block argument is; -1 for anything else.
-      result: Which result of main it is; -1 for anything else.
+        id: its number in the order in which the module is printed, from 0, which is the module
+            itself. An op comes before the arguments of its regions, and they before the ops inside;
+            the results of main come after all others.
+        kind: name of the operation (`stablehlo.dot_general`), `argument` or `result`.
+        name: SSA name of its results as MLIR prints it (`%4`, `%cst_0`, `%arg0`), without the
+            number of a result; empty without results, and for a result of main.
+        types: type of each result.
+        shardings: sharding of each result as written on the op; None where nothing is written.
+        function: symbol name of the function it is in (of a function: its own); empty outside.
+        parent: id of the op whose region it is in, of a result of main main's; None for the module.
+        region: which of the parent's regions.
+        block: which block of that region.
+        location: scope path and source lines; of an argument or result of main its pytree path.
+        attributes: all its attributes by MLIR's name, as values (`AttributeValue`): the op's own
+            (`dot_dimension_numbers`, `replica_groups`, `in_shardings`) and those with a dialect
+            prefix (`sdy.sharding_rule`, `mhlo.frontend_attributes`).
+        argument: which argument of its block a block argument is; -1 for anything else.
+        result: which result of main it is; -1 for anything else.
     """
 
     id: int
@@ -98,6 +100,21 @@ class Op(NamedTuple):
 
     def __hash__(self) -> int:
         return hash((self.id, self.kind, self.function))
+
+    @property
+    def mnemonic(self) -> str:
+        """Its name without the dialect: `dot_general`, `custom_call`, `while`."""
+        return self.kind.rpartition(".")[2]
+
+    @property
+    def is_constraint(self) -> bool:
+        """Whether it only says how its operand is to be sharded: to Shardy, or to GSPMD."""
+        return self.kind in CONSTRAINTS or self.call_target == "Sharding"
+
+    @property
+    def passing(self) -> Passing | None:
+        """How it passes each operand on as the result of its number; None where it does not."""
+        return passing(self.kind) or CALLS.get(self.call_target or "")
 
     @property
     def is_argument(self) -> bool:
@@ -152,15 +169,15 @@ class Edge:
     """Where a value goes.
 
     Attributes:
-      kind: See `EdgeKind`.
-      result: Which result of the producer; for `loop`, `yield` and `return`, whose producer is a
-        terminator, which of its operands.
-      operand: Which operand of the consumer; for `yield` and `return` which of its results (0 of a
-        result of main, which is one value); for `region`, `loop` and `call`, whose consumer is a
-        block argument, which argument.
-      type: Type of the value.
-      sharding: Sharding that the producer has written for it.
-      via: For `region`, `loop`, `call`: id of the op with the region, or of the call.
+        kind: see `EdgeKind`.
+        result: which result of the producer; for `loop`, `yield` and `return`, whose producer is a
+            terminator, which of its operands.
+        operand: which operand of the consumer; for `yield` and `return` which of its results (0 of
+            a result of main, which is one value); for `region`, `loop` and `call`, whose consumer
+            is a block argument, which argument.
+        type: type of the value.
+        sharding: sharding that the producer has written for it.
+        via: for `region`, `loop`, `call`: id of the op with the region, or of the call.
     """
 
     kind: EdgeKind
@@ -176,13 +193,13 @@ class Argument:
     """An argument of a function.
 
     Attributes:
-      node: Id of its node.
-      index: Its position.
-      name: JAX's pytree path (`params['w'][0]`), from the location; empty when there is none.
-      type: Its type.
-      sharding: `sdy.sharding` or `mhlo.sharding` written on it.
-      attributes: All its attributes (`jax.buffer_donor`, `tf.aliasing_output`, ...).
-      location: Its location.
+        node: id of its node.
+        index: its position.
+        name: JAX's pytree path (`params['w'][0]`), from the location; empty when there is none.
+        type: its type.
+        sharding: `sdy.sharding` or `mhlo.sharding` written on it.
+        attributes: all its attributes (`jax.buffer_donor`, `tf.aliasing_output`, ...).
+        location: its location.
     """
 
     node: int
@@ -193,18 +210,23 @@ class Argument:
     attributes: Mapping[str, AttributeValue] = field(hash=False)
     location: Location
 
+    @property
+    def label(self) -> str:
+        """Its name; its number where it has none."""
+        return self.name or f"argument {self.index}"
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """A result of a function.
 
     Attributes:
-      node: Id of its node; None for a function other than main, whose calls have its results.
-      index: Its position.
-      name: `jax.result_info`, the pytree path (`result[0]['w']`); empty when there is none.
-      type: Its type.
-      sharding: `sdy.sharding` or `mhlo.sharding` written on it.
-      attributes: All its attributes.
+        node: id of its node; None for a function other than main, whose calls have its results.
+        index: its position.
+        name: `jax.result_info`, the pytree path (`result[0]['w']`); empty when there is none.
+        type: its type.
+        sharding: `sdy.sharding` or `mhlo.sharding` written on it.
+        attributes: all its attributes.
     """
 
     node: int | None
@@ -214,17 +236,22 @@ class Result:
     sharding: Sharding | None
     attributes: Mapping[str, AttributeValue] = field(hash=False)
 
+    @property
+    def label(self) -> str:
+        """Its name; its number where it has none."""
+        return self.name or f"result {self.index}"
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
     """A function of the module.
 
     Attributes:
-      name: Symbol name, without `@`.
-      visibility: `public`, `private`, `nested`; empty when not written (which means public).
-      op: Id of the `func.func`.
-      arguments: Its arguments in order.
-      results: Its results in order.
+        name: symbol name, without `@`.
+        visibility: `public`, `private`, `nested`; empty when not written (which means public).
+        op: id of the `func.func`.
+        arguments: its arguments in order.
+        results: its results in order.
     """
 
     name: str
@@ -239,11 +266,11 @@ class NotUnderstood:
     """Something in the module that sdyscope could not read; it is kept as text.
 
     Attributes:
-      op: Id of the op it is on; None when it belongs to none.
-      attribute: Name of the attribute; empty for a piece of text.
-      text: The text as it is.
-      error: Why it could not be read.
-      line: Line in the file, from 1, when the text reader found it; else None.
+        op: id of the op it is on; None when it belongs to none.
+        attribute: name of the attribute; empty for a piece of text.
+        text: the text as it is.
+        error: why it could not be read.
+        line: line in the file, from 1, when the text reader found it; else None.
     """
 
     op: int | None

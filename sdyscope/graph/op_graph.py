@@ -138,13 +138,13 @@ class OpGraph:
         """Consumer and edge of each SSA use of `op`'s results (or of the one given)."""
         node = op if isinstance(op, int) else op.id
         results = range(len(self.ops[node].types)) if result is None else (result,)
-        found = [(*use, (node, result)) for result in results for use in self.users((node, result))]
+        uses = [(*use, (node, result)) for result in results for use in self.users((node, result))]
         if len(results) > 1:
-            found.sort()
-        users = [self.ops[consumer] for consumer, _, _ in found]
+            uses.sort()
+        users = [self.ops[consumer] for consumer, _, _ in uses]
         return [
             (user, self._use(user, number, value))
-            for user, (_, number, value) in zip(users, found, strict=True)
+            for user, (_, number, value) in zip(users, uses, strict=True)
         ]
 
     def users(self, value: ValueId) -> Sequence[tuple[int, int]]:
@@ -158,11 +158,16 @@ class OpGraph:
 
     def keyed_edges(self) -> Iterator[tuple[int, int, int | str, Edge]]:
         """As `edges`, each with the key that tells it from others between the same two nodes."""
-        ops, use = self.ops, self._use
+        ops, use, numbers = self.ops, self._use, self.operand_numbers
         for node, values in enumerate(self.operand_values):
             if values:
                 user = ops[node]
-                for number, value in zip(self._numbers(node), values, strict=True):
+                numbered = (
+                    zip(numbers[node], values, strict=True)
+                    if node in numbers
+                    else enumerate(values)
+                )
+                for number, value in numbered:
                     yield value[0], node, number, use(user, number, value)
         yield from self._boundaries
 
@@ -201,13 +206,26 @@ class OpGraph:
         The results of main are in no region.
         """
         node = op if isinstance(op, int) else op.id
-        inside = self._children.get(node, [])
+        inside = self._children.get(node)
+        if inside is None:
+            return []
         return [self.ops[i] for i in inside if region is None or self.ops[i].region == region]
 
     def callee(self, op: Op | int) -> Function | None:
         """The function that a call goes into; None when `op` is no call of one in the module."""
         name = (self.ops[op] if isinstance(op, int) else op).callee
         return None if name is None else self.functions.get(name)
+
+    @property
+    def program_scope(self) -> str:
+        """The program's own name as every scope begins with it: `jit(step)`."""
+        return f"jit({self.name.removeprefix('jit_')})"
+
+    def calls_shard_map_body(self, op: Op) -> bool:
+        """Whether a call is of the body of a `shard_map`, as GSPMD has it: it is given blocks."""
+        return op.callee is not None and any(
+            producer.call_target == "SPMDFullToShardShape" for producer, _ in self.operands(op)
+        )
 
     def scope(self, op: Op | int) -> str:
         """The scope of an op with that of the `shard_map` around it, whose body JAX names anew."""
@@ -291,11 +309,11 @@ class OpGraph:
         users: dict[ValueId, list[tuple[int, int]]] = {}
         for node, values in enumerate(self.operand_values):
             for number, value in zip(self._numbers(node), values, strict=True) if values else ():
-                found = users.get(value)
-                if found is None:
+                consumers = users.get(value)
+                if consumers is None:
                     users[value] = [(node, number)]
                 else:
-                    found.append((node, number))
+                    consumers.append((node, number))
         return users
 
     @cached_property

@@ -32,6 +32,8 @@ def label(text: str) -> str:
 
     Else the name of a tensor could say a line that looks like one of the answer.
     """
+    if text.isprintable():
+        return text
     return _BREAK.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 

@@ -22,14 +22,14 @@ def sids(names: str | Iterable[str]) -> tuple[int, ...]:
         names: names of a location (``Location.names``), an ``op_name``, or the value of the
             frontend attribute: ``sid615;sid614``, ``12``, ``jit(f)/sid12``.
     """
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     for text in (names,) if isinstance(names, str) else names:
         if _OWN_TAG.fullmatch(text):
-            found[int(text)] = None
+            numbers[int(text)] = None
         elif "sid" in text:
             for number in _TAG.findall(text):
-                found[int(number)] = None
-    return tuple(found)
+                numbers[int(number)] = None
+    return tuple(numbers)
 
 
 def is_tag(scope: str) -> bool:

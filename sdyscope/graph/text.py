@@ -36,8 +36,8 @@ from sdyscope.graph.model import (
 )
 from sdyscope.graph.op_graph import OpGraph
 from sdyscope.graph.strings import label
-from sdyscope.graph.text_records import Record
-from sdyscope.graph.text_structure import KEPT, Structure
+from sdyscope.graph.text_records import OpRecord
+from sdyscope.graph.text_structure import KEPT, StructureReader
 from sdyscope.graph.text_values import LocationTexts
 from sdyscope.graph.types import TensorType, parse_type
 
@@ -51,11 +51,11 @@ def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
     `graph.not_understood`, with their numbers. A text without a module is in one without a name.
 
     Args:
-      text: The text.
-      parsers: Parsers of the sharding languages, to replace sdyscope's own.
+        text: the text.
+        parsers: parsers of the sharding languages, to replace sdyscope's own.
     """
     with no_collection():
-        structure = Structure(text)
+        structure = StructureReader(text)
         structure.read()
         assembly = _Assembly(structure, default_parsers() if parsers is None else parsers)
         return assembly.graph()
@@ -65,7 +65,7 @@ def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
 class _Assembly:
     """Makes the graph's values of what was found in the text."""
 
-    structure: Structure
+    structure: StructureReader
     parsers: Parsers
     types: dict[str, TensorType] = field(default_factory=dict)
     values: dict[str, AttributeValue] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class _Assembly:
         add_results(graph)
         return graph
 
-    def op(self, record: Record) -> Op:
+    def op(self, record: OpRecord) -> Op:
         attributes = self.attributes(record.attributes, record.id)
         location, understood = self.locations(record.location)
         if not understood:
@@ -128,7 +128,7 @@ class _Assembly:
         return tensor_type
 
     def attributes(self, texts: Mapping[str, str], op: int) -> Mapping[str, AttributeValue]:
-        found: dict[str, AttributeValue] = {}
+        attributes: dict[str, AttributeValue] = {}
         for name, text in texts.items():
             try:
                 value = self.values.get(text)
@@ -139,10 +139,10 @@ class _Assembly:
                 value = Unparsed(text)
                 error = "brackets nested too deep to read"
                 self.not_understood.append(NotUnderstood(op, name, text[:KEPT], error))
-            found[name] = self.texts.read_in(name, value, op)
-        return Dictionary(found) if found else NO_ATTRIBUTES
+            attributes[name] = self.texts.read_in(name, value, op)
+        return Dictionary(attributes) if attributes else NO_ATTRIBUTES
 
-    def add_uses(self, graph: OpGraph, record: Record) -> None:
+    def add_uses(self, graph: OpGraph, record: OpRecord) -> None:
         values: list[ValueId] = []
         numbers: list[int] = []
         for index, use in enumerate(record.operands):
@@ -167,7 +167,7 @@ class _Assembly:
         if len(numbers) != len(record.operands):
             graph.operand_numbers[record.id] = numbers
 
-    def function(self, graph: OpGraph, record: Record) -> Function:
+    def function(self, graph: OpGraph, record: OpRecord) -> Function:
         op = graph.ops[record.id]
         arguments = [
             child

@@ -18,18 +18,18 @@ def pretty_attributes(statement: Statement, named: dict[str, str]) -> dict[str, 
     """Attributes of a statement in the pretty form, as texts of the generic form by their names.
 
     Args:
-      statement: the statement.
-      named: texts of what it says as `name = text` outside of a dictionary.
+        statement: the statement.
+        named: texts of what it says as `name = text` outside of a dictionary.
     """
     dialect, _, kind = statement.kind.partition(".")
     if dialect not in ("stablehlo", "mhlo") and statement.kind != "sdy.constant":
         return named
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for name, text in named.items():
         own, form = _RENAMED.get((kind, name), (name, str))
-        found[own] = form(text)
+        attributes[own] = form(text)
     special = _SPECIAL.get(kind)
-    return found if special is None else special(statement, found)
+    return attributes if special is None else special(statement, attributes)
 
 
 def _integers(text: str) -> str:
@@ -71,17 +71,17 @@ _RENAMED: dict[tuple[str, str], tuple[str, Callable[[str], str]]] = {
 }
 
 
-def _dot_general(statement: Statement, found: dict[str, str]) -> dict[str, str]:
+def _dot_general(statement: Statement, attributes: dict[str, str]) -> dict[str, str]:
     """`batching_dims = [0] x [0], contracting_dims = [2] x [1]`."""
     fields = []
     for kind in ("batching", "contracting"):
-        left, _, right = found.pop(f"{kind}_dims", "").partition(" x ")
+        left, _, right = attributes.pop(f"{kind}_dims", "").partition(" x ")
         if right:
             fields.append(f"lhs_{kind}_dimensions = {left}, rhs_{kind}_dimensions = {right}")
-    return {**found, "dot_dimension_numbers": f"#stablehlo.dot<{', '.join(fields)}>"}
+    return {**attributes, "dot_dimension_numbers": f"#stablehlo.dot<{', '.join(fields)}>"}
 
 
-def _compare(statement: Statement, found: dict[str, str]) -> dict[str, str]:
+def _compare(statement: Statement, attributes: dict[str, str]) -> dict[str, str]:
     """`compare LT, %0, %1, SIGNED`."""
     start = statement.op_position() + 1
     colon = next((p for p in statement.top(start) if statement.tokens[p].text == ":"), None)
@@ -89,11 +89,11 @@ def _compare(statement: Statement, found: dict[str, str]) -> dict[str, str]:
     words = [token.text for token in tokens if token.kind == "word"]
     for word, name in zip(words, ("comparison_direction", "compare_type"), strict=False):
         of = "comparison_type" if name == "compare_type" else name
-        found[name] = _keyword(of)(word)
-    return found
+        attributes[name] = _keyword(of)(word)
+    return attributes
 
 
-def _constant(statement: Statement, found: dict[str, str]) -> dict[str, str]:
+def _constant(statement: Statement, attributes: dict[str, str]) -> dict[str, str]:
     """`constant {x.a = 1} dense<1> : tensor<i32> loc(#loc1)`."""
     tokens = statement.tokens
     start = statement.op_position() + 1
@@ -104,31 +104,31 @@ def _constant(statement: Statement, found: dict[str, str]) -> dict[str, str]:
         for position in statement.top(start)
         if tokens[position].kind == "location" or tokens[position].text == "loc"
     )
-    return {**found, "value": statement.text(start, next(ends, len(tokens)))}
+    return {**attributes, "value": statement.text(start, next(ends, len(tokens)))}
 
 
-def _slice(statement: Statement, found: dict[str, str]) -> dict[str, str]:
+def _slice(statement: Statement, attributes: dict[str, str]) -> dict[str, str]:
     """`slice %0 [0:1, 2:8:2]`."""
     start = statement.op_position() + 1
     bracket = next((p for p in statement.top(start) if statement.tokens[p].text == "["), None)
     if bracket is None:
-        return found
+        return attributes
     inside = statement.text(bracket + 1, statement.close(bracket))
     ranges = [[*split(part, ":"), "1"][:3] for part in split(inside)]
     if not all(len(part) == 3 for part in ranges):
-        return found
+        return attributes
     for number, name in enumerate(("start_indices", "limit_indices", "strides")):
-        found[name] = _integers(f"[{', '.join(part[number] for part in ranges)}]")
-    return found
+        attributes[name] = _integers(f"[{', '.join(part[number] for part in ranges)}]")
+    return attributes
 
 
-def _reduce_precision(statement: Statement, found: dict[str, str]) -> dict[str, str]:
+def _reduce_precision(statement: Statement, attributes: dict[str, str]) -> dict[str, str]:
     """`format = e5m10`."""
-    match = re.fullmatch(r"e(\d+)m(\d+)", found.get("format", ""))
+    match = re.fullmatch(r"e(\d+)m(\d+)", attributes.get("format", ""))
     if match is not None:
-        del found["format"]
-        found |= {"exponent_bits": match[1], "mantissa_bits": match[2]}
-    return found
+        del attributes["format"]
+        attributes |= {"exponent_bits": match[1], "mantissa_bits": match[2]}
+    return attributes
 
 
 #: Fields of a convolution's window, and the attributes that they are.
@@ -141,12 +141,12 @@ _WINDOW = {
 }
 
 
-def _convolution(statement: Statement, found: dict[str, str]) -> dict[str, str]:
+def _convolution(statement: Statement, attributes: dict[str, str]) -> dict[str, str]:
     """`dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {stride = [1], ...}`."""
-    numbers = found.pop("dim_numbers", "")
+    numbers = attributes.pop("dim_numbers", "")
     if numbers:
-        found["dimension_numbers"] = f"#stablehlo.conv<{numbers}>"
-    window = found.pop("window", "")
+        attributes["dimension_numbers"] = f"#stablehlo.conv<{numbers}>"
+    window = attributes.pop("window", "")
     for part in split(window.strip()[1:-1]):
         name, *text = split(part, "=")
         written = "=".join(text)
@@ -157,8 +157,8 @@ def _convolution(statement: Statement, found: dict[str, str]) -> dict[str, str]:
             written = _integers(written).replace("array<i64", "array<i1")
         else:
             written = _integers(written)
-        found[_WINDOW.get(name, name)] = written
-    return found
+        attributes[_WINDOW.get(name, name)] = written
+    return attributes
 
 
 def _pairs(text: str, count: int) -> str:
@@ -168,13 +168,13 @@ def _pairs(text: str, count: int) -> str:
     return f"dense<{body}> : tensor<{count}x2xi64>"
 
 
-def _tuple_element(statement: Statement, found: dict[str, str]) -> dict[str, str]:
+def _tuple_element(statement: Statement, attributes: dict[str, str]) -> dict[str, str]:
     """`get_tuple_element %0[1]`."""
     start = statement.op_position() + 1
     bracket = next((p for p in statement.top(start) if statement.tokens[p].text == "["), None)
     if bracket is None:
-        return found
-    return {**found, "index": statement.text(bracket + 1, statement.close(bracket))}
+        return attributes
+    return {**attributes, "index": statement.text(bracket + 1, statement.close(bracket))}
 
 
 _SPECIAL: dict[str, Callable[[Statement, dict[str, str]], dict[str, str]]] = {

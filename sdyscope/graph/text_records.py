@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 
 from sdyscope.graph.text_statements import Statement
 
-__all__ = ["OpenStatement", "Record", "Region"]
+__all__ = ["OpRecord", "OpenStatement", "Region"]
 
 
 @dataclass(slots=True)
-class Record:
+class OpRecord:
     """What the text says of one op or block argument; see `Op` for most fields.
 
     Attributes:
-      place: Number of the region that it is in, among all regions.
-      operands: Id of the producer and number of its result; None when nothing defines the name.
-      types: Texts of the results' types.
-      attributes: Texts of the attributes.
-      arguments: Of a function, how many arguments its body has.
-      function_results: Of a function, type and attribute texts of each result.
+        place: number of the region that it is in, among all regions.
+        operands: id of the producer and number of its result; None when nothing defines the name.
+        types: texts of the results' types.
+        attributes: texts of the attributes.
+        arguments: of a function, how many arguments its body has.
+        function_results: of a function, type and attribute texts of each result.
     """
 
     id: int
@@ -45,10 +45,10 @@ class Region:
     """A region that is being read.
 
     Attributes:
-      op: Id of the op that it is in.
-      begin: Id of the first op or argument in it.
-      values: Producer and result number of each value defined in it, by name (`%4`, `%2#1`).
-      waiting: Uses of values that are not defined yet: record, operand number, name.
+        op: id of the op that it is in.
+        begin: id of the first op or argument in it.
+        values: producer and result number of each value defined in it, by name (`%4`, `%2#1`).
+        waiting: uses of values that are not defined yet: record, operand number, name.
     """
 
     op: int
@@ -59,7 +59,7 @@ class Region:
     begin: int = 1
     block: int = 0
     values: dict[str, tuple[int, int]] = field(default_factory=dict)
-    waiting: list[tuple[Record, int, str]] = field(default_factory=list)
+    waiting: list[tuple[OpRecord, int, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -68,5 +68,5 @@ class OpenStatement:
 
     statement: Statement
     brackets: list[str] = field(default_factory=list)
-    record: Record | None = None
+    record: OpRecord | None = None
     regions: int = 0

@@ -67,8 +67,8 @@ class Statement:
     """A statement, complete or up to a region that it opens.
 
     Attributes:
-      source: The whole text that the tokens are of.
-      tokens: Its tokens, with one of kind `region` for each region.
+        source: the whole text that the tokens are of.
+        tokens: its tokens, with one of kind `region` for each region.
     """
 
     source: str
@@ -137,12 +137,12 @@ class Statement:
 
     def results(self) -> list[tuple[str, int]]:
         """Name and number of the results before the `=`."""
-        found = []
+        names = []
         for token in self.tokens[: self.op_position()]:
             if token.kind == "value":
                 name, _, count = token.text.partition(":")
-                found.append((name, int(count) if count else 1))
-        return found
+                names.append((name, int(count) if count else 1))
+        return names
 
     @property
     def is_generic(self) -> bool:
@@ -165,7 +165,7 @@ class Statement:
 
     def argument_lists(self, end: int) -> list[tuple[int, int]]:
         """The `(%a: type, ...)` lists that stand directly before position `end`, in order."""
-        found: list[tuple[int, int]] = []
+        groups: list[tuple[int, int]] = []
         opens = list(self.top(self.op_position() + 1, end))
         expected = end - 1
         for position in reversed(opens):
@@ -178,9 +178,9 @@ class Statement:
             )
             if not is_list:
                 break
-            found.append((position, closing))
+            groups.append((position, closing))
             expected = position - 1
-        return found[::-1]
+        return groups[::-1]
 
     def block_arguments(self, start: int, end: int) -> list[BlockArgument]:
         """The arguments in the brackets from `start` to `end`."""
@@ -228,7 +228,7 @@ class Statement:
         if self.kind == "stablehlo.reduce":
             # One list for each input, of its two elements; the block has all firsts, all seconds.
             return [pair[i] for i in (0, 1) for pair in lists if len(pair) == 2]
-        return [argument for one in lists for argument in one]
+        return [argument for arguments in lists for argument in arguments]
 
     # Operands.
 
@@ -276,7 +276,7 @@ class Statement:
         if position < len(tokens) and tokens[position].text == "(":
             end = self.close(position)
             return split(self.text(position + 1, end)), end + 1
-        found = []
+        texts = []
         while position < len(tokens):
             token = tokens[position]
             is_type = token.kind == "type" or (
@@ -290,18 +290,18 @@ class Statement:
             end = position + 1
             if end < len(tokens) and tokens[end].text == "<":
                 end = self.close(end) + 1
-            found.append(self.text(position, end))
+            texts.append(self.text(position, end))
             position = end
             if position >= len(tokens) or tokens[position].text != ",":
                 break
             position += 1
-        return found, position
+        return texts, position
 
     # Attributes.
 
     def dictionary(self, start: int) -> dict[str, str]:
         """Names and value texts of the dictionary whose `{` is at `start`."""
-        found: dict[str, str] = {}
+        entries: dict[str, str] = {}
         end = self.close(start)
         begin = start + 1
         for position in [*self.top(start + 1, end), end]:
@@ -311,13 +311,13 @@ class Statement:
                     if name.startswith('"'):
                         name = unescape(name)
                     has_value = position > begin + 1 and self.tokens[begin + 1].text == "="
-                    found[name] = self.text(begin + 2, position) if has_value else "unit"
+                    entries[name] = self.text(begin + 2, position) if has_value else "unit"
                 begin = position + 1
-        return found
+        return entries
 
     def attributes(self) -> dict[str, str]:
         """Names and value texts of all attributes."""
-        found: dict[str, str] = {}
+        attributes: dict[str, str] = {}
         named: dict[str, str] = {}
         tokens = self.tokens
         # The braces of `sdy.all_reduce {"x"} %0` are no dictionary.
@@ -329,15 +329,15 @@ class Statement:
             if token.text == "{" and position == axes:
                 continue
             if token.text == "{" and before.text != "=":
-                found.update(self.dictionary(position))
+                attributes.update(self.dictionary(position))
             elif token.text == "<" and tokens[min(position + 1, len(tokens) - 1)].text == "{":
-                found.update(self.dictionary(position + 1))
+                attributes.update(self.dictionary(position + 1))
             elif token.text == "=" and before.kind == "word":
                 named[before.text] = self.text(position + 1, self._value_end(position + 1))
         if not self.is_generic:
-            found.update(pretty_attributes(self, named))
-            self._add_unnamed(found)
-        return {name: _with_prefix(name, text) for name, text in found.items()}
+            attributes.update(pretty_attributes(self, named))
+            self._add_unnamed(attributes)
+        return {name: _with_prefix(name, text) for name, text in attributes.items()}
 
     def _value_end(self, start: int) -> int:
         """The end of a value such as `[0]`, `[0] x [1]` or `RFFT` that begins at `start`."""
@@ -351,7 +351,7 @@ class Statement:
             end = self.close(end + 1) + 1
         return end
 
-    def _add_unnamed(self, found: dict[str, str]) -> None:
+    def _add_unnamed(self, attributes: dict[str, str]) -> None:
         """Attributes that a pretty form writes without their names."""
         kind, tokens = self.kind, self.tokens
         start = self.op_position() + 1
@@ -359,23 +359,23 @@ class Statement:
         if kind == "sdy.mesh" and symbol is not None:
             position = next((p for p in self.top(start) if tokens[p].text == "<"), None)
             if position is not None:
-                found["mesh"] = f"#sdy.mesh{self.text(position, self.close(position) + 1)}"
-            found["sym_name"] = symbol
+                attributes["mesh"] = f"#sdy.mesh{self.text(position, self.close(position) + 1)}"
+            attributes["sym_name"] = symbol
         elif kind in ("builtin.module", "func.func") and symbol is not None:
-            found["sym_name"] = symbol
+            attributes["sym_name"] = symbol
             visibility = tokens[start].text
             if visibility in ("public", "private", "nested"):
-                found["sym_visibility"] = f'"{visibility}"'
+                attributes["sym_visibility"] = f'"{visibility}"'
         elif kind == "func.call" and symbol is not None:
-            found["callee"] = symbol
+            attributes["callee"] = symbol
         elif kind == "stablehlo.custom_call" and symbol is not None:
-            found["call_target_name"] = symbol
-            found.setdefault("backend_config", '""')
+            attributes["call_target_name"] = symbol
+            attributes.setdefault("backend_config", '""')
         elif kind in UNNAMED:
             name, bracket = UNNAMED[kind]
             position = next((p for p in self.top(start) if tokens[p].text == bracket), None)
             if position is not None:
-                found[name] = self.text(position, self.close(position) + 1)
+                attributes[name] = self.text(position, self.close(position) + 1)
 
     # Location.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sdyscope.graph.model import ARGUMENT, NotUnderstood
 from sdyscope.graph.strings import unescape
-from sdyscope.graph.text_records import OpenStatement, Record, Region
+from sdyscope.graph.text_records import OpenStatement, OpRecord, Region
 from sdyscope.graph.text_signatures import function_results, generic_argument_attributes
 from sdyscope.graph.text_statements import BlockArgument, Statement, is_op_start
 from sdyscope.graph.text_tokens import Token, TokenStream
 
-__all__ = ["KEPT", "Structure"]
+__all__ = ["KEPT", "StructureReader"]
 
 _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _CLOSE = frozenset(_OPEN.values())
@@ -25,20 +25,20 @@ _OPERANDS = frozenset(("word", "symbol", "string", "dense", "value"))
 KEPT = 200
 
 
-class Structure:
+class StructureReader:
     """Reads a text once, from its beginning to its end.
 
     Attributes:
-      records: The ops and block arguments in program order; the first is the module.
-      location_aliases: `#loc3` -> `loc(...)`.
-      attribute_aliases: Other `#name` -> text.
-      not_understood: What made no sense.
+        records: the ops and block arguments in program order; the first is the module.
+        location_aliases: `#loc3` -> `loc(...)`.
+        attribute_aliases: other `#name` -> text.
+        not_understood: what made no sense.
     """
 
     def __init__(self, text: str) -> None:
         self.source = text
         self.tokens = TokenStream(text)
-        self.records = [Record(0, "builtin.module", "", None, 0, 0, 0, 1)]
+        self.records = [OpRecord(0, "builtin.module", "", None, 0, 0, 0, 1)]
         self.location_aliases: dict[str, str] = {}
         self.attribute_aliases: dict[str, str] = {}
         self.not_understood: list[NotUnderstood] = []
@@ -92,11 +92,11 @@ class Structure:
 
     def _rest_of_line(self, last: Token | None = None) -> list[Token]:
         """The tokens up to the end of the line, after the one given."""
-        found = [] if last is None else [last]
+        tokens = [] if last is None else [last]
         while (token := self.tokens.peek()) is not None and token.kind != "newline":
-            found.append(token)
+            tokens.append(token)
             self.tokens.next()
-        return found
+        return tokens
 
     def _alias(self, name: Token) -> None:
         tokens = self._rest_of_line()[1:]
@@ -242,9 +242,9 @@ class Structure:
     def _close_region(self) -> None:
         region = self.regions.pop()
         for record, index, name in region.waiting:
-            found = region.values.get(name)
-            if found is not None:
-                record.operands[index] = found
+            value = region.values.get(name)
+            if value is not None:
+                record.operands[index] = value
             elif self.regions and not region.isolated:
                 self.regions[-1].waiting.append((record, index, name))
             else:
@@ -260,7 +260,7 @@ class Structure:
         else:
             written = []
         for index, argument in enumerate(arguments):
-            record = Record(
+            record = OpRecord(
                 len(self.records),
                 ARGUMENT,
                 region.function,
@@ -282,7 +282,7 @@ class Structure:
 
     # Ops.
 
-    def _new_record(self, statement: Statement) -> Record:
+    def _new_record(self, statement: Statement) -> OpRecord:
         kind, region = statement.kind, self.regions[-1]
         attributes = statement.attributes()
         if kind == "builtin.module" and len(self.regions) == 1 and not self.has_module:
@@ -290,7 +290,7 @@ class Structure:
             record = self.records[0]
             record.line = statement.line
         else:
-            record = Record(
+            record = OpRecord(
                 len(self.records),
                 kind,
                 region.function,
@@ -325,7 +325,7 @@ class Structure:
         if record.kind == "stablehlo.reduce" and current.record is None:
             self._add_compact_body(record, statement)
 
-    def _add_operands(self, record: Record, names: list[str]) -> None:
+    def _add_operands(self, record: OpRecord, names: list[str]) -> None:
         for name in names:
             for region in reversed(self.regions):
                 if name in region.values:
@@ -337,11 +337,11 @@ class Structure:
             else:
                 self._wait(record, name)
 
-    def _wait(self, record: Record, name: str) -> None:
+    def _wait(self, record: OpRecord, name: str) -> None:
         self.regions[-1].waiting.append((record, len(record.operands), name))
         record.operands.append(None)
 
-    def _add_results(self, record: Record, statement: Statement) -> None:
+    def _add_results(self, record: OpRecord, statement: Statement) -> None:
         results = statement.results()
         if not results:
             return
@@ -364,7 +364,7 @@ class Structure:
                     values[name] = (record.id, index)
                 index += 1
 
-    def _add_compact_body(self, record: Record, statement: Statement) -> None:
+    def _add_compact_body(self, record: OpRecord, statement: Statement) -> None:
         """`reduce(...) applies stablehlo.add` stands for a body of that one op."""
         words = [token.text for token in statement.tokens]
         if "applies" not in words[:-1]:
@@ -383,7 +383,7 @@ class Structure:
             (inner, [(first, 0), (first + 1, 0)], elements),
             ("stablehlo.return", [(first + 2, 0)], []),
         ):
-            added = Record(
+            added = OpRecord(
                 len(self.records),
                 kind,
                 record.function,

@@ -13,14 +13,14 @@ class Token(NamedTuple):
     """A token.
 
     Attributes:
-      kind: `newline`, `string`, `value` (`%4`), `block` (`^bb0`), `symbol` (`@main`), `alias`
-        (`#loc3`), `word` (a keyword, op name or number), `type` (`tensor<8xf32>`), `location`
-        (`loc(#loc3)`), `dense` (`dense<...>`), `mark` (one character of punctuation or `->`),
-        `region` (made by the reader: a whole region), `stray` (a character of no token).
-      text: The token as written.
-      start: Offset of its first character.
-      end: Offset after its last character.
-      line: Its line, from 1.
+        kind: `newline`, `string`, `value` (`%4`), `block` (`^bb0`), `symbol` (`@main`), `alias`
+            (`#loc3`), `word` (a keyword, op name or number), `type` (`tensor<8xf32>`), `location`
+            (`loc(#loc3)`), `dense` (`dense<...>`), `mark` (one character of punctuation or `->`),
+            `region` (made by the reader: a whole region), `stray` (a character of no token).
+        text: the token as written.
+        start: offset of its first character.
+        end: offset after its last character.
+        line: its line, from 1.
     """
 
     kind: str

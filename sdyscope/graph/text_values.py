@@ -50,8 +50,8 @@ class LocationTexts:
     """Reads locations from their texts, each distinct one once.
 
     Args:
-      aliases: What `#loc3` and the like stand for (`loc("a"(#loc2))`); may still grow before the
-        first location is read.
+        aliases: what `#loc3` and the like stand for (`loc("a"(#loc2))`); may still grow before the
+            first location is read.
     """
 
     def __init__(self, aliases: Mapping[str, str]) -> None:

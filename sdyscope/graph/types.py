@@ -17,12 +17,13 @@ class TensorType:
     """The type of an SSA value.
 
     Attributes:
-      text: The whole type as MLIR prints it: `tensor<16x8xf32>`, `!stablehlo.token`.
-      shape: Size of each dimension, None for a dynamic one; None when the value is not a
-        ranked tensor (a token, a tuple, a future).
-      dtype: Element type in MLIR's spelling (`f32`, `bf16`, `complex<f32>`, `ui32`); the whole
-        text when the value is not a ranked tensor.
-      encoding: What follows the element type (`#stablehlo.bounds<?, 8>`); empty when nothing does.
+        text: the whole type as MLIR prints it: `tensor<16x8xf32>`, `!stablehlo.token`.
+        shape: size of each dimension, None for a dynamic one; None when the value is not a
+            ranked tensor (a token, a tuple, a future).
+        dtype: element type in MLIR's spelling (`f32`, `bf16`, `complex<f32>`, `ui32`); the whole
+            text when the value is not a ranked tensor.
+        encoding: what follows the element type (`#stablehlo.bounds<?, 8>`); empty when nothing
+            does.
     """
 
     text: str

@@ -13,7 +13,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["FIGURES", "Chip", "Figure", "GpuDetails", "Source", "chip_of", "chips", "sources"]
+__all__ = [
+    "FIGURES",
+    "Chip",
+    "Figure",
+    "GpuDetails",
+    "SourceDocument",
+    "chip_of",
+    "chips",
+    "sources",
+]
 
 #: What can be known of a chip; specs.toml says what each is.
 FIGURES = (
@@ -33,7 +42,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceDocument:
     """A document.
 
     Attributes:
@@ -57,7 +66,7 @@ class Figure:
     """
 
     value: float
-    source: Source
+    source: SourceDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,7 @@ class GpuDetails:
         l2_cache: L2 cache.
     """
 
-    source: Source
+    source: SourceDocument
     compute_capability: tuple[int, int]
     cores: int
     fpus_per_core: int
@@ -117,8 +126,8 @@ class Chip:
 
     def value(self, figure: str) -> float | None:
         """A figure's value; None where it is not known."""
-        found = self.figures.get(figure)
-        return None if found is None else found.value
+        known = self.figures.get(figure)
+        return None if known is None else known.value
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -151,15 +160,15 @@ class Chip:
 
 
 @cache
-def sources() -> Mapping[str, Source]:
+def sources() -> Mapping[str, SourceDocument]:
     """The documents, by the names that the table has for them."""
-    return {key: Source(**fields) for key, fields in _table()["sources"].items()}
+    return {key: SourceDocument(**fields) for key, fields in _table()["sources"].items()}
 
 
 @cache
 def chips() -> Mapping[str, Chip]:
     """The chips, by their names in the table."""
-    found: dict[str, Chip] = {}
+    chips_by_name: dict[str, Chip] = {}
     for key, fields in _table()["chips"].items():
         figures = {
             name: Figure(float(value), sources()[source])
@@ -167,8 +176,8 @@ def chips() -> Mapping[str, Chip]:
         }
         kinds = tuple(fields.pop("kinds"))
         gpu = _gpu(**fields.pop("gpu")) if "gpu" in fields else None
-        found[key] = Chip(key, kinds=kinds, figures=figures, gpu=gpu, **fields)
-    return found
+        chips_by_name[key] = Chip(key, kinds=kinds, figures=figures, gpu=gpu, **fields)
+    return chips_by_name
 
 
 def chip_of(device_kind: str) -> Chip | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-__all__ = ["DIMENSIONS", "Digit", "DimensionName", "Topology", "topology_of"]
+__all__ = ["DIMENSIONS", "DeviceDigit", "DimensionName", "Topology", "topology_of"]
 
 DimensionName: TypeAlias = Literal["slice", "z", "y", "x", "host", "gpu", "core"]
 """TPUs: the slice, the chip's place in the slice's torus, and the core on the chip, where each is a
@@ -22,7 +22,7 @@ DIMENSIONS: tuple[DimensionName, ...] = get_args(DimensionName)
 
 
 @dataclass(frozen=True, slots=True)
-class Digit:
+class DeviceDigit:
     """One digit of a device's number.
 
     Attributes:
@@ -44,7 +44,7 @@ class Topology:
         digits: of a device's number, most significant first; sizes multiply to the devices.
     """
 
-    digits: tuple[Digit, ...]
+    digits: tuple[DeviceDigit, ...]
 
     @property
     def num_devices(self) -> int:
@@ -69,7 +69,7 @@ def topology_of(names: Sequence[DimensionName], places: Sequence[Sequence[int]])
     total = len(places)
     if not total:
         return None
-    digits: list[Digit] = []
+    digits: list[DeviceDigit] = []
     covered = 1
     while covered < total:
         changed = [
@@ -93,7 +93,7 @@ def topology_of(names: Sequence[DimensionName], places: Sequence[Sequence[int]])
             size += 1
         if size < 2 or total % (covered * size):
             return None
-        digits.append(Digit(name, size, step))
+        digits.append(DeviceDigit(name, size, step))
         covered *= size
     topology = Topology(tuple(digits[::-1]))
     return topology if _places(topology, names, places[0]) == list(map(tuple, places)) else None
@@ -103,12 +103,12 @@ def _places(
     topology: Topology, names: Sequence[DimensionName], first: Sequence[int]
 ) -> list[tuple[int, ...]]:
     """Where each device stands; lists every device."""
-    made = [tuple(first)]
+    places = [tuple(first)]
     for digit in topology.digits:
         at = names.index(digit.dimension)
-        made = [
+        places = [
             (*place[:at], place[at] + value * digit.step, *place[at + 1 :])
-            for place in made
+            for place in places
             for value in range(digit.size)
         ]
-    return made
+    return places

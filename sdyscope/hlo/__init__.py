@@ -6,20 +6,20 @@ instruction its text; shapes, operands and attributes are parsed when they are a
 """
 
 from sdyscope.hlo.attributes import split_attributes
-from sdyscope.hlo.executions import CallSites, Execution, call_sites, executions
+from sdyscope.hlo.executions import CallSites, ExecutionCount, call_sites, executions
 from sdyscope.hlo.loops import trip_count
-from sdyscope.hlo.model import Computation, HloModule, Instruction, NotUnderstood
+from sdyscope.hlo.model import Computation, HloModule, Instruction, UnreadLine
 from sdyscope.hlo.read import read_hlo
 from sdyscope.hlo.shape import Shape, parse_shape
 
 __all__ = [
     "CallSites",
     "Computation",
-    "Execution",
+    "ExecutionCount",
     "HloModule",
     "Instruction",
-    "NotUnderstood",
     "Shape",
+    "UnreadLine",
     "call_sites",
     "executions",
     "parse_shape",

@@ -69,17 +69,17 @@ def split_attributes(text: str) -> dict[str, str]:
     A part without a name belongs to the value before it: ``mesh['a'=2], device_ids=(1,0) {'a'}``
     is one value, since no attribute of an instruction is called ``device_ids``.
     """
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     last = ""
     for part in split_list(text):
         match = _NAME.match(part)
         if match is None or match[1] == "device_ids":
             if last:
-                found[last] += f", {part}"
+                attributes[last] += f", {part}"
             continue
         last = match[1]
-        found[last] = part[match.end() :].strip()
-    return found
+        attributes[last] = part[match.end() :].strip()
+    return attributes
 
 
 def metadata_fields(text: str) -> dict[str, str]:

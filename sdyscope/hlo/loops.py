@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 
 from sdyscope.hlo.model import Computation, HloModule, Instruction
+from sdyscope.values.passing import passes
 
-__all__ = ["known_before", "trip_count", "trips"]
+__all__ = ["MIRRORED", "given_element", "known_before", "trip_count", "trips"]
 
 # XLA's own analysis (WhileLoopTripCountAnnotator); older printers escape the JSON as a string.
 _KNOWN = re.compile(r'\\?"known_trip_count\\?":\s*\{\\?"n\\?":\s*\\?"?(\d+)')
 _INTEGER = re.compile(r"-?\d+$")
 
-#: Ops through which a number passes as it is.
-_PASSING = frozenset({"copy", "bitcast", "convert", "reshape"})
-
 #: Comparisons in which the sides are exchanged.
-_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
 def trip_count(module: HloModule, caller: Computation, loop: Instruction) -> int | None:
@@ -65,40 +63,40 @@ def known_before(body: Computation) -> frozenset[str]:
     if root is None or root.opcode != "tuple":
         return frozenset()
     same = {index for index, name in enumerate(root.operands) if _stays(body, name, index)}
-    found: set[str] = set()
+    known: set[str] = set()
     for instruction in body.instructions.values():
         if instruction.opcode == "parameter":
             continue
-        index = _given(body, instruction)
+        index = given_element(body, instruction)
         if index is not None:
-            known = index in same
+            is_known = index in same
         else:
-            known = instruction.opcode == "constant" or found.issuperset(instruction.operands)
-        if known:
-            found.add(instruction.name)
-    return frozenset(found)
+            is_known = instruction.opcode == "constant" or known.issuperset(instruction.operands)
+        if is_known:
+            known.add(instruction.name)
+    return frozenset(known)
 
 
 def _stays(body: Computation, name: str, index: int) -> bool:
     """Whether an element of a loop's tuple stays as it is, or grows by constants."""
-    made = _through(body, name)
-    if made is None:
+    value = _through(body, name)
+    if value is None:
         return False
-    if _given(body, made) is not None:
-        return _given(body, made) == index
-    if not re.match(r"[su]\d+\[\](\{|$)", made.shape_text):
+    if given_element(body, value) is not None:
+        return given_element(body, value) == index
+    if not re.match(r"[su]\d+\[\](\{|$)", value.shape_text):
         return False
-    sides = [_through(body, side) for side in made.operands]
+    sides = [_through(body, side) for side in value.operands]
     return all(
-        side is not None and (side.opcode == "constant" or _given(body, side) == index)
+        side is not None and (side.opcode == "constant" or given_element(body, side) == index)
         for side in sides
     )
 
 
-def _given(body: Computation, instruction: Instruction) -> int | None:
-    """Which element of what an iteration is given an instruction takes; None of any other."""
-    index = _index(instruction)
-    if index is None:
+def given_element(body: Computation, instruction: Instruction | None) -> int | None:
+    """Which element of a body's parameter an instruction takes; None for any other instruction."""
+    index = None if instruction is None else _index(instruction)
+    if instruction is None or index is None:
         return None
     source = body.instructions.get(next(iter(instruction.operands), ""))
     return index if source is not None and source.opcode == "parameter" else None
@@ -151,11 +149,11 @@ def _comparison(module: HloModule, condition: Computation) -> tuple[int, str, in
         known = [_through(condition, name) for name in sides]
     else:
         return None
-    if len(known) != 2 or direction not in _MIRRORED:
+    if len(known) != 2 or direction not in MIRRORED:
         return None
     left, right = known
     if left is not None and left.opcode == "constant":
-        left, right, direction = right, left, _MIRRORED[direction]
+        left, right, direction = right, left, MIRRORED[direction]
     limit = None if right is None else _number(right)
     index = None if left is None else _index(left)
     return None if limit is None or index is None else (index, direction, limit)
@@ -170,28 +168,28 @@ def _step(body: Computation, index: int) -> int | None:
     grown = None if name is None else _through(body, name)
     if grown is None or grown.opcode not in ("add", "subtract"):
         return None
-    one, two = (_through(body, side) for side in grown.operands)
-    if one is None or two is None:
+    first, second = (_through(body, side) for side in grown.operands)
+    if first is None or second is None:
         return None
-    if grown.opcode == "add" and one.opcode == "constant":
-        one, two = two, one
-    size = _number(two)
-    if size is None or _index(one) != index:
+    if grown.opcode == "add" and first.opcode == "constant":
+        first, second = second, first
+    size = _number(second)
+    if size is None or _index(first) != index:
         return None
     return size if grown.opcode == "add" else -size
 
 
 def _element(computation: Computation, name: str, index: int) -> str | None:
-    made = computation.instructions.get(name)
-    if made is None or made.opcode != "tuple":
+    tuple_ = computation.instructions.get(name)
+    if tuple_ is None or tuple_.opcode != "tuple":
         return None
-    operands = made.operands
+    operands = tuple_.operands
     return operands[index] if index < len(operands) else None
 
 
 def _constant(computation: Computation, name: str) -> int | None:
-    made = _through(computation, name)
-    return None if made is None else _number(made)
+    instruction = _through(computation, name)
+    return None if instruction is None else _number(instruction)
 
 
 def _through(computation: Computation, name: str) -> Instruction | None:
@@ -199,7 +197,7 @@ def _through(computation: Computation, name: str) -> Instruction | None:
     instruction = computation.instructions.get(name)
     while (
         instruction is not None
-        and instruction.opcode in _PASSING
+        and passes(instruction.opcode, "unchanged", "type", "shape")
         and len(instruction.operands) == 1
     ):
         instruction = computation.instructions.get(instruction.operands[0])

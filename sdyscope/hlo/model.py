@@ -17,11 +17,11 @@ from sdyscope.hlo.attributes import (
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.syntax.replica_groups import parse_replica_groups
 from sdyscope.values.replica_groups import ReplicaGroups
-from sdyscope.values.source import Sites, SourceLocation, own_line, sites_of
+from sdyscope.values.source import ONLY_SHARD, Sites, SourceLocation, callers, own_line, sites_of
 
 #: The call stack of an instruction, and the op_name of one that only puts a sharding on a value.
 _FRAME = re.compile(r"stack_frame_id=([0-9]+)")
-_ONLY_SHARDS = re.compile(r'op_name="[^"]*/(?:sharding_constraint|reshard)"')
+_ONLY_SHARDS = re.compile(rf'op_name="[^"]*/(?:{"|".join(ONLY_SHARD)})"')
 
 #: How many characters of a line are kept in a list of what is not understood.
 _KEPT = 200
@@ -159,7 +159,7 @@ class Computation:
 
 
 @dataclass(frozen=True, slots=True)
-class NotUnderstood:
+class UnreadLine:
     """A line that the reader could make nothing of.
 
     Attributes:
@@ -171,7 +171,7 @@ class NotUnderstood:
     text: str
 
     @classmethod
-    def of(cls, line: int, text: str) -> NotUnderstood:
+    def of(cls, line: int, text: str) -> UnreadLine:
         """Such a line, cut to its beginning."""
         return cls(line, text.strip()[:_KEPT])
 
@@ -225,7 +225,7 @@ class HloModule:
     computations: Mapping[str, Computation]
     entry: str
     stack_frames: StackFrames
-    not_understood: tuple[NotUnderstood, ...] = ()
+    not_understood: tuple[UnreadLine, ...] = ()
     not_understood_count: int = 0
 
     @property
@@ -249,15 +249,19 @@ class HloModule:
         """The line of an instruction at which the program's author can do something."""
         return own_line(self.stack(instruction), self.sites)
 
+    def callers(self, instruction: Instruction) -> tuple[SourceLocation, ...]:
+        """The lines behind that one."""
+        return callers(self.stack(instruction), self.sites)
+
     @cached_property
     def sites(self) -> Sites:
         """Which lines of the program tell its instructions apart, read once."""
-        found = {
+        frames = {
             (match[1], _ONLY_SHARDS.search(instruction.rest) is not None)
             for instruction in self.instructions()
             if (match := _FRAME.search(instruction.rest)) is not None
         }
-        stacks = ((self.stack_frames.stack(int(frame)), only) for frame, only in sorted(found))
+        stacks = ((self.stack_frames.stack(int(frame)), only) for frame, only in sorted(frames))
         return sites_of(stacks)
 
     def stack(self, instruction: Instruction) -> tuple[SourceLocation, ...]:

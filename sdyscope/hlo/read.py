@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.attributes import end_of_operands, split_attributes, unescaped
-from sdyscope.hlo.model import Computation, HloModule, Instruction, NotUnderstood, StackFrames
+from sdyscope.hlo.model import Computation, HloModule, Instruction, StackFrames, UnreadLine
 
 __all__ = ["read_hlo"]
 
@@ -60,7 +60,7 @@ class _Reader:
         self.open: Computation | None = None
         self.instructions: dict[str, Instruction] = {}
         self.last: Instruction | None = None
-        self.unread: list[NotUnderstood] = []
+        self.unread: list[UnreadLine] = []
         self.unread_count = 0
 
     def read(self, lines: Iterable[str]) -> HloModule:
@@ -150,7 +150,7 @@ class _Reader:
     def unknown(self, number: int, line: str) -> None:
         self.unread_count += 1
         if len(self.unread) < _LISTED:
-            self.unread.append(NotUnderstood.of(number, line))
+            self.unread.append(UnreadLine.of(number, line))
 
     def module(self, lines: int) -> HloModule:
         if not self.name:

@@ -81,20 +81,20 @@ def parse_shape(text: str) -> Shape:
         if match is None:
             raise _no_shape(text)
         at = match.end()
-        mark, made = match["mark"], None
+        mark, shape = match["mark"], None
         if mark == "(":
             open_tuples.append([])
         elif mark == ")":
             if not open_tuples:
                 raise _no_shape(text)
-            made = Shape("tuple", elements=tuple(open_tuples.pop()))
+            shape = Shape("tuple", elements=tuple(open_tuples.pop()))
         elif mark is None:
-            made = Shape(match["dtype"], _sizes(match["dims"], text), (), match["layout"] or "")
-        if made is not None:
+            shape = Shape(match["dtype"], _sizes(match["dims"], text), (), match["layout"] or "")
+        if shape is not None:
             if open_tuples:
-                open_tuples[-1].append(made)
+                open_tuples[-1].append(shape)
             else:
-                done = made
+                done = shape
     if text[at:].strip():
         raise _no_shape(text)
     return done

@@ -39,7 +39,7 @@ from sdyscope.words.findings import Finding
 
 __all__ = [
     "RULES",
-    "Lint",
+    "Linted",
     "LogicalAxes",
     "NotRun",
     "Rule",
@@ -93,7 +93,7 @@ class NotRun:
 
 
 @dataclass(frozen=True)
-class Lint:
+class Linted:
     """What all rules found.
 
     Attributes:
@@ -182,7 +182,7 @@ def linted(
     logical: LogicalAxes | None = None,
     no_logical: str = NO_LOGICAL,
     not_compiled: str = NOT_COMPILED,
-) -> Lint:
+) -> Linted:
     """Runs the rules over a program, under each partitioner that it is lowered for.
 
     Args:
@@ -239,7 +239,7 @@ def linted(
         replace(one, source=program.defined_at) if one.source is None else one
         for one in _merged(found, rules)
     )
-    return Lint(located, rules, tuple(not_run), tuple(found))
+    return Linted(located, rules, tuple(not_run), tuple(found))
 
 
 def _in_the_way(program: Lintable, partitioner: Partitioner) -> str:

@@ -35,11 +35,11 @@ def under_sharded(subject: Subject) -> Iterator[Message]:
     mesh = subject.mesh
     known = subject.arguments
     leads = subject.parameters
-    told: set[int] = set()
+    reported: set[int] = set()
     groups: dict[str, list[int]] = {}
-    for number, one in enumerate(known):
-        if one.placement is not None and one.shape:
-            groups.setdefault(one.group, []).append(number)
+    for number, argument in enumerate(known):
+        if argument.placement is not None and argument.shape:
+            groups.setdefault(argument.group, []).append(number)
     # A parameter is told before what the optimizer keeps of it, which is mostly found beside it.
     for group, numbers in sorted(groups.items(), key=lambda item: item[1][0] in leads):
         members = [known[number] for number in numbers]
@@ -48,21 +48,23 @@ def under_sharded(subject: Subject) -> Iterator[Message]:
         usual = _usual_axes(members, mesh)
         held = sum(member.bytes_per_device for member in members)
         for number in sorted(numbers, key=lambda number: number in leads):
-            one = known[number]
-            missing = _could_have(one, usual, mesh)
+            argument = known[number]
+            missing = _could_have(argument, usual, mesh)
             if not missing:
                 continue
             factor = 1
             for axis, _ in missing:
                 factor *= mesh.shape[axis]
-            saves = one.bytes_per_device - one.bytes_per_device // factor
+            saves = argument.bytes_per_device - argument.bytes_per_device // factor
             if saves < _SHARE * held:
                 continue
-            told.add(number)
-            if leads.get(number) in told:
+            reported.add(number)
+            if leads.get(number) in reported:
                 continue
             followers = [other for other, lead in leads.items() if lead == number]
-            yield _under_sharded_finding(one, group, usual, missing, saves, len(followers), mesh)
+            yield _under_sharded_finding(
+                argument, group, usual, missing, saves, len(followers), mesh
+            )
 
 
 def _under_sharded_finding(
@@ -96,9 +98,9 @@ def _usual_axes(members: Sequence[Placed], mesh: Mesh) -> dict[str, float]:
     """The axes that most of a group's bytes are sharded on, and what share of them is."""
     total = sum(member.bytes for member in members)
     on: Counter[str] = Counter()
-    for one in members:
-        for axis in {axis for dim in axes_of(one.known, mesh) for axis in dim}:
-            on[axis] += one.bytes
+    for member in members:
+        for axis in {axis for dim in axes_of(member.known, mesh) for axis in dim}:
+            on[axis] += member.bytes
     shares = {axis.name: on[axis.name] / total for axis in mesh.axes if on[axis.name]}
     return {axis: share for axis, share in shares.items() if share >= _MOST}
 
@@ -108,7 +110,7 @@ def _could_have(placed: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[t
     by_dim = axes_of(placed.known, mesh)
     used = {axis for dim in by_dim for axis in dim}
     blocks = list(placed.known.local_shape(placed.shape))
-    found = []
+    usual = []
     for axis in axes:
         size = mesh.shape[axis]
         fitting = [dim for dim, block in enumerate(blocks) if block > 1 and block % size == 0]
@@ -116,8 +118,8 @@ def _could_have(placed: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[t
             continue
         best = max(fitting, key=lambda dim: (not by_dim[dim], blocks[dim]))
         blocks[best] //= size
-        found.append((axis, best))
-    return found
+        usual.append((axis, best))
+    return usual
 
 
 @rule("optimizer-state-differs", "warning")

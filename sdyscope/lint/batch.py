@@ -44,13 +44,13 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
     placed = [batch for batch in batches(subject) if batch.placement is not None]
     if not placed:
         raise NotApplicable("No argument of the program is recognizably a batch.")
-    lead = max(placed, key=lambda one: one.bytes)
-    for one in placed:
-        if one.shape[0] != lead.shape[0]:
+    lead = max(placed, key=lambda argument: argument.bytes)
+    for argument in placed:
+        if argument.shape[0] != lead.shape[0]:
             continue  # a mask, a table of positions
-        by_dim = axes_of(one.known, mesh)
+        by_dim = axes_of(argument.known, mesh)
         used = {name for dim in by_dim for name in dim}
-        local = one.known.local_shape(one.shape)
+        local = argument.known.local_shape(argument.shape)
         for axis in axes:
             fits = any(block > 1 and block % axis.size == 0 for block in local)
             if axis.name in used or not fits:
@@ -58,9 +58,9 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
             yield Message(
                 f"It is a batch, and not sharded on {axis.name!r}: the {axis.size} devices along "
                 "it work on the same examples.",
-                tensor=one.name,
-                kind=one.row.kind,
-                found=spec_words(one.known, one.shape, mesh),
+                tensor=argument.name,
+                kind=argument.row.kind,
+                found=spec_words(argument.known, argument.shape, mesh),
                 hint=f"Shard dimension 0 on {axis.name!r} too, or rename the axis if it is for "
                 "something else.",
             )
@@ -77,11 +77,11 @@ def batches(subject: Subject) -> Sequence[Placed]:
     """
     arguments = subject.arguments
     carried = {arguments[number].group for number in subject.next_values.values()}
-    found = []
+    leading = []
     for argument in arguments:
         if not argument.shape or argument.group in carried:
             continue
         whole = bool(carried) and argument.row.dtype in ("i32", "i64", "i8", "ui8")
         if whole or _BATCHES.fullmatch(argument.group) is not None:
-            found.append(argument)
-    return found
+            leading.append(argument)
+    return leading

@@ -48,8 +48,8 @@ def conflicting_constraints(subject: Subject) -> Iterator[Message]:
     graph = subject.graph
     by_op = {constraint.op: constraint for constraint in _constraints(subject)}
     by_value: dict[ValueId, list[Annotation]] = {}
-    told: set[frozenset[object]] = set()
-    for op, one in by_op.items():
+    pairs: set[frozenset[object]] = set()
+    for op, constraint in by_op.items():
         operands = graph.operands(op)
         if not operands:
             continue
@@ -58,12 +58,12 @@ def conflicting_constraints(subject: Subject) -> Iterator[Message]:
         others = [before] if before is not None else by_value.get((producer.id, edge.result), [])
         for other in others:
             # A gradient is constrained where its value is, in the other order.
-            pair = frozenset([_place(one), _place(other)])
-            if pair in told or not _contradict(one, other):
+            pair = frozenset([_place(constraint), _place(other)])
+            if pair in pairs or not _contradict(constraint, other):
                 continue
-            told.add(pair)
-            yield _conflict(subject, one, other, chained=before is not None)
-        by_value.setdefault((producer.id, edge.result), []).append(one)
+            pairs.add(pair)
+            yield _conflict(subject, constraint, other, chained=before is not None)
+        by_value.setdefault((producer.id, edge.result), []).append(constraint)
 
 
 def _place(annotation: Annotation) -> object:
@@ -153,49 +153,49 @@ def constraint_overridden(subject: Subject) -> Iterator[Message]:
     A result with requested `out_shardings` is not reported: there the move is intended.
     """
     propagated = subject.propagated
-    told: set[int] = set()
+    reported: set[int] = set()
     for constraint in _constraints(subject):
-        found = propagated.values.get((constraint.op, 0))
-        if found is None or found.placement is None or constraint.manual:
+        value = propagated.values.get((constraint.op, 0))
+        if value is None or value.placement is None or constraint.manual:
             continue
         if _differ(
             _known(constraint).without_manual,
-            found.placement.without_manual,
+            value.placement.without_manual,
             {*constraint.open_dims},
         ):
-            told.add(constraint.op)
+            reported.add(constraint.op)
             yield _override(
                 subject,
                 constraint,
-                found.placement,
+                value.placement,
                 f"{subject.partitioner} decides differently for this value.",
             )
     if subject.compiles:
-        yield from _returned(subject, told)
+        yield from _returned(subject, reported)
 
 
-def _returned(subject: Subject, told: set[int]) -> Iterator[Message]:
+def _returned(subject: Subject, reported: set[int]) -> Iterator[Message]:
     """Constraints on values that the program returns, and that come back otherwise."""
     graph = subject.graph
     _ = subject.compiled
     by_op = {
         constraint.op: constraint
         for constraint in _constraints(subject)
-        if not (constraint.manual or constraint.op in told)
+        if not (constraint.manual or constraint.op in reported)
     }
     results = {result.row.lowered[subject.partitioner].index: result for result in subject.results}
     for index, value in graph.returned.items():
-        one, result = by_op.get(value[0]), results.get(index)
-        if one is None or result is None or result.placement is None:
+        constraint, result = by_op.get(value[0]), results.get(index)
+        if constraint is None or result is None or result.placement is None:
             continue
         asked = None if result.row.requested is None else result.row.requested.sharding
-        if asked is not None or one.placement is None:
+        if asked is not None or constraint.placement is None:
             continue  # out_shardings say otherwise, and that is what the author wants
-        if _differ(one.placement, result.placement, {*one.open_dims}):
-            padded = any(one.placement.padding(result.shape))
+        if _differ(constraint.placement, result.placement, {*constraint.open_dims}):
+            padded = any(constraint.placement.padding(result.shape))
             yield _override(
                 subject,
-                one,
+                constraint,
                 result.placement,
                 f"{result.name}, as which it is returned, has another sharding"
                 + (": its dimensions do not divide." if padded else "."),

@@ -13,27 +13,15 @@ from sdyscope.graph.custom_calls import is_for_partitioner
 from sdyscope.hlo import Computation, HloModule, Instruction
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
+from sdyscope.values.passing import passing
 from sdyscope.values.source import SourceLocation
 
 __all__ = ["collective_before_custom_call", "host_callback_gathers"]
 
 _CALLBACK = re.compile(r"callback|host_compute|xla_python", re.IGNORECASE)
 
-#: HLO ops through which a value passes in another form.
-_FORMS = frozenset(
-    {
-        "bitcast",
-        "convert",
-        "copy",
-        "fusion",
-        "get-tuple-element",
-        "pad",
-        "reshape",
-        "slice",
-        "transpose",
-        "tuple",
-    }
-)
+#: HLO ops that hold a value, or put zeros around it.
+_AROUND = frozenset({"fusion", "get-tuple-element", "pad", "tuple"})
 #: How far back a collective is looked for.
 _STEPS = 8
 
@@ -64,20 +52,17 @@ def _manual_functions(graph: OpGraph) -> frozenset[str]:
 
     GSPMD writes the body of one as a function whose arguments are shards.
     """
-    found: set[str] = set()
+    callees: set[str] = set()
     for op in graph.operations():
         if op.callee is None:
             continue
-        shards = any(
-            producer.call_target == "SPMDFullToShardShape" for producer, _ in graph.operands(op)
-        )
-        if shards or op.function in found or _is_manual(graph, op):
-            found.add(op.callee)
+        if graph.calls_shard_map_body(op) or op.function in callees or _is_manual(graph, op):
+            callees.add(op.callee)
     while True:
-        more = {op.callee for op in graph.operations() if op.callee and op.function in found}
-        if more <= found:
-            return frozenset(found)
-        found |= more
+        more = {op.callee for op in graph.operations() if op.callee and op.function in callees}
+        if more <= callees:
+            return frozenset(callees)
+        callees |= more
 
 
 @rule("collective-before-custom-call", "warning", needs="propagated")
@@ -110,10 +95,10 @@ def collective_before_custom_call(subject: Subject) -> Iterator[Message]:
 
 
 def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator[Message]:
-    found = {collective.name: collective for collective in subject.collectives.collectives}
+    collectives = {collective.name: collective for collective in subject.collectives.collectives}
     lines = {(op.call_target, subject.source(op)) for op in calls}
     targets = {op.call_target for op in calls}
-    told: set[object] = set()
+    reported: set[object] = set()
     for computation in module.computations.values():
         for instruction in computation.instructions.values():
             target = instruction.attributes.get("custom_call_target", "").strip('"')
@@ -125,18 +110,18 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
                 (subject.source(op) for op in calls if op.call_target == target), None
             )
             for name in _behind(computation, instruction):
-                one = found.get(name)
-                if one is None or (target, source) in told:
+                collective = collectives.get(name)
+                if collective is None or (target, source) in reported:
                     continue
-                told.add((target, source))
-                over = ", ".join(str(axis) for axis in one.axes or ())
+                reported.add((target, source))
+                over = ", ".join(str(axis) for axis in collective.axes or ())
                 yield _feeds(
                     subject,
                     target,
                     source,
-                    f"The custom call {target} gets its operand by {_article(one.kind)} over "
-                    f"{over or 'devices'}, of {one.bytes:,} bytes{_times(one)}: the partitioner "
-                    "can't split the call, and gives each device all of it.",
+                    f"The custom call {target} gets its operand by {_article(collective.kind)} "
+                    f"over {over or 'devices'}, of {collective.bytes:,} bytes{_times(collective)}: "
+                    "the partitioner can't split the call, and gives each device all of it.",
                     subject.compiled.tags.get(instruction.name, ()),
                 )
 
@@ -156,10 +141,14 @@ def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]
         further: list[str] = []
         for name in level:
             yield name
-            one = computation.instructions.get(name)
-            if one is not None and (one.opcode in _FORMS or one.opcode.endswith("-done")):
-                further += [operand for operand in one.operands if operand not in seen]
-                seen.update(one.operands)
+            operand = computation.instructions.get(name)
+            if operand is not None and (
+                operand.opcode in _AROUND
+                or operand.opcode.endswith("-done")
+                or passing(operand.opcode) not in (None, "repeated")
+            ):
+                further += [behind for behind in operand.operands if behind not in seen]
+                seen.update(operand.operands)
         level = further
 
 
@@ -216,7 +205,7 @@ def host_callback_gathers(subject: Subject) -> Iterator[Message]:
 
     Callbacks that take scalars or replicated values are not reported.
     """
-    told: set[object] = set()
+    reported: set[object] = set()
     for op in _calls(subject):
         if not _CALLBACK.search(op.call_target or ""):
             continue
@@ -229,9 +218,9 @@ def host_callback_gathers(subject: Subject) -> Iterator[Message]:
             sent += place.bytes_per_device(sizes, edge.type.dtype) * math.prod(place.shards)
             first = first or subject.names.name((producer.id, edge.result))
         source = subject.source(op)
-        if not sent or (source, first) in told:
+        if not sent or (source, first) in reported:
             continue
-        told.add((source, first))
+        reported.add((source, first))
         yield Message(
             f"A callback to the host takes {first} whole, but it is sharded: {sent:,} bytes are "
             "gathered on each call.",

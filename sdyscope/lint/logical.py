@@ -61,8 +61,8 @@ def _named(subject: Subject, axes: Mapping[str, Sequence[str]]) -> Iterator[Logi
                 f"No argument or result is called {pattern!r}.",
                 hint="sdyscope show lists them; * stands for anything.",
             )
-        for one in matching:
-            yield LogicalTensor(one.name, tuple(names), one.shape)
+        for tensor in matching:
+            yield LogicalTensor(tensor.name, tuple(names), tensor.shape)
 
 
 #: Where the rules look at all.

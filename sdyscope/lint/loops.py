@@ -10,6 +10,7 @@ from sdyscope.graph import Op, OpGraph
 from sdyscope.hlo import Computation, HloModule, Instruction, call_sites
 from sdyscope.lint.rule import FEW_BYTES, Message, rule
 from sdyscope.lint.subject import Subject
+from sdyscope.values.passing import passes
 from sdyscope.values.placement import Placement
 
 __all__ = ["gathered_in_loop", "scanned_dimension_sharded"]
@@ -28,7 +29,6 @@ _VARYING = frozenset(
         "while",
     }
 )
-_PASSING = frozenset({"copy", "bitcast", "optimization-barrier"})
 
 
 @rule("gathered-in-loop", "warning", needs="compiled")
@@ -86,23 +86,23 @@ def _invariant(body: Computation, passed: Sequence[bool] | None = None) -> froze
         body: the loop's body, or what is called in it.
         passed: of what is called, which operands have the same value each time.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     root = body.root
     carried = root.operands if root is not None and root.opcode == "tuple" else ()
     for instruction in body.instructions.values():
         if instruction.opcode == "parameter":
             number = int(instruction.operand_text) if instruction.operand_text.isdecimal() else -1
             if passed is not None and 0 <= number < len(passed) and passed[number]:
-                found.add(instruction.name)
+                names.add(instruction.name)
             continue
         is_made = (
             instruction.operands
             and instruction.opcode not in _VARYING
-            and found.issuperset(instruction.operands)
+            and names.issuperset(instruction.operands)
         )
         if is_made or instruction.opcode == "constant" or _is_carried(body, instruction, carried):
-            found.add(instruction.name)
-    return frozenset(found)
+            names.add(instruction.name)
+    return frozenset(names)
 
 
 def _is_carried(body: Computation, instruction: Instruction, carried: Sequence[str]) -> bool:
@@ -115,37 +115,45 @@ def _is_carried(body: Computation, instruction: Instruction, carried: Sequence[s
 
 def _element(body: Computation, name: str) -> str | None:
     """Which element of the loop's tuple a value is, passed on as it is; None where it is none."""
-    one = body.instructions.get(name)
-    while one is not None and one.opcode in _PASSING and one.operands:
-        one = body.instructions.get(one.operands[0])
-    if one is None or one.opcode != "get-tuple-element" or not one.operands:
+    instruction = body.instructions.get(name)
+    while (
+        instruction is not None
+        and passes(instruction.opcode, "unchanged", "shape")
+        and instruction.operands
+    ):
+        instruction = body.instructions.get(instruction.operands[0])
+    if instruction is None or instruction.opcode != "get-tuple-element" or not instruction.operands:
         return None
-    source = body.instructions.get(one.operands[0])
+    source = body.instructions.get(instruction.operands[0])
     is_own = source is not None and source.opcode == "parameter"
-    return one.attributes.get("index") if is_own else None
+    return instruction.attributes.get("index") if is_own else None
 
 
-def _gathered(subject: Subject, module: HloModule, one: Collective) -> Message:
+def _gathered(subject: Subject, module: HloModule, collective: Collective) -> Message:
     explained = {
         collective.name: collective for collective in subject.explained_collectives.collectives
     }
-    part = explained.get(one.name, one).largest
+    part = explained.get(collective.name, collective).largest
     origin = part.origin
     value = origin.value if origin is not None else ""
-    saves = (one.count - 1) * sum(part.sent for part in one.parts)
-    times = "an unknown number of times" if one.unknown_trips else f"{one.count:,} times per step"
-    over = ", ".join(str(axis) for axis in one.axes or ())
+    saves = (collective.count - 1) * sum(part.sent for part in collective.parts)
+    times = (
+        "an unknown number of times"
+        if collective.unknown_trips
+        else f"{collective.count:,} times per step"
+    )
+    over = ", ".join(str(axis) for axis in collective.axes or ())
     source = part.source or (origin.source if origin is not None else None)
     return Message(
         f"The same value is gathered over {over or 'devices'} in each iteration of a loop, {times}"
         f": a device sends {saves:,} bytes for data it already had.",
-        tensor=value or f"{part.scope}/{part.primitive}".strip("/") or one.name,
+        tensor=value or f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="collective",
         source=source,
         partitioner=subject.partitioner,
         hint="Gather it once before the loop, with a constraint there, if a device can hold "
         f"{part.bytes:,} bytes meanwhile; else it is the price of memory, and can be ignored.",
-        severity="warning" if saves >= FEW_BYTES or one.unknown_trips else "note",
+        severity="warning" if saves >= FEW_BYTES or collective.unknown_trips else "note",
     )
 
 
@@ -162,9 +170,9 @@ def scanned_dimension_sharded(subject: Subject) -> Iterator[Message]:
     reported. Nor is pipelining with `shard_map`, where each device loops over its own.
     """
     graph = subject.graph
-    told: set[str] = set()
+    reported: set[str] = set()
     for op in graph.operations():
-        name = op.kind.rpartition(".")[2]
+        name = op.mnemonic
         if name not in ("dynamic_slice", "dynamic_update_slice") or not _in_loop(graph, op):
             continue
         operands = graph.operands(op)
@@ -178,8 +186,8 @@ def scanned_dimension_sharded(subject: Subject) -> Iterator[Message]:
             continue
         for dim in _cut(whole, part, place):
             what = subject.names.name(stack)
-            if what not in told:
-                told.add(what)
+            if what not in reported:
+                reported.add(what)
                 yield _scanned_finding(subject, op, stack, dim, place, what, name)
 
 

@@ -27,7 +27,7 @@ def named_axes(
         requested: the program's tensors; its arguments come first, in their order.
         names: of each flat argument the names of its dimensions, or None.
     """
-    arguments = [one for one in requested if one.kind == "argument"]
+    arguments = [tensor for tensor in requested if tensor.kind == "argument"]
     if len(arguments) != len(names):
         return None  # A library flattens its arrays otherwise.
     first: dict[tuple[tuple[str, ...], tuple[int, ...]], str] = {}

@@ -82,7 +82,7 @@ def placed(
         partitioner: whose module.
         compiled: the compiled program, where there is one.
     """
-    found = []
+    tensors = []
     for row in table.tensors:
         there = row.lowered.get(partitioner)
         if row.kind != kind or there is None or row.shape is None:
@@ -92,8 +92,8 @@ def placed(
             place = there.placement
         if place is None and there.index is not None and compiled is not None:
             place = compiled.placement(kind, there.index, len(row.shape))
-        found.append(Placed(row, row.shape, place))
-    return tuple(found)
+        tensors.append(Placed(row, row.shape, place))
+    return tuple(tensors)
 
 
 def _requested(row: Tensor) -> Placement | None:

@@ -77,30 +77,30 @@ def full_rematerialization(subject: Subject) -> Iterator[Message]:
 
 def _confirmed(subject: Subject) -> Iterator[Message]:
     """What XLA itself logs, each line of the program once."""
-    told: dict[object, list[Rematerialization]] = {}
+    groups: dict[object, list[Rematerialization]] = {}
     logged = subject.collectives.rematerializations
-    located = {(one.before, one.after) for one in logged if one.source is not None}
-    for one in logged:
-        if one.after.startswith("{maximal"):
+    located = {(move.before, move.after) for move in logged if move.source is not None}
+    for move in logged:
+        if move.after.startswith("{maximal"):
             continue  # all of it on one device, for a callback: host-callback-gathers says so
-        if one.source is None and (one.before, one.after) in located:
+        if move.source is None and (move.before, move.after) in located:
             continue  # the same once more, about an op that XLA put in between
-        key = one.source or (plain_scope(one.scope), one.primitive)
-        told.setdefault((key, one.before, one.after), []).append(one)
-    for alike in told.values():
-        one = alike[0]
-        rank = len(one.shape.dimensions) if one.shape is not None else 0
+        key = move.source or (plain_scope(move.scope), move.primitive)
+        groups.setdefault((key, move.before, move.after), []).append(move)
+    for alike in groups.values():
+        first = alike[0]
+        rank = len(first.shape.dimensions) if first.shape is not None else 0
         times = f" (likewise for {len(alike)} ops of this line)" if len(alike) > 1 else ""
-        name = f"{one.scope}/{one.primitive}".strip("/") or one.operation
+        name = f"{first.scope}/{first.primitive}".strip("/") or first.operation
         yield Message(
             "XLA can't reshard it without replicating the whole tensor on every device, and "
             f"logs that{times}.",
             tensor=name,
             kind="op",
-            source=one.source,
+            source=first.source,
             partitioner=subject.partitioner,
-            expected=f"to {_words(subject, one.after, rank)}",
-            found=f"from {_words(subject, one.before, rank)}",
+            expected=f"to {_words(subject, first.after, rank)}",
+            found=f"from {_words(subject, first.before, rank)}",
             hint=_HINT,
         )
 
@@ -122,23 +122,25 @@ def _predicted(subject: Subject) -> Iterator[Message]:
     moves = _moves(subject)
     if not moves:
         return
-    probes = [Probe(one.shape or (), one.dtype, before, after) for one, before, after in moves]
-    made = probe(list(dict.fromkeys(probes)), subject.mesh)
-    found = rematerializations(made.rematerializations, read_hlo(made.hlo))
-    wrong = {one.primitive for one in found}
-    names = {asked: name for name, asked in made.names.items()}
-    told: set[object] = set()
-    for (one, before, after), asked in zip(moves, probes, strict=True):
-        key = (one.source or one.path, asked)
-        if names[asked] not in wrong or key in told:
+    probes = [
+        Probe(tensor.shape or (), tensor.dtype, before, after) for tensor, before, after in moves
+    ]
+    probed = probe(list(dict.fromkeys(probes)), subject.mesh)
+    rematerialized = rematerializations(probed.rematerializations, read_hlo(probed.hlo))
+    wrong = {move.primitive for move in rematerialized}
+    names = {asked: name for name, asked in probed.names.items()}
+    reported: set[object] = set()
+    for (tensor, before, after), asked in zip(moves, probes, strict=True):
+        key = (tensor.source or tensor.path, asked)
+        if names[asked] not in wrong or key in reported:
             continue
-        told.add(key)
+        reported.add(key)
         yield Message(
             "XLA will not be able to reshard it without replicating the whole tensor on every "
             "device. This is predicted: XLA compiled this resharding alone.",
-            tensor=one.path,
+            tensor=tensor.path,
             kind="constraint",
-            source=one.source,
+            source=tensor.source,
             partitioner=subject.partitioner,
             expected=f"to {subject.words(after)}",
             found=f"from {subject.words(before)}",
@@ -150,7 +152,7 @@ def _moves(subject: Subject) -> list[tuple[Annotation, Placement, Placement]]:
     """The constraints that move a value from one sharding to another, neither of them whole."""
     if subject.partitioner != "shardy":
         raise Unavailable("What GSPMD will move is only known once the program is compiled.")
-    found = []
+    moves = []
     for annotation in subject.annotations:
         if annotation.kind != "constraint" or annotation.manual or not annotation.shape:
             continue
@@ -167,8 +169,8 @@ def _moves(subject: Subject) -> list[tuple[Annotation, Placement, Placement]]:
                 steps.append((own, subject.placement((user.id, 0))))
         for start, end in dict.fromkeys(steps):
             if start is not None and end is not None and _is_move(start, end):
-                found.append((annotation, start, end))
-    return found
+                moves.append((annotation, start, end))
+    return moves
 
 
 def _is_elementwise(op: Op) -> bool:

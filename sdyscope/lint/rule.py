@@ -118,18 +118,18 @@ class Rule:
         Raises:
             SdyscopeError: it can't be run.
         """
-        for one in self.look(subject):
+        for message in self.look(subject):
             yield Finding(
                 self.name,
-                one.severity or self.severity,
-                one.text,
-                one.tensor,
-                one.kind,
-                one.source,
-                one.partitioner,
-                one.expected,
-                one.found,
-                one.hint,
+                message.severity or self.severity,
+                message.text,
+                message.tensor,
+                message.kind,
+                message.source,
+                message.partitioner,
+                message.expected,
+                message.found,
+                message.hint,
             )
 
 

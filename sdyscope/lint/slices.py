@@ -35,7 +35,7 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
     mesh = collectives.mesh
     if mesh is None or mesh.size != topology.num_devices:
         raise NotApplicable("The mesh is not that of the devices, so placement is not known.")
-    found: dict[object, list[tuple[Collective, Part]]] = {}
+    groups: dict[object, list[tuple[Collective, Part]]] = {}
     for collective in collectives.collectives:
         if not collective.axes or (collective.count < 2 and not collective.unknown_trips):
             continue
@@ -46,26 +46,28 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
         if collective.kind in ("all-reduce", "reduce-scatter") and part.phase != "forward":
             continue  # A gradient, or it may be one: each is summed once.
         where = part.source or (part.scope, part.primitive)
-        found.setdefault((collective.kind, collective.axes, where), []).append((collective, part))
-    for members in found.values():
+        groups.setdefault((collective.kind, collective.axes, where), []).append((collective, part))
+    for members in groups.values():
         yield _finding(subject.partitioner, members)
 
 
 def _finding(partitioner: Partitioner, members: Sequence[tuple[Collective, Part]]) -> Message:
-    one, part = max(members, key=lambda pair: pair[0].sent)
+    collective, part = max(members, key=lambda pair: pair[0].sent)
     sent = sum(each.sent for each, _ in members)
     times = sum(each.count for each, _ in members)
-    over = listed([repr(str(axis).strip('"')) for axis in one.axes or ()])
-    often = "an unknown number of times" if one.unknown_trips else f"{times:,} times per step"
+    over = listed([repr(str(axis).strip('"')) for axis in collective.axes or ()])
+    often = (
+        "an unknown number of times" if collective.unknown_trips else f"{times:,} times per step"
+    )
     return Message(
-        f"This {one.kind} over {over} is in a loop, runs {often}, and crosses slices: each "
+        f"This {collective.kind} over {over} is in a loop, runs {often}, and crosses slices: each "
         f"iteration waits for the data centre's network. A device sends {sent:,} bytes per step "
         "for it.",
-        tensor=f"{part.scope}/{part.primitive}".strip("/") or one.name,
+        tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="collective",
         source=part.source,
         partitioner=partitioner,
         hint="Let only a data-parallel axis cross slices: put it first in the mesh, with as "
         "many devices as there are slices, and keep the others within a slice.",
-        severity="warning" if sent >= FEW_BYTES or one.unknown_trips else "note",
+        severity="warning" if sent >= FEW_BYTES or collective.unknown_trips else "note",
     )

@@ -18,7 +18,7 @@ from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.graph import Op, OpGraph
 from sdyscope.hardware.names import Hardware
-from sdyscope.hlo import HloModule, read_hlo
+from sdyscope.hlo import HloModule
 from sdyscope.lint.placed import Placed, placed
 from sdyscope.lint.rule import NotApplicable, Unavailable
 from sdyscope.values.mesh import Mesh
@@ -94,6 +94,11 @@ class Lintable(Protocol):
         origins: bool = True,
     ) -> Collectives:
         """What a device sends."""
+
+    def hlo(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> HloModule:
+        """The text of the compiled program."""
 
     def check_compilable(self, partitioner: Partitioner) -> None:
         """Raises a ``TargetError`` where it is known that virtual CPU devices can't be had."""
@@ -207,7 +212,8 @@ class Subject:
     @cached_property
     def hlo(self) -> HloModule:
         """The text of the compiled program, read; raises as ``compiled`` does."""
-        return read_hlo(self.compiled.hlo)
+        _ = self.compiled
+        return self.program.hlo(self.partitioner, self.on)
 
     @cached_property
     def memory(self) -> Memory:

@@ -22,19 +22,6 @@ __all__ = ["batch_sharding_lost", "parameter_gathered"]
 #: Ops that do more work on each device where their operands are whole.
 _PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
 
-#: Ops whose result is their first operand, or a part of it, in another form.
-_PASSING = frozenset(
-    {
-        "convert",
-        "copy",
-        "dynamic_slice",
-        "reshape",
-        "sharding_constraint",
-        "slice",
-        "transpose",
-    }
-)
-
 
 def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
     """The axes that the batch is on.
@@ -46,7 +33,7 @@ def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
     Raises:
         NotApplicable: there is no batch, or it is not sharded.
     """
-    found: set[str] = set()
+    axes: set[str] = set()
     for batch in batches(subject):
         if batch.placement is None:
             continue
@@ -54,10 +41,10 @@ def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
             by_dim = axes_of(batch.placement, subject.mesh)
         except ConversionError:
             continue
-        found.update(axis for dim in (by_dim[:1] if leading else by_dim) for axis in dim)
-    if not found:
+        axes.update(axis for dim in (by_dim[:1] if leading else by_dim) for axis in dim)
+    if not axes:
         raise NotApplicable("No argument of the program is recognizably a sharded batch.")
-    return frozenset(found)
+    return frozenset(axes)
 
 
 def _axes(collective: Collective) -> frozenset[str]:
@@ -99,7 +86,7 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
         for argument in subject.arguments
         if argument.name not in told_batches and len(argument.shape) > 1
     }
-    found: dict[tuple[str, tuple[str, ...]], list[tuple[Collective, Part]]] = {}
+    gathered: dict[tuple[str, tuple[str, ...]], list[tuple[Collective, Part]]] = {}
     by_name: dict[str, Placed] = {}
 
     def is_candidate(collective: Collective) -> bool:
@@ -109,14 +96,14 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
             and not _axes(collective) & batch_axes
         )
 
-    for one in _explained(subject, is_candidate):
-        for part in one.parts:
+    for collective in _explained(subject, is_candidate):
+        for part in collective.parts:
             argument = _moved(subject, part, arguments)
-            if argument is not None and _is_whole(argument, one, part, subject):
+            if argument is not None and _is_whole(argument, collective, part, subject):
                 by_name[argument.name] = argument
-                key = (argument.name, tuple(axis.name for axis in one.axes or ()))
-                found.setdefault(key, []).append((one, part))
-    for (name, axes), gathers in found.items():
+                key = (argument.name, tuple(axis.name for axis in collective.axes or ()))
+                gathered.setdefault(key, []).append((collective, part))
+    for (name, axes), gathers in gathered.items():
         yield _gathered_finding(subject, by_name[name], axes, gathers)
 
 
@@ -157,7 +144,6 @@ def _argument(graph: OpGraph, path: Sequence[int], number: int) -> int | None:
         if number >= len(operands):
             return None
         producer, edge = operands[number]
-        kind = producer.kind.rpartition(".")[2]
         if producer.is_argument and producer.parent is not None:
             around, number = graph.ops[producer.parent], producer.argument
             if graph.main is not None and around.id == graph.main.op:
@@ -171,14 +157,12 @@ def _argument(graph: OpGraph, path: Sequence[int], number: int) -> int | None:
                 op = above[0]
             else:
                 return None
-        elif kind == "call" and (callee := graph.callee(producer)) is not None:
+        elif producer.mnemonic == "call" and (callee := graph.callee(producer)) is not None:
             # What a function returns: its last op hands it on.
             calls.append(producer)
             op, number = graph.children(callee.op)[-1], edge.result
-        elif kind == "optimization_barrier":
+        elif producer.passing in ("unchanged", "type", "shape", "order", "part"):
             op, number = producer, edge.result
-        elif kind in _PASSING or producer.call_target == "Sharding":
-            op, number = producer, 0
         else:
             return None
     return None
@@ -220,8 +204,8 @@ def _gathered_finding(
     axes: Sequence[str],
     gathers: Sequence[tuple[Collective, Part]],
 ) -> Message:
-    sent = sum(one.count * part.sent for one, part in gathers)
-    times = sum(one.count for one, _ in gathers)
+    sent = sum(collective.count * part.sent for collective, part in gathers)
+    times = sum(collective.count for collective, _ in gathers)
     passes = sorted({part.phase for _, part in gathers} - {"other"}, reverse=True)
     within = (
         f" in the {listed(passes)} pass" if passes and subject.collectives.differentiated else ""
@@ -274,7 +258,7 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
     """
     batch_axes = _batch_axes(subject, leading=True)
     is_batch = {batch.name for batch in batches(subject)}
-    found: dict[object, list[tuple[Collective, Part]]] = {}
+    groups: dict[object, list[tuple[Collective, Part]]] = {}
 
     def is_candidate(collective: Collective) -> bool:
         if (
@@ -288,12 +272,14 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
             for part in collective.parts
         )
 
-    for one in _explained(subject, is_candidate):
-        for part in one.parts:
+    for collective in _explained(subject, is_candidate):
+        for part in collective.parts:
             if part.phase != "backward" and _is_lost(part, batch_axes, is_batch):
                 key = part.source or (part.scope, part.primitive)
-                found.setdefault((key, _axes(one) & batch_axes), []).append((one, part))
-    for members in found.values():
+                groups.setdefault((key, _axes(collective) & batch_axes), []).append(
+                    (collective, part)
+                )
+    for members in groups.values():
         yield _lost_finding(subject.partitioner, batch_axes, members)
 
 
@@ -317,9 +303,9 @@ def _lost_finding(
     batch_axes: frozenset[str],
     members: Sequence[tuple[Collective, Part]],
 ) -> Message:
-    one, part = max(members, key=lambda pair: pair[0].count * pair[1].sent)
+    collective, part = max(members, key=lambda pair: pair[0].count * pair[1].sent)
     sent = sum(each.count * of.sent for each, of in members)
-    axes = listed([repr(axis.name) for axis in one.axes or () if axis.name in batch_axes])
+    axes = listed([repr(axis.name) for axis in collective.axes or () if axis.name in batch_axes])
     origin = part.origin
     assert origin is not None
     causes = dict.fromkeys(
@@ -330,7 +316,7 @@ def _lost_finding(
         "examples are not sharded there, and the axis splits what is summed, as it splits the "
         "parameter. A "
         f"device sends {sent:,} bytes per step for it.",
-        tensor=f"{part.scope}/{part.primitive}".strip("/") or one.name,
+        tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="op",
         source=part.source or origin.source,
         partitioner=partitioner,

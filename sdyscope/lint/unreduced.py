@@ -115,12 +115,12 @@ class _Body:
                 waiting.pop()
                 continue
             before = self._before(at)
-            missing = [one for one in before if one not in self._known]
+            missing = [operand for operand in before if operand not in self._known]
             if missing:
                 waiting += missing
                 continue
             waiting.pop()
-            self._known[at] = self._own(at) or _joined([self._known[one] for one in before])
+            self._known[at] = self._own(at) or _joined([self._known[operand] for operand in before])
         return self._known[value]
 
     def _own(self, value: ValueId) -> _Varies | None:
@@ -135,7 +135,7 @@ class _Body:
         if op.is_argument:
             return "unknown"  # of a loop: what its body makes of it is not followed
         inside = [op, *self._inside(op)]
-        if any(one.kind.rpartition(".")[2] in _COLLECTIVES for one in inside):
+        if any(op.mnemonic in _COLLECTIVES for op in inside):
             return "unknown"
         return None
 
@@ -144,8 +144,8 @@ class _Body:
         op = self.graph.ops[value[0]]
         if self._own(value) is not None:
             return []
-        found = [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
-        return [one for one in found if self._is_inside(one[0])]
+        producers = [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
+        return [producer for producer in producers if self._is_inside(producer[0])]
 
     def _is_inside(self, node: int) -> bool:
         at: int | None = node
@@ -165,17 +165,17 @@ class _Body:
             further = list(self.graph.children(at))
             if called is not None:
                 further += self.graph.children(called.op)
-            for one in further:
-                if one.id not in seen:
-                    seen.add(one.id)
-                    waiting.append(one)
-                    yield one
+            for producer in further:
+                if producer.id not in seen:
+                    seen.add(producer.id)
+                    waiting.append(producer)
+                    yield producer
 
 
-def _joined(found: list[_Varies]) -> _Varies:
-    if "unknown" in found:
+def _joined(answers: list[_Varies]) -> _Varies:
+    if "unknown" in answers:
         return "unknown"
-    return "yes" if "yes" in found else "no"
+    return "yes" if "yes" in answers else "no"
 
 
 # What is annotated as unreduced.
@@ -195,21 +195,21 @@ def _of_annotations(subject: Subject) -> Iterator[Message]:
         if collective.kind in ("all-reduce", "reduce-scatter")
         for axis in collective.axes or ()
     }
-    kept = {name for one in pending if one.kind == "result" for name in _unreduced(one)}
-    for one in pending:
-        if one.kind == "result":
+    kept = {name for tensor in pending if tensor.kind == "result" for name in _unreduced(tensor)}
+    for tensor in pending:
+        if tensor.kind == "result":
             continue
-        for axis in _unreduced(one):
+        for axis in _unreduced(tensor):
             if axis in reducing or axis in kept or _size(subject, axis) == 1:
                 continue
             yield Message(
                 f"It is unreduced over {axis!r}, a sum still pending over the devices along it, "
                 "and the compiled program has no reduction over that axis.",
-                tensor=one.path,
-                kind=one.kind,
-                source=one.source,
+                tensor=tensor.path,
+                kind=tensor.kind,
+                source=tensor.source,
                 partitioner=subject.partitioner,
-                found=one.text,
+                found=tensor.text,
                 hint=f"Reduce it explicitly (jax.lax.psum over {axis!r}, or a reshard to a "
                 "sharding without it), and compare the numbers: sdyscope run does.",
             )
@@ -222,7 +222,7 @@ def _has_parts(graph: OpGraph, annotation: Annotation) -> bool:
     operands, uses = graph.operands(annotation.op), graph.uses(annotation.op)
     if uses and all(user.kind == "func.return" for user, _ in uses):
         return False  # the caller gets it so
-    return bool(operands) and operands[0][0].kind.rpartition(".")[2] in _SUMMING
+    return bool(operands) and operands[0][0].mnemonic in _SUMMING
 
 
 def _unreduced(annotation: Annotation) -> tuple[str, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from sdyscope.errors import TargetError
 from sdyscope.values.mesh import IotaTile, Mesh, MeshAxis
@@ -226,20 +227,20 @@ def _checked(names: tuple[str, ...], sizes: object, kind: str) -> tuple[int, ...
             f"{counted(len(given), f'{kind}size')}.",
             hint=f"The axes are {', '.join(names)}.",
         )
-    found = tuple(check_size(name, size, kind) for name, size in zip(names, given, strict=True))
-    if math.prod(abs(size) for size in found) > MOST_DEVICES:
+    checked = tuple(check_size(name, size, kind) for name, size in zip(names, given, strict=True))
+    if math.prod(abs(size) for size in checked) > MOST_DEVICES:
         raise TargetError(
             f"The {kind}sizes make a mesh of more than {MOST_DEVICES:,} devices, "
             "and JAX numbers no more.",
             hint="Make an axis smaller.",
         )
-    unknown = [name for name, size in zip(names, found, strict=True) if size == -1]
+    unknown = [name for name, size in zip(names, checked, strict=True) if size == -1]
     if len(unknown) > 1:
         raise TargetError(
             f"The {kind}sizes of {listed(unknown)} are -1, and only one can be inferred.",
             hint=f"Give all but one of them a size, such as {unknown[-1]}=1.",
         )
-    return found
+    return checked
 
 
 def check_size(name: str, size: object, kind: str = "") -> int:
@@ -307,3 +308,23 @@ def _inferred(
             hint="Change one of these sizes, or the number of devices.",
         )
     return tuple(total // known if size == -1 else size for size in sizes)
+
+
+def parse_mesh_shape(text: str) -> MeshShape:
+    """The shape of ``data=4,model=-1``, as the command line and ``[tool.sdyscope]`` take it.
+
+    Raises:
+        TargetError: it has another form, or what it says can't be.
+    """
+    names: list[str] = []
+    sizes: list[Any] = []
+    for word in text.split(","):
+        name, equals, size = (part.strip() for part in word.partition("="))
+        if not (name and equals and size):
+            raise TargetError(
+                f"{word.strip()!r} does not have the form axis=size, such as data=4,model=2."
+            )
+        names.append(name)
+        # What is no number is refused by the shape, in its words.
+        sizes.append(int(size) if re.fullmatch(r"-?[0-9]{1,18}", size) else size)
+    return MeshShape(tuple(names), tuple(sizes))

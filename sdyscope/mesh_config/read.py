@@ -218,7 +218,7 @@ def _load(path: Path) -> Mapping[str, Any]:
 def read_toml(text: str, path: Path) -> Mapping[str, Any]:
     """What a TOML text says; a TargetError has the place of what is not TOML."""
     try:
-        found = tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         said = str(error)
         at = re.search(r" \(at line (\d+), column (\d+)\)", said)
@@ -232,8 +232,8 @@ def read_toml(text: str, path: Path) -> Mapping[str, Any]:
         raise _too_deep(path) from error
     except ValueError as error:
         raise _too_long(path, error) from error
-    _check_size(found, path, _inside)
-    return found
+    _check_size(tables, path, _inside)
+    return tables
 
 
 def _check_size(whole: Any, path: Path, inside: Callable[[Any], Iterable[Any]]) -> None:
@@ -262,7 +262,7 @@ def _inside(value: Any) -> Iterable[Any]:
 def _inside_node(node: Any) -> Iterable[Any]:
     if isinstance(node.value, str):
         return ()
-    return [each for one in node.value for each in (one if isinstance(one, tuple) else (one,))]
+    return [each for item in node.value for each in (item if isinstance(item, tuple) else (item,))]
 
 
 def _too_long(path: Path, error: ValueError) -> TargetError:
@@ -327,9 +327,9 @@ def _section(whole: Mapping[str, Any], section: str) -> Mapping[str, Any]:
     tables = {".".join(place): table for place, table in _tables(whole)}
     if section in tables:
         return tables[section]
-    found: Any = whole
+    table: Any = whole
     for part in section.split("."):
-        if not isinstance(found, Mapping) or part not in found:
+        if not isinstance(table, Mapping) or part not in table:
             close = difflib.get_close_matches(section, tables, n=1)
             has = listed([place or "the whole file" for place in tables])
             raise TargetError(
@@ -341,8 +341,8 @@ def _section(whole: Mapping[str, Any], section: str) -> Mapping[str, Any]:
                 if tables
                 else None,
             )
-        found = found[part]
-    return _table(found, section)
+        table = table[part]
+    return _table(table, section)
 
 
 def _only(whole: Mapping[str, Any]) -> Mapping[str, Any]:

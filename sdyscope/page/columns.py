@@ -40,7 +40,7 @@ def column(values: Iterable[Any]) -> dict[str, Any]:
     """One column: its values as they are, or numbers of distinct values where many repeat.
 
     Args:
-      values: anything that JSON can say: numbers, texts, tuples of them, or lists.
+        values: anything that JSON can say: numbers, texts, tuples of them, or lists.
     """
     listed = list(values)
     kinds = set(map(type, listed))
@@ -54,11 +54,14 @@ def column(values: Iterable[Any]) -> dict[str, Any]:
 
 def table(columns: Mapping[str, Iterable[Any]]) -> dict[str, Any]:
     """A table by column; each has a value for each row."""
-    made = {name: column(values) for name, values in columns.items()}
-    lengths = {len(one.get("codes", one.get("values", ()))) for one in made.values()}
+    packed = {name: column(values) for name, values in columns.items()}
+    lengths = {
+        len(column_data.get("codes", column_data.get("values", ())))
+        for column_data in packed.values()
+    }
     if len(lengths) > 1:
         raise ValueError(f"columns of different lengths: {sorted(lengths)}")
-    return {"rows": lengths.pop() if lengths else 0, "columns": made}
+    return {"rows": lengths.pop() if lengths else 0, "columns": packed}
 
 
 def embedded(data: Any) -> tuple[str, str]:
@@ -83,8 +86,8 @@ class Pool:
     """What many rows share: each distinct sharding and source line once, with a number.
 
     Args:
-      meshes: the meshes of the program by symbol.
-      num_devices: how many devices there are.
+        meshes: the meshes of the program by symbol.
+        num_devices: how many devices there are.
     """
 
     meshes: Mapping[str, Mesh]
@@ -119,10 +122,10 @@ class Pool:
             return self._shardings[said]
         if said not in self._shardings:
             self._shardings[said] = len(self._described)
-            made = _described(said)
+            described = _described(said)
             if said.placement is not None:
-                made |= self._forms(said.text, len(said.placement.shards))
-            self._described.append(made)
+                described |= self._forms(said.text, len(said.placement.shards))
+            self._described.append(described)
         return self._shardings[said]
 
     def document(self) -> dict[str, Any]:
@@ -140,26 +143,26 @@ class Pool:
 
     def _of_sharded(self, sharded: Sharded) -> dict[str, Any]:
         said = sharding_document(sharded)
-        made = _described(said)
+        described = _described(said)
         if said.placement is not None and sharded.placement is not None:
-            made |= self._digits(sharded.placement)
+            described |= self._digits(sharded.placement)
             form = None if isinstance(sharded.sharding, str) else sharded.sharding
             if form is not None and not isinstance(form, TupleSharding):
                 rank = len(sharded.placement.dims)
-                made |= _notations(form, sharded.placement, rank, sharded.mesh)
-        return made
+                described |= _notations(form, sharded.placement, rank, sharded.mesh)
+        return described
 
     def _digits(self, place: Placement) -> dict[str, Any]:
         """The number of a placement, and its digits."""
-        made: dict[str, Any] = {"place": self._place(place), "digits": place.dims}
+        described: dict[str, Any] = {"place": self._place(place), "digits": place.dims}
         for name, digits in (("unreduced", place.unreduced), ("manualDigits", place.manual)):
             if digits:
-                made[name] = digits
+                described[name] = digits
         if place.order is not None:
-            made["order"] = place.order
+            described["order"] = place.order
         if place.device is not None:
-            made["device"] = place.device
-        return made
+            described["device"] = place.device
+        return described
 
     def _forms(self, text: str, rank: int) -> dict[str, Any]:
         """The sharding in each notation that can say it, and the digits of its placement."""
@@ -181,13 +184,13 @@ class Pool:
 
 def _described(document: ShardingDocument) -> dict[str, Any]:
     """What is said of a sharding; one that can't be read or can't be has its mark."""
-    made: dict[str, Any] = {"text": document.text, "short": document.short}
+    described: dict[str, Any] = {"text": document.text, "short": document.short}
     named = {"open": document.open_dims, "manual": document.manual_axes}
-    made |= {name: value for name, value in named.items() if value}
+    described |= {name: value for name, value in named.items() if value}
     if document.problem:
-        made |= {"short": f"{UNKNOWN} {document.short}", "problem": document.problem}
+        described |= {"short": f"{UNKNOWN} {document.short}", "problem": document.problem}
     if document.placement is not None:
-        made |= {
+        described |= {
             "words": document.placement.words,
             "shards": document.placement.shards,
             "replicas": document.placement.replicas,
@@ -195,8 +198,8 @@ def _described(document: ShardingDocument) -> dict[str, Any]:
             "bytes": document.placement.bytes_per_device,
         }
         if any(document.placement.padding or ()):
-            made["padding"] = document.placement.padding
-    return made
+            described["padding"] = document.placement.padding
+    return described
 
 
 def _parsed(
@@ -219,9 +222,9 @@ def _parsed(
 def _notations(
     sharding: AnySharding, place: Placement, rank: int, mesh: Mesh | None
 ) -> dict[str, str]:
-    made: dict[str, str] = {}
+    notations: dict[str, str] = {}
     with suppress(SdyscopeError):  # Only Shardy's form can say it.
-        made["hlo"] = str(to_hlo_sharding(place, rank, mesh))
+        notations["hlo"] = str(to_hlo_sharding(place, rank, mesh))
     with suppress(SdyscopeError):  # No PartitionSpec can say it.
-        made["spec"] = str(to_named_sharding(sharding, rank, mesh).spec)
-    return made
+        notations["spec"] = str(to_named_sharding(sharding, rank, mesh).spec)
+    return notations

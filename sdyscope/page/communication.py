@@ -13,21 +13,39 @@ from typing import Any
 
 from sdyscope.analysis.collectives.groups import collective_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.cost.cost import Cost, cost_document
+from sdyscope.analysis.cost.remarks import basis, doubts, limits
+from sdyscope.analysis.cost.schedule import schedule_of
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.schedule import Schedule
+from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
-from sdyscope.page.communication_cost import estimates
 from sdyscope.page.document import Report
-from sdyscope.terminal.table import Tone
-from sdyscope.views.comms import SENT, tensor_text, uncertain, why_text
+from sdyscope.terminal.chart import shares
+from sdyscope.terminal.steps import tracks
+from sdyscope.words.cost import limit_texts
 from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text, over_text
-from sdyscope.words.origins import FOLLOWED, ROLES, origin_text, spec_text
-from sdyscope.words.partitioners import partitioner_name, sends_sentence
-from sdyscope.words.types import shapes_text
+from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
+from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
+from sdyscope.words.places import source_text
+from sdyscope.words.rates import time_text
+from sdyscope.words.remarks import remark_text, remark_texts
+from sdyscope.words.schedule import (
+    LEGEND,
+    MODEL,
+    WAY_TEXTS,
+    flags_text,
+    pipeline_text,
+    step_text,
+    way_text,
+)
+from sdyscope.words.tone import Tone
+from sdyscope.words.types import largest_text, shapes_text
 
 #: What tells the layers of a model apart in a scope, and in a pytree path.
 _NUMBER = re.compile(r"\d+")
@@ -36,20 +54,26 @@ _INDEX = re.compile(r"\[\d+\]")
 #: How many members of a row are listed.
 MEMBERS = 200
 
+#: How many columns a timeline has.
+COLUMNS = 500
+
+#: How many exposed collectives are listed.
+EXPOSED = 24
+
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The bars and the collectives; `reports/js/communication/view.js` shows them.
 
     Args:
-      report: the inspection as a document.
-      pool: takes the source lines.
-      inspection: the program, for the estimate.
+        report: the inspection as a document.
+        pool: takes the source lines.
+        inspection: the program, for the estimate.
 
     Raises:
-      SdyscopeError: nothing was compiled.
+        SdyscopeError: nothing was compiled.
     """
     if report.comms is None:
-        reasons = [one.reason for one in report.unavailable if one.stage == "compiled"]
+        reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
         raise SdyscopeError(" ".join(["No collectives are known.", *reasons[:1]]))
     tensors = _tensor_keys(report)
     programs = report.comms.programs
@@ -81,8 +105,8 @@ def _program(collectives: Collectives, partitioners: Sequence[Partitioner]) -> d
 def _notes(collectives: Collectives) -> Iterator[tuple[str, Tone]]:
     """What is not certain, each with its tone."""
     name = partitioner_name(collectives.partitioner)
-    for words in uncertain(collectives):
-        yield (f"{name}: {sentence(words)}" if name else sentence(words)), "warning"
+    for text in remark_texts(collectives.remarks):
+        yield (f"{name}: {text}" if name else text), "warning"
 
 
 # --- bars -----------------------------------------------------------------------------------------
@@ -94,15 +118,15 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
     What comes from several annotations counts with each of them.
 
     Args:
-      programs: one a partitioner.
+        programs: one a partitioner.
     """
     folds = _folds(programs)
-    found: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
+    bars_by_name: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
     for number, program in enumerate(programs):
         for labelled, tally in program.tallied(partial(_labelled, program, folds)).items():
             for name, labels in labelled:
                 for label in labels:
-                    tallies = found[name].setdefault(label, [[0, 0] for _ in programs])
+                    tallies = bars_by_name[name].setdefault(label, [[0, 0] for _ in programs])
                     tallies[number][0] += tally.count
                     tallies[number][1] += tally.sent
     return {
@@ -112,7 +136,7 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
                 labels.items(), key=lambda item: -max(sent for _, sent in item[1])
             )
         ]
-        for name, labels in found.items()
+        for name, labels in bars_by_name.items()
     }
 
 
@@ -171,10 +195,10 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     for group in collective_groups(program):
         labels: dict[str, dict[str, None]] = defaultdict(dict)
-        for one in group.members:
-            for part in one.parts:
-                for name, found in labels_of(one, part, program, folds).items():
-                    labels[name].update(dict.fromkeys(found))
+        for member in group.members:
+            for part in member.parts:
+                for name, labels_of_part in labels_of(member, part, program, folds).items():
+                    labels[name].update(dict.fromkeys(labels_of_part))
         first = group.first
         yield {
             "program": number,
@@ -190,9 +214,9 @@ def _rows(
             "sent": group.sent,
             "scope": group.scope,
             "source": pool.source(first.largest.source),
-            "tensor": tensor_text(first),
+            "tensor": largest_text(first.largest.shapes, len(first.parts)),
             "labels": {name: list(label) for name, label in labels.items()},
-            "why": why_text(group),
+            "why": causes_text(group.origins, callers=group.callers),
             "of": len(group.members),
             "members": [_member(member, pool, tensors) for member in group.members[:MEMBERS]],
         }
@@ -213,14 +237,14 @@ def _member(collective: Collective, pool: Pool, tensors: dict[str, list[str]]) -
 def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
     origin = part.origin
     name = "/".join(filter(None, (part.scope, part.primitive)))
-    found = tensors.get(name, [])
+    keys = tensors.get(name, [])
     return {
         "type": shapes_text(part.shapes),
         "bytes": part.bytes,
         "name": name,
         "query": f"{part.scope} {part.primitive}".strip(),
-        "tensor": found[0] if len(found) == 1 else "",
-        "values": len(found),
+        "tensor": keys[0] if len(keys) == 1 else "",
+        "values": len(keys),
         "source": pool.source(part.source),
         "words": "" if origin is None else origin_text(origin),
         "annotations": []
@@ -242,8 +266,116 @@ def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, An
 
 def _tensor_keys(report: Report) -> dict[str, list[str]]:
     """The keys of the values with a name, as the view of tensors has them."""
-    found: dict[str, list[str]] = defaultdict(list)
+    keys: dict[str, list[str]] = defaultdict(list)
     for value in report.propagate.values if report.propagate is not None else ():
         name = "/".join(filter(None, (value.name, value.primitive)))
-        found[name].append(value.ssa or value.name)
-    return found
+        keys[name].append(value.ssa or value.name)
+    return keys
+
+
+# --- estimates ------------------------------------------------------------------------------------
+
+
+def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
+    """Seconds by resource, mesh axis and kind, or why there are none.
+
+    Args:
+        report: the inspection as a document; says what was compiled for.
+        inspection: the program.
+    """
+    try:
+        hardware = parse_hardware(report.hardware) if report.hardware else None
+        document = cost_document(inspection, hardware)
+    except SdyscopeError as error:
+        return {"unavailable": str(error)}
+    explained = (
+        {}
+        if report.comms is None
+        else {program.partitioner: program for program in report.comms.programs}
+    )
+    schedules = [_schedule(cost, explained.get(cost.partitioner)) for cost in document.programs]
+    longest = max((schedule.seconds for schedule in schedules if schedule is not None), default=0.0)
+    return {
+        "words": remark_text(document.estimate),
+        "programs": [
+            {**_cost(cost), "step": None if schedule is None else _step(schedule, longest)}
+            for cost, schedule in zip(document.programs, schedules, strict=True)
+        ],
+    }
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return {
+        "partitioner": cost.partitioner,
+        "words": limit_texts(limits(cost)),
+        "roofs": [
+            {
+                "name": roof.axis or roof.resource,
+                "axis": bool(roof.axis),
+                "seconds": roof.seconds,
+                "time": time_text(roof.seconds),
+            }
+            for roof in cost.roofs
+        ],
+        "notes": [] if cost.limit is None else remark_texts((*doubts(cost), *basis(cost))),
+    }
+
+
+def _schedule(cost: Cost, collectives: Collectives | None) -> Schedule | None:
+    try:
+        return schedule_of(cost, collectives)
+    except SdyscopeError:
+        return None
+
+
+def _step(schedule: Schedule, longest: float) -> dict[str, Any]:
+    """A step over time: each lane in columns, and what is exposed most."""
+    exposed = [collective for collective in schedule.collectives if collective.exposed]
+    return {
+        "title": sentence(step_text(schedule)),
+        "length": time_text(longest),
+        "lanes": [
+            {
+                "name": lane.name,
+                "time": time_text(lane.busy),
+                "columns": _runs(shares(track.spans, COLUMNS)),
+            }
+            for lane, track in zip(schedule.lanes, tracks(schedule, longest), strict=True)
+        ],
+        "columns": COLUMNS,
+        "exposed": [
+            {
+                "kind": collective.kind,
+                "over": over_text(collective.axes, schedule.mesh),
+                "count": collective.count,
+                "time": time_text(collective.seconds),
+                "exposed": time_text(collective.exposed),
+                "share": collective.exposed / schedule.exposed,
+                "way": way_text(collective),
+                "words": "" if collective.way is None else sentence(WAY_TEXTS[collective.way]),
+                "scope": collective.scope,
+                "line": source_text(collective.source),
+                "why": "" if collective.origin is None else origin_text(collective.origin),
+            }
+            for collective in exposed[:EXPOSED]
+        ],
+        "more": max(len(exposed) - EXPOSED, 0),
+        "pipelines": [
+            sentence(words) for loop in schedule.pipelines for words in pipeline_text(loop)
+        ],
+        "notes": [sentence(words) for words in (MODEL, LEGEND, flags_text(schedule)) if words],
+    }
+
+
+def _runs(columns: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """Runs of columns that look the same: first, past the last, dark part, light part."""
+    runs: list[list[float]] = []
+    for at, (dark, light) in enumerate(columns):
+        look = [round(dark, 1), round(light, 1)]
+        if look == [0, 0]:
+            continue
+        if runs and runs[-1][1] == at and runs[-1][2:] == look:
+            runs[-1][1] = at + 1
+        else:
+            runs.append([at, at + 1, *look])
+    return runs

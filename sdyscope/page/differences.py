@@ -5,7 +5,7 @@ What can't be compared at a stage says why; the other stages are there without i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sdyscope.analysis.diff.causes import Cause
@@ -13,6 +13,7 @@ from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicate
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
 from sdyscope.analysis.diff.entries import Entries
 from sdyscope.analysis.diff.lowered import LoweredDiff, TensorDifference, TensorSide
+from sdyscope.analysis.diff.memory import MemoryRow, aliases
 from sdyscope.analysis.diff.propagated import DifferingValue, Divergence, PropagatedDiff
 from sdyscope.analysis.diff.sides import (
     both_partitioners,
@@ -23,6 +24,8 @@ from sdyscope.analysis.diff.sides import (
     propagated_between,
 )
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.differences import Across
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
@@ -35,19 +38,23 @@ from sdyscope.words.differences import (
     compared_over_text,
     compiled_notes,
     compiled_remarks,
-    device_verb,
+    compiled_verdict,
     entry_text,
     extent_text,
     follows_text,
     inputs_text,
     lone_mesh_text,
     lowered_notes,
+    lowered_verdict,
     not_compared_entries_text,
     not_compared_text,
+    propagated_verdict,
 )
+from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.places import shown_name
 from sdyscope.words.sharding import open_text, placed_text, placement_text, short
+from sdyscope.words.snapshots import comparison_text, snapshot_name, snapshots_title
 from sdyscope.words.types import type_text
 
 
@@ -90,10 +97,9 @@ def differences(
     """
     if two is None and other_on is not None and not isinstance(on, str):
         return _on_two(pool, inspection, on, other_on)
-    return {
-        "name": inspection.name,
-        "across": "partitioners" if two is None else "programs",
-        "labels": _labels(inspection, two),
+    across: Across = "partitioners" if two is None else "programs"
+    labels = _labels(inspection, two)
+    stages = {
         "lowered": _or_reason(lambda: _lowered(lowered_between(inspection, two), pool)),
         "propagated": _or_reason(lambda: _propagated(propagated_between(inspection, two), pool)),
         "compiled": {"unavailable": on}
@@ -102,6 +108,25 @@ def differences(
             lambda: _compiled(compiled_between(inspection, two, on=on, other_on=other_on), pool)
         ),
     }
+    return {
+        "name": inspection.name,
+        "across": across,
+        "labels": labels,
+        "title": _title(across, labels, stages),
+        **stages,
+    }
+
+
+def _title(across: Across, labels: tuple[str, str], stages: Mapping[str, dict[str, Any]]) -> str:
+    """What matters most: what is sent and needed, then what is sharded; a sentence."""
+    compared = {name: stage for name, stage in stages.items() if "unavailable" not in stage}
+    a, b = labels
+    if not compared:
+        return f"{a} and {b} could not be compared."
+    differing = [stage for stage in reversed(compared.values()) if not stage["same"]]
+    if not differing:
+        return f"The same {across_text(across, a)} and {b}."
+    return sentence(differing[0]["words"])
 
 
 def _on_two(
@@ -110,16 +135,20 @@ def _on_two(
     """One program on two kinds of hardware: only what is compiled can differ."""
     ends = compiled_ends(inspection, None, None, on, other_on)
     under = {"shardy": "Shardy", "gspmd": "GSPMD"}[ends[0].partitioner or "shardy"]
-    same = {"unavailable": f"It is the same program on both, lowered for {under}."}
-    return {
-        "name": inspection.name,
-        "across": "hardware",
-        "labels": [end.label for end in ends],
-        "lowered": same,
+    labels = ends[0].label, ends[1].label
+    stages = {
+        "lowered": {"unavailable": f"It is the same program on both, lowered for {under}."},
         "propagated": {"unavailable": "Each compiler propagates by itself; see the collectives."},
         "compiled": _or_reason(
             lambda: _compiled(compiled_between(inspection, on=on, other_on=other_on), pool)
         ),
+    }
+    return {
+        "name": inspection.name,
+        "across": "hardware",
+        "labels": labels,
+        "title": _title("hardware", labels, stages),
+        **stages,
     }
 
 
@@ -130,24 +159,34 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
       document: the comparison.
       labels: what the two are called.
     """
+    compared = document.snapshots
     return {
         "across": "snapshots",
         "labels": labels,
-        "same": document.same,
+        "title": snapshots_title(
+            labels,
+            sum(snapshot.same for snapshot in compared),
+            sum(snapshot.different for snapshot in compared),
+            equal=document.same,
+        ),
         "onlyA": document.only_a,
         "onlyB": document.only_b,
         "snapshots": [
             {
                 "name": snapshot.name,
-                "same": snapshot.same,
-                "different": snapshot.different,
+                "words": comparison_text(
+                    snapshot.same,
+                    snapshot.different,
+                    [change.word for change in snapshot.header],
+                    "the same in both",
+                ),
                 "header": snapshot.header,
                 "notCompared": snapshot.not_compared,
                 "changes": [
                     {
                         "what": change.what,
                         "kind": change.kind,
-                        "name": change.name,
+                        "name": snapshot_name(change.name),
                         "count": change.count,
                         "typeBefore": change.type_before,
                         "typeAfter": change.type_after,
@@ -158,7 +197,7 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
                     for change in snapshot.changes
                 ],
             }
-            for snapshot in document.snapshots
+            for snapshot in compared
         ],
     }
 
@@ -182,7 +221,7 @@ def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _lowered(diff: LoweredDiff, pool: Pool) -> dict[str, Any]:
     return {
         "same": diff.same,
-        "sameTensors": diff.same_tensors,
+        "words": lowered_verdict(diff),
         "meshes": list(map(lone_mesh_text, diff.meshes)),
         "tensors": [_tensor(tensor, pool) for tensor in diff.tensors],
         "ops": [
@@ -222,10 +261,10 @@ def _tensor_side(side: TensorSide | None, pool: Pool) -> dict[str, Any] | None:
 def _propagated(diff: PropagatedDiff, pool: Pool) -> dict[str, Any]:
     return {
         "same": diff.same,
-        "sameValues": diff.same_values,
-        "differentValues": diff.different_values,
-        "only": (diff.only_a, diff.only_b),
-        "notCompared": [sentence(not_compared_text(one, diff.across)) for one in diff.not_compared],
+        "words": propagated_verdict(diff),
+        "notCompared": [
+            sentence(not_compared_text(values, diff.across)) for values in diff.not_compared
+        ],
         "exactness": (diff.propagation_a.exactness, diff.propagation_b.exactness),
         "beginnings": [_beginning(beginning, diff, pool) for beginning in diff.beginnings],
     }
@@ -261,15 +300,15 @@ def _values(differing_values: Iterable[DifferingValue], pool: Pool) -> dict[str,
 
 def _columns(listed: list[DifferingValue], pool: Pool) -> dict[str, Iterable[Any]]:
     return {
-        "name": (one.value.name for one in listed),
-        "ssa": (one.value.ssa for one in listed),
-        "shape": (one.value.shape for one in listed),
-        "dtype": (one.value.dtype for one in listed),
-        "source": (pool.source(one.value.source) for one in listed),
-        "a": (short(one.a) for one in listed),
-        "b": (short(one.b) for one in listed),
-        "bytesA": (one.a.bytes_per_device or 0 for one in listed),
-        "bytesB": (one.b.bytes_per_device or 0 for one in listed),
+        "name": (difference.value.name for difference in listed),
+        "ssa": (difference.value.ssa for difference in listed),
+        "shape": (difference.value.shape for difference in listed),
+        "dtype": (difference.value.dtype for difference in listed),
+        "source": (pool.source(difference.value.source) for difference in listed),
+        "a": (short(difference.a) for difference in listed),
+        "b": (short(difference.b) for difference in listed),
+        "bytesA": (difference.a.bytes_per_device or 0 for difference in listed),
+        "bytesB": (difference.b.bytes_per_device or 0 for difference in listed),
     }
 
 
@@ -280,14 +319,14 @@ def _compiled(diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
     meshes = diff.a.mesh, diff.b.mesh
     return {
         "same": diff.same,
-        "verb": device_verb(diff.has_text),
+        "words": compiled_verdict(diff),
         "a": _side(diff.a),
         "b": _side(diff.b),
         "kinds": [
             (axis.kind, compared_over_text(axis.axes, axis.group_size, meshes), axis.a, axis.b)
             for axis in diff.by_kind_and_axes
         ],
-        "memory": [(row.kind, row.name, row.a, row.b) for row in diff.memory],
+        "memory": [_memory_row(row, aliases(diff.memory)) for row in diff.memory],
         "causes": [_cause(cause, diff, pool) for cause in diff.causes],
         "collectives": [_collective(collective, diff, pool) for collective in diff.collectives],
         "entries": None if diff.entries is None else _entries(diff.entries),
@@ -295,13 +334,22 @@ def _compiled(diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
     }
 
 
+def _memory_row(row: MemoryRow, donated: int) -> tuple[str, str, str, int | None, int | None]:
+    """Its kind, its part, what it is called, and bytes on both sides."""
+    part = row.name.value if isinstance(row.name, MemoryPart) else ""
+    return row.kind, part, part_text(row.name, donated), row.a, row.b
+
+
 def _entries(entries: Entries) -> dict[str, Any]:
     return {
         "same": entries.same,
         "different": [
-            (one.kind, one.name, entry_text(one.a), entry_text(one.b)) for one in entries.different
+            (entry.kind, entry.name, entry_text(entry.a), entry_text(entry.b))
+            for entry in entries.different
         ],
-        "notCompared": [sentence(not_compared_entries_text(one)) for one in entries.not_compared],
+        "notCompared": [
+            sentence(not_compared_entries_text(missing)) for missing in entries.not_compared
+        ],
     }
 
 

@@ -24,13 +24,13 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
+from sdyscope.lint.document import Lint, lint_document
 from sdyscope.page.headlines import Headline, headlines
-from sdyscope.page.stages import Stage, StageName, Unavailable, stages
-from sdyscope.views import lint
-from sdyscope.words.findings import Check, Finding, told
+from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
+from sdyscope.words.findings import Check, Finding, folded, told
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 
-__all__ = ["Report", "Unavailable", "document"]
+__all__ = ["Report", "UnavailableStage", "document"]
 
 Notify: TypeAlias = Callable[[str, int, int], None]
 
@@ -39,7 +39,7 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The document of `sdyscope report --format json`.
+    """The document of `sdyscope report --json`.
 
     Attributes:
       schema: name and version of this form.
@@ -79,27 +79,27 @@ class Report:
     headlines: tuple[Headline, ...]
     show: ShownProgram
     check: Check
-    lint: lint.Lint
+    lint: Lint
     propagate: PropagateDocument | None
     memory: MemoryDocument | None
     comms: CommsDocument | None
     run: Run | None
-    unavailable: tuple[Unavailable, ...]
+    unavailable: tuple[UnavailableStage, ...]
     account: Account
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Every finding of any stage, each once, the most severe first."""
         rules = {rule.name for rule in self.lint.rules}
-        found = dict.fromkeys(lint.folded(self.lint.findings))
+        findings = dict.fromkeys(folded(self.lint.findings))
         # The rules have what check and memory find, said once for both partitioners.
-        found |= dict.fromkeys(
+        findings |= dict.fromkeys(
             finding for finding in self.check.findings if finding.rule not in rules
         )
         if self.run is not None:
-            found |= dict.fromkeys(map(told, self.run.findings))
+            findings |= dict.fromkeys(map(told, self.run.findings))
         order = ("error", "warning", "note")
-        return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+        return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
 def document(
@@ -127,17 +127,17 @@ def document(
     from importlib.metadata import version
 
     steps = (4 if compiled else 2) + (run is not None)
-    missing: list[Unavailable] = []
+    missing: list[UnavailableStage] = []
     notify("lowering", 0, steps)
     shown = shown_program(inspection)
     refused = failures(inspection.failures)
     checked = inspection.check()
-    missing += [Unavailable("lowered", f.partitioner, True, f.reason) for f in refused]
+    missing += [UnavailableStage("lowered", f.partitioner, True, f.reason) for f in refused]
     notify("propagating", 1, steps)
     decided = _or_missing(missing, "propagated", lambda: propagate_document(inspection))
     if decided is not None:
         missing += [
-            Unavailable("propagated", f.partitioner, True, f.reason)
+            UnavailableStage("propagated", f.partitioner, True, f.reason)
             for f in decided.failures
             if f not in refused
         ]
@@ -150,7 +150,7 @@ def document(
         sent = _comms(inspection, on, missing)
     else:
         reason = "Not compiled, because of --no-compile."
-        missing.append(Unavailable("compiled", None, False, reason))
+        missing.append(UnavailableStage("compiled", None, False, reason))
     ran = None
     if run is not None:
         notify("running", steps - 1, steps)
@@ -175,36 +175,36 @@ def document(
         memory=held,
         comms=sent,
         run=ran,
-        unavailable=tuple(one for one in missing if not _is_told(one, missing)),
+        unavailable=tuple(part for part in missing if not _is_told(part, missing)),
         account=inspection.account if sent is None else sent.account,
     )
     notify("writing", steps, steps)
     return report
 
 
-def _is_told(one: Unavailable, missing: Sequence[Unavailable]) -> bool:
+def _is_told(part: UnavailableStage, missing: Sequence[UnavailableStage]) -> bool:
     """Whether another says the same, and of which partitioner."""
-    return one.partitioner is None and any(
-        other.partitioner and (other.stage, other.reason) == (one.stage, one.reason)
+    return part.partitioner is None and any(
+        other.partitioner and (other.stage, other.reason) == (part.stage, part.reason)
         for other in missing
     )
 
 
-def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> lint.Lint:
+def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> Lint:
     try:
-        found = linted(inspection, compiled=compiled, on=on)
+        results = linted(inspection, compiled=compiled, on=on)
     except TargetError:  # no such hardware here: what is missing says so
-        found = linted(inspection, compiled=False)
-    return lint.document(inspection.name, found, inspection.account)
+        results = linted(inspection, compiled=False)
+    return lint_document(inspection.name, results, inspection.account)
 
 
 def _or_missing(
-    missing: list[Unavailable], stage: StageName, make: Callable[[], _Made]
+    missing: list[UnavailableStage], stage: StageName, make: Callable[[], _Made]
 ) -> _Made | None:
     try:
         return make()
     except SdyscopeError as error:
-        why = Unavailable(stage, None, True, str(error))
+        why = UnavailableStage(stage, None, True, str(error))
         if why not in missing:
             missing.append(why)
         return None
@@ -223,13 +223,13 @@ def _over_time(
 
 
 def _comms(
-    inspection: Inspection, on: Hardware | None, missing: list[Unavailable]
+    inspection: Inspection, on: Hardware | None, missing: list[UnavailableStage]
 ) -> CommsDocument | None:
     """The collectives; where there are none under a partitioner, says why."""
-    made = _or_missing(missing, "compiled", lambda: comms_document(inspection, on))
+    comms = _or_missing(missing, "compiled", lambda: comms_document(inspection, on))
     missing += [
-        Unavailable("compiled", partitioner, True, str(compiled))
+        UnavailableStage("compiled", partitioner, True, str(compiled))
         for partitioner, compiled in inspection.compilations()
         if isinstance(compiled, CompilerError)
     ]
-    return made
+    return comms

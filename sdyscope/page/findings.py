@@ -13,8 +13,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     """The findings; `reports/js/findings/view.js` shows them.
 
     Args:
-      report: the inspection.
-      pool: takes the source lines.
+        report: the inspection.
+        pool: takes the source lines.
     """
     return {
         "findings": [
@@ -33,13 +33,15 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             for finding in report.findings
         ],
         "remade": [
-            {"partitioner": one.partitioner, "words": words}
-            for one in (report.memory.compiled if report.memory is not None else ())
-            for words in one.rematerializations
+            {"partitioner": memory.partitioner, "words": words}
+            for memory in (report.memory.compiled if report.memory is not None else ())
+            for words in memory.rematerializations
         ],
         "remadeMeans": RULES["full-rematerialization"].summary,
         "rules": len(report.lint.rules),
         "notRun": [
-            {"rule": one.rule, "reason": one.reason} for one in report.lint.not_run if one.applies
+            {"rule": rule.rule, "reason": rule.reason}
+            for rule in report.lint.not_run
+            if rule.applies
         ],
     }

@@ -27,31 +27,31 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The columns of the graph; `reports/js/graph/model.js` reads them.
 
     Args:
-      report: the inspection.
-      pool: takes source lines.
-      inspection: the program.
+        report: the inspection.
+        pool: takes source lines.
+        inspection: the program.
 
     Raises:
-      TargetError: the module has no function to draw.
+        TargetError: the module has no function to draw.
     """
     first = next(iter(inspection.lowered))
     graph = inspection.graph(first)
-    made = nodes_of(graph)
-    if not made.nodes:
+    nodes = nodes_of(graph)
+    if not nodes.nodes:
         raise TargetError("The module has no function with ops in it, so there is no graph.")
-    groups, inputs = groups_of(made, graph)
+    groups, inputs = groups_of(nodes, graph)
     notes: list[str] = []
     marked: dict[Partitioner, list[Mark]] = {}
     try:
         marked = marks(inspection, first)
     except SdyscopeError as error:
         notes.append(f"What has to move is not marked: {error.message}")
-    if made.plain_calls:
+    if nodes.plain_calls:
         notes.append(
-            f"{made.plain_calls:,} calls are drawn as one op each: written out they would be too "
+            f"{nodes.plain_calls:,} calls are drawn as one op each: written out they would be too "
             "many."
         )
-    sent = sent_by_node(report, inspection, made, notes)
+    sent = sent_by_node(report, inspection, nodes, notes)
     return {
         "partitioners": list(report.partitioners),
         "first": first,
@@ -59,19 +59,19 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         "words": MARKS,
         "nodes": table(
             {
-                "kind": (node.kind for node in made.nodes),
-                "name": (node.name for node in made.nodes),
-                "ssa": _ssa(made, graph),
+                "kind": (node.kind for node in nodes.nodes),
+                "name": (node.name for node in nodes.nodes),
+                "ssa": _ssa(nodes, graph),
                 "group": groups.of,
-                "results": (node.results for node in made.nodes),
-                "type": (_type(graph, node.op, node.results) for node in made.nodes),
-                "splat": (int(node.splat) for node in made.nodes),
+                "results": (node.results for node in nodes.nodes),
+                "type": (_type(graph, node.op, node.results) for node in nodes.nodes),
+                "splat": (int(node.splat) for node in nodes.nodes),
                 "operands": (
                     [
-                        number - one if not result else [number - one, result]
-                        for one, result in node.operands
+                        number - operand if not result else [number - operand, result]
+                        for operand, result in node.operands
                     ]
-                    for number, node in enumerate(made.nodes)
+                    for number, node in enumerate(nodes.nodes)
                 ),
             }
         ),
@@ -89,7 +89,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
             "node": [argument for argument, _ in inputs],
             "group": [group for _, group in inputs],
         },
-        "marks": {p: _marks(found, made) for p, found in marked.items()},
+        "marks": {p: _marks(marks, nodes) for p, marks in marked.items()},
         "sent": sent,
     }
 
@@ -114,9 +114,9 @@ def _type(graph: OpGraph, op: int, results: int) -> str:
     return f"{type_.dtype}[{sizes}]"
 
 
-def _marks(found: list[Mark], nodes: Nodes) -> dict[str, Any]:
+def _marks(marks: list[Mark], nodes: Nodes) -> dict[str, Any]:
     """Columns of the marks, each on every node that its op is."""
-    rows = [(node, mark) for mark in found for node in nodes.of_op.get(mark.op, ())]
+    rows = [(node, mark) for mark in marks for node in nodes.of_op.get(mark.op, ())]
     return table(
         {
             "node": (node for node, _ in rows),

@@ -22,15 +22,15 @@ def sent_by_node(
     """For each partitioner the tensors of collectives, a row each; none where nothing was compiled.
 
     Args:
-      report: the inspection.
-      inspection: the program.
-      nodes: the nodes. Tags are those of the module that is drawn, so other partitioners' are found
-        by scope and line only, and are left to their own view where they are not.
-      notes: takes what could not be placed.
+        report: the inspection.
+        inspection: the program.
+        nodes: the nodes. Tags are those of the module that is drawn, so other partitioners' are
+            found by scope and line only, and are left to their own view where they are not.
+        notes: takes what could not be placed.
     """
     if report.comms is None:
         return {}
-    found: dict[str, Any] = {}
+    columns_by_partitioner: dict[str, Any] = {}
     for program in report.comms.programs:
         partitioner = program.partitioner
         if partitioner is None:
@@ -40,16 +40,16 @@ def sent_by_node(
         except SdyscopeError as error:
             notes.append(f"Its collectives are not marked: {error.message}")
             continue
-        found[partitioner] = columns
+        columns_by_partitioner[partitioner] = columns
         if lost:
             notes.append(
                 f"{lost:,} tensors of {partitioner}'s collectives belong to no op that is drawn."
             )
-    return found
+    return columns_by_partitioner
 
 
 def _rows(
-    report: Report, inspection: Inspection, made: Nodes, partitioner: Partitioner
+    report: Report, inspection: Inspection, picture: Nodes, partitioner: Partitioner
 ) -> tuple[dict[str, Any], int]:
     all_of = inspection.collectives(partitioner, report.hardware)
     first = next(iter(inspection.lowered))
@@ -64,7 +64,7 @@ def _rows(
                 (
                     nodes
                     for path in part.tags
-                    if path and (nodes := _node(path, made, paired, partitioner == first)) >= 0
+                    if path and (nodes := _node(path, picture, paired, partitioner == first)) >= 0
                 ),
                 -1,
             )
@@ -74,16 +74,18 @@ def _rows(
     return table(
         {
             "node": (node for node, _, _ in rows),
-            "kind": (one.kind for _, one, _ in rows),
+            "kind": (collective.kind for _, collective, _ in rows),
             "axes": (
-                " ".join(axis.name for axis in one.axes) if one.axes is not None else ""
-                for _, one, _ in rows
+                " ".join(axis.name for axis in collective.axes)
+                if collective.axes is not None
+                else ""
+                for _, collective, _ in rows
             ),
-            "count": (one.count for _, one, _ in rows),
-            "sent": (one.count * part.sent for _, one, part in rows),
+            "count": (collective.count for _, collective, _ in rows),
+            "sent": (collective.count * part.sent for _, collective, part in rows),
             "shape": (str(part.shape) for _, _, part in rows),
             "why": (_why(part) for _, _, part in rows),
-            "name": (one.name for _, one, _ in rows),
+            "name": (collective.name for _, collective, _ in rows),
         }
     ), lost
 
@@ -101,16 +103,16 @@ def _ops_of(inspection: Inspection, first: Partitioner, other: Partitioner) -> d
     return {theirs[0]: ours[0] for ours, theirs in pairs.items()}
 
 
-def _node(path: tuple[int, ...], made: Nodes, paired: dict[int, int], own: bool) -> int:
+def _node(path: tuple[int, ...], picture: Nodes, paired: dict[int, int], own: bool) -> int:
     """The node that an op is at the end of a path of calls; -1 without one."""
     ops = list(path) if own else [paired[op] for op in path if op in paired]
     if not ops or (not own and path[-1] not in paired):
         return -1
-    nodes = made.of_op.get(ops[-1], [])
+    nodes = picture.of_op.get(ops[-1], [])
     if len(nodes) < 2:
         return nodes[0] if nodes else -1
     for node in nodes:
-        owner = made.nodes[node].owner
-        if owner is not None and made.owners[owner].op == (ops[-2] if len(ops) > 1 else -1):
+        owner = picture.nodes[node].owner
+        if owner is not None and picture.owners[owner].op == (ops[-2] if len(ops) > 1 else -1):
             return node
     return nodes[0]

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from sdyscope.graph import OpGraph
 from sdyscope.page.graph_nodes import Lane, Nodes
 
-__all__ = ["Group", "GroupKind", "Groups", "groups_of"]
+__all__ = ["GroupKind", "Groups", "ScopeGroup", "groups_of"]
 
 GroupKind: TypeAlias = Literal["lane", "scope", "repeated", "tensor", "call", "region"]
 """``lane``: a pass; ``repeated``: several alike, such as layers; ``tensor``: what is done for one
@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(slots=True)
-class Group:
+class ScopeGroup:
     """A group.
 
     Attributes:
@@ -64,7 +64,7 @@ class Groups:
     def __init__(self, nodes: Nodes, graph: OpGraph) -> None:
         self.made = nodes
         self.graph = graph
-        self.groups: list[Group] = []
+        self.groups: list[ScopeGroup] = []
         self._found: dict[tuple[int | None, str, object], int] = {}
         self._depths: list[int] = []
         lanes = dict.fromkeys(node.lane for node in nodes.nodes)
@@ -83,12 +83,12 @@ class Groups:
         key: object = None,
     ) -> int:
         """The group of this name in another one."""
-        found = self._found.get((parent, name, key))
-        if found is None:
-            found = self._found[parent, name, key] = len(self.groups)
-            self.groups.append(Group(parent, name, kind, op))
+        number = self._found.get((parent, name, key))
+        if number is None:
+            number = self._found[parent, name, key] = len(self.groups)
+            self.groups.append(ScopeGroup(parent, name, kind, op))
             self._depths.append(0 if parent is None else self._depths[parent] + 1)
-        return found
+        return number
 
     def _scope_of(self, number: int) -> int:
         node = self.made.nodes[number]
@@ -109,20 +109,20 @@ class Groups:
 
     def common(self, groups: Iterable[int]) -> int | None:
         """The deepest group that all of them are in, one of them included."""
-        found: int | None = None
+        shared: int | None = None
         for other in groups:
-            if found is None:
-                found = other
+            if shared is None:
+                shared = other
                 continue
             at: int | None = other
-            while at != found:
-                if at is None or found is None:
+            while at != shared:
+                if at is None or shared is None:
                     return None
-                if self._depths[at] >= self._depths[found]:
+                if self._depths[at] >= self._depths[shared]:
                     at = self.groups[at].parent
                 else:
-                    found = self.groups[found].parent
-        return found
+                    shared = self.groups[shared].parent
+        return shared
 
     # Where they are used.
 
@@ -145,9 +145,9 @@ class Groups:
 
     def _move(self, number: int, lane: int, near: Sequence[int]) -> None:
         around = [self.of[n] for n in near if self.lane_of(self.of[n]) == lane]
-        found = self.common(around) if around else None
-        if found is not None:
-            self.of[number] = self._outside(found)
+        shared = self.common(around) if around else None
+        if shared is not None:
+            self.of[number] = self._outside(shared)
 
     def _outside(self, group: int) -> int:
         """The group around the calls and loops that a group is in: nothing moves into those."""
@@ -178,10 +178,10 @@ class Groups:
                     at = self.of[number]
                     uses.setdefault(producer, {}).setdefault(self.lane_of(at), []).append(at)
         return [
-            (argument, self._outside(found))
+            (argument, self._outside(shared))
             for argument, by_lane in uses.items()
             for groups in by_lane.values()
-            if (found := self.common(groups)) is not None
+            if (shared := self.common(groups)) is not None
         ]
 
     # What hangs together.
@@ -280,12 +280,12 @@ class Groups:
         )
         if len(paths) < 2:
             return ()
-        found: list[str] = []
+        path: list[str] = []
         for keys in zip(*(path[::-1] for path in paths), strict=False):
             if len(set(keys)) > 1:
                 break
-            found.append(keys[0])
-        return tuple(reversed(found))
+            path.append(keys[0])
+        return tuple(reversed(path))
 
     # Groups that are not worth a box, and those that are alike.
 
@@ -362,7 +362,7 @@ class Groups:
             if counts[parent] == len(members) and inside.kind in ("scope", "tensor"):
                 inside.kind, inside.name = "repeated", f"{inside.name} {_span(names)}"
                 continue
-            self.groups.append(Group(parent, _span(names), "repeated"))
+            self.groups.append(ScopeGroup(parent, _span(names), "repeated"))
             self._depths.append(self._depths[parent] + 1)
             for n in members:
                 self.groups[n].parent = around
@@ -383,7 +383,7 @@ def _span(names: Sequence[str]) -> str:
 @lru_cache(1 << 14)
 def _keys(path: str) -> tuple[str, ...]:
     """The keys of a pytree path: `params`, `layers`, `0`, `wq`."""
-    return tuple(next(filter(None, found), "") for found in _KEYS.findall(path))
+    return tuple(next(filter(None, keys), "") for keys in _KEYS.findall(path))
 
 
 def groups_of(nodes: Nodes, graph: OpGraph) -> tuple[Groups, list[tuple[int, int]]]:

@@ -75,27 +75,24 @@ def marks(inspection: Inspection, first: Partitioner) -> dict[Partitioner, list[
         inspection: the program.
         first: the partitioner whose module is drawn.
     """
-    found: dict[Partitioner, Propagated] = {
+    propagations: dict[Partitioner, Propagated] = {
         partitioner: inspection.propagated(partitioner) for partitioner in inspection.lowered
     }
     graph = inspection.graph(first)
-    rules = Rules(graph, found.get("shardy") if first == "shardy" else None)
-    made: dict[Partitioner, list[Mark]] = {}
-    for partitioner, propagated in found.items():
+    rules = Rules(graph, propagations.get("shardy") if first == "shardy" else None)
+    marks: dict[Partitioner, list[Mark]] = {}
+    for partitioner, propagated in propagations.items():
         pairs: Mapping[ValueId, ValueId] | None = None
         if partitioner != first:
             pairs = value_pairs(graph, inspection.graph(partitioner))
-        made[partitioner] = list(_Marker(graph, propagated, pairs, rules).marks())
-    return made
+        marks[partitioner] = list(_Marker(graph, propagated, pairs, rules).marks())
+    return marks
 
 
 _Dims: TypeAlias = tuple[Digits, ...]
 
 _Found: TypeAlias = tuple[MarkKind, int, tuple[int, ...]]
 """What a mark says, but for its op."""
-
-#: Ops that only say how a value is to be sharded.
-_CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 
 
 class _Marker:
@@ -151,7 +148,7 @@ class _Marker:
             for value in operand_values
         ]
         rule = self.rules.rule(op)
-        if op.kind in _CONSTRAINTS or op.call_target == "Sharding":
+        if op.is_constraint:
             yield from self._like_result(op, operands, result)
             return
         if rule is None:
@@ -162,8 +159,8 @@ class _Marker:
         key = (id(rule), tuple(operands), result)
         if key not in self._known:
             self._known[key] = tuple(self._by_rule(rule, operands, result))
-        for found in self._known[key]:
-            yield Mark(op.id, *found)
+        for mark in self._known[key]:
+            yield Mark(op.id, *mark)
 
     def _like_result(self, op: Op, operands: list[_Dims | None], result: _Dims) -> Iterator[Mark]:
         for number, own in enumerate(operands):

@@ -13,24 +13,16 @@ from typing import Literal, TypeAlias
 
 from sdyscope.annotations import split_scope
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.op_kinds import BARRIERS, BRANCHES, LOOPS, REGIONS, TERMINATORS
+from sdyscope.values.passing import passing
 
-__all__ = ["Lane", "Node", "Nodes", "Owner", "nodes_of"]
+__all__ = ["Lane", "Nodes", "Owner", "PictureNode", "nodes_of"]
 
 Lane: TypeAlias = Literal["forward", "backward", "other"]
 """Which pass an op belongs to; everything is ``forward`` in a program that is not transposed."""
 
 #: Ops whose regions are a program of their own, not the few ops that a reduction combines with.
-_REGIONS = frozenset(
-    {
-        "stablehlo.while",
-        "stablehlo.case",
-        "stablehlo.if",
-        "stablehlo.optimization_barrier",
-        "sdy.manual_computation",
-        "sdy.named_computation",
-    }
-)
-_TERMINATORS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
+_REGIONS = LOOPS | BRANCHES | REGIONS | BARRIERS
 
 #: What stands around a name in a scope because of a transformation: `transpose(jvp(layer0))`.
 _WRAPPED = re.compile(r"(?:transpose|jvp|vmap|pmap|remat|jit|pjit|checkpoint|custom_\w+)\((.*)\)")
@@ -64,7 +56,7 @@ class Owner:
 
 
 @dataclass(slots=True)
-class Node:
+class PictureNode:
     """An op, an argument, or a result of the program.
 
     Attributes:
@@ -101,7 +93,7 @@ class Nodes:
         plain_calls: how many calls were not written out, because there would be too many nodes.
     """
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[PictureNode] = field(default_factory=list)
     owners: list[Owner] = field(default_factory=list)
     of_op: dict[int, list[int]] = field(default_factory=dict)
     owners_of_op: dict[int, list[int]] = field(default_factory=dict)
@@ -115,11 +107,9 @@ def nodes_of(graph: OpGraph) -> Nodes:
     if main is not None:
         returned = builder.block(graph.children(main.op), {}, None, (), None)
         for result, value in zip(main.results, returned, strict=False):
-            name = result.name or f"result {result.index}"
             source = builder.made.nodes[value[0]]
-            builder.add(
-                Node(source.op, "result", name, source.path, source.lane, source.owner, [value], 0)
-            )
+            place = source.path, source.lane, source.owner
+            builder.add(PictureNode(source.op, "result", result.label, *place, [value], 0))
     return builder.made
 
 
@@ -132,13 +122,13 @@ class _Builder:
         self.made = Nodes()
         self.differentiated = any("transpose(" in op.scope for op in graph.ops)
         self.names = {
-            argument.node: argument.name or f"argument {argument.index}"
+            argument.node: argument.label
             for argument in (graph.main.arguments if graph.main is not None else ())
         }
         self.most = _GROWTH * len(graph.ops) + 1000
         self.calls: list[str] = []
 
-    def add(self, node: Node) -> int:
+    def add(self, node: PictureNode) -> int:
         self.made.nodes.append(node)
         return len(self.made.nodes) - 1
 
@@ -164,7 +154,7 @@ class _Builder:
             if op.is_argument:
                 if (op.id, 0) not in values:
                     values[op.id, 0] = self.plain(op, values, owner, scope, lane), 0
-            elif op.kind in _TERMINATORS:
+            elif op.kind in TERMINATORS:
                 returned = self.operands(op, values)
             elif op.kind in _REGIONS and self.graph.children(op):
                 self.region(op, values, owner, scope, lane)
@@ -176,9 +166,9 @@ class _Builder:
 
     def operands(self, op: Op, values: _Values) -> list[tuple[int, int]]:
         return [
-            found
+            producer
             for value in self.graph.operand_values[op.id]
-            if (found := values.get(value)) is not None
+            if (producer := values.get(value)) is not None
         ]
 
     def plain(
@@ -191,18 +181,18 @@ class _Builder:
     ) -> int:
         path, note, own = self.place(op, scope)
         operands = [] if op.is_argument else self.operands(op, values)
-        kind = op.kind.rpartition(".")[2]
+        kind = op.mnemonic
         name = self.names.get(op.id, note) if op.is_argument else note
         if op.is_argument and owner is None:
             path = ()
         number = self.add(
-            Node(op.id, kind, name, path, lane or own, owner, operands, len(op.types))
+            PictureNode(op.id, kind, name, path, lane or own, owner, operands, len(op.types))
         )
         nodes = self.made.nodes
         if kind == "constant":
             nodes[number].splat = True
         elif operands and kind not in _NOT_SPLAT:
-            nodes[number].splat = all(nodes[one].splat for one, _ in operands)
+            nodes[number].splat = all(nodes[producer].splat for producer, _ in operands)
         self.made.of_op.setdefault(op.id, []).append(number)
         return number
 
@@ -271,7 +261,7 @@ class _Builder:
         scope: tuple[str, ...],
         lane: Lane | None,
     ) -> None:
-        kind = op.kind.rpartition(".")[2]
+        kind = op.mnemonic
         path = _read_scope(op.scope)[0]
         number, around, own = self.owned(op, kind, path[-1] if path else kind, owner, scope, lane)
         given = self.operands(op, values)
@@ -296,13 +286,10 @@ class _Builder:
     def called(self, number: int) -> str:
         """The argument of the program that a node is, but for its form; empty where it is none."""
         node = self.made.nodes[number]
-        while node.kind in _FORMS and len(node.operands) == 1:
+        while passing(node.kind) not in (None, "part") and len(node.operands) == 1:
             node = self.made.nodes[node.operands[0][0]]
         return node.name if node.kind == "argument" else ""
 
-
-#: Ops that give a value another form only.
-_FORMS = frozenset({"convert", "reshape", "transpose", "sharding_constraint", "broadcast_in_dim"})
 
 #: Ops that make different numbers of equal ones.
 _NOT_SPLAT = frozenset({"iota", "rng_bit_generator", "custom_call", "argument"})
@@ -330,11 +317,11 @@ def _read_scope(scope: str) -> tuple[tuple[str, ...], str, bool, bool]:
 
 def _parts(path: str) -> list[str]:
     """The parts between slashes that are not in parentheses."""
-    found, depth, start = [], 0, 0
+    parts, depth, start = [], 0, 0
     for at, char in enumerate(path):
         depth += (char == "(") - (char == ")")
         if char == "/" and depth <= 0:
-            found.append(path[start:at])
+            parts.append(path[start:at])
             start = at + 1
-    found.append(path[start:])
-    return [part for part in found if part]
+    parts.append(path[start:])
+    return [part for part in parts if part]

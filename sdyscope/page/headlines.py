@@ -33,11 +33,11 @@ class Headline:
     """One thing worth knowing.
 
     Attributes:
-      tone: how it is to be taken.
-      words: it, in a sentence.
-      detail: what stands behind it, or what to do; empty where nothing is to be added.
-      view: the view of the report that shows it.
-      query: what to show there, as the address says it; empty for all.
+        tone: how it is to be taken.
+        words: it, in a sentence.
+        detail: what stands behind it, or what to do; empty where nothing is to be added.
+        view: the view of the report that shows it.
+        query: what to show there, as the address says it; empty for all.
     """
 
     tone: Tone
@@ -55,7 +55,7 @@ def headlines(
     sent: CommsDocument | None,
 ) -> tuple[Headline, ...]:
     """All there are. Where nothing is wrong, the first says so."""
-    wrong = sorted(_wrong(shown, checked, decided), key=lambda one: one.tone != "bad")
+    wrong = sorted(_wrong(shown, checked, decided), key=lambda headline: headline.tone != "bad")
     costs = (*_between_partitioners(decided, held, sent), *_remade(held), *_savings(held))
     good: tuple[Headline, ...] = ()
     if not any(tensor.requested for tensor in shown.tensors) and any(
@@ -126,7 +126,8 @@ def _between_partitioners(
 ) -> Iterator[Headline]:
     needs = needs_of(held)
     sends = [
-        (one.partitioner, one.total.sent) for one in (sent.programs if sent is not None else ())
+        (program.partitioner, program.total.sent)
+        for program in (sent.programs if sent is not None else ())
     ]
     differing = decided.differing if decided is not None else 0
     because = f"They place {counted(differing, 'value')} differently." if differing else ""
@@ -152,18 +153,20 @@ def _between_partitioners(
 def needs_of(held: MemoryDocument | None) -> list[tuple[Partitioner | None, MemoryAnalysis]]:
     """What the compiler counts under each partitioner, as far as it says."""
     compiled = held.compiled if held is not None else ()
-    return [(one.partitioner, one.compiler) for one in compiled if one.compiler is not None]
+    return [
+        (memory.partitioner, memory.compiler) for memory in compiled if memory.compiler is not None
+    ]
 
 
 def _remade(held: MemoryDocument | None) -> Iterator[Headline]:
-    for one in held.compiled if held is not None else ():
-        if one.rematerializations:
-            many = len(one.rematerializations)
+    for memory in held.compiled if held is not None else ():
+        if memory.rematerializations:
+            many = len(memory.rematerializations)
             yield Headline(
                 "warning",
                 f"{counted(many, 'resharding makes', 'reshardings make')} a whole tensor on every "
-                f"device under {partitioner_name(one.partitioner)}.",
-                one.rematerializations[0],
+                f"device under {partitioner_name(memory.partitioner)}.",
+                memory.rematerializations[0],
                 "communication",
             )
 
@@ -194,16 +197,16 @@ def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
     program = sent.programs[0]
     if not program.collectives or not program.total.sent:
         return
-    one = program.collectives[0]
-    part = one.parts[0] if one.parts else None
+    largest = program.collectives[0]
+    part = largest.parts[0] if largest.parts else None
     place = "" if part is None else source_text(part.source) or part.scope
-    share = one.sent / program.total.sent
+    share = largest.sent / program.total.sent
     under = f" under {partitioner_name(program.partitioner)}" if len(sent.programs) > 1 else ""
     yield Headline(
         "plain",
-        f"The largest collective{under} is {_article(one.kind)} over "
-        f"{axes_text(one.axes, program.mesh)}, {share:.0%} of what is sent.",
-        f"{size(one.sent)} per step" + (f", for {place}" if place else "") + ".",
+        f"The largest collective{under} is {_article(largest.kind)} over "
+        f"{axes_text(largest.axes, program.mesh)}, {share:.0%} of what is sent.",
+        f"{size(largest.sent)} per step" + (f", for {place}" if place else "") + ".",
         "communication",
     )
 

@@ -19,7 +19,7 @@ from sdyscope.graph import Op, OpGraph, Sharding, TensorType, ValueId
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
-from sdyscope.page.ir_text import Change, Line, lines_of, text_part
+from sdyscope.page.ir_text import Change, IrLine, lines_of, text_part
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
@@ -32,9 +32,9 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The text under each partitioner; `reports/js/ir/view.js` shows it.
 
     Args:
-      report: not needed.
-      pool: takes the source lines.
-      inspection: the program.
+        report: not needed.
+        pool: takes the source lines.
+        inspection: the program.
     """
     return {
         "modules": [
@@ -48,17 +48,17 @@ def later(report: Report, pool: Pool, inspection: Inspection) -> dict[str, dict[
     """The text after propagation under each partitioner, read when it is first asked for.
 
     Args:
-      report: what was propagated.
-      pool: takes the source lines.
-      inspection: the program.
+        report: what was propagated.
+        pool: takes the source lines.
+        inspection: the program.
     """
-    found = {}
+    parts = {}
     for name in inspection.lowered if report.propagate is not None else ():
         try:
-            found[f"ir-propagated-{name}"] = _propagated(inspection, pool, name)
+            parts[f"ir-propagated-{name}"] = _propagated(inspection, pool, name)
         except SdyscopeError as error:
-            found[f"ir-propagated-{name}"] = {"unavailable": str(error)}
-    return found
+            parts[f"ir-propagated-{name}"] = {"unavailable": str(error)}
+    return parts
 
 
 def _lowered(inspection: Inspection, pool: Pool, partitioner: Partitioner) -> dict[str, Any]:
@@ -66,40 +66,42 @@ def _lowered(inspection: Inspection, pool: Pool, partitioner: Partitioner) -> di
     names = _Names(inspection, partitioner)
     text = inspection.lowered[partitioner].text(debug_info=False)
     lines = (
-        Line(line)
+        IrLine(line)
         if op is None or not op.types
-        else Line(line, op.source, _scope(op), names.of([(op.id, 0)]))
+        else IrLine(line, op.source, _scope(op), names.of([(op.id, 0)]))
         for line, op in lines_of(text, graph)
     )
     return {**text_part(pool, lines), "arguments": _arguments(graph, names, {})}
 
 
 def _propagated(inspection: Inspection, pool: Pool, partitioner: Partitioner) -> dict[str, Any]:
-    found = inspection.propagated(partitioner)
+    propagated = inspection.propagated(partitioner)
     names = _Names(inspection, partitioner)
-    compared = _Compared(inspection.graph(partitioner), found)
-    lines = (_line(line, op, compared, names) for line, op in lines_of(found.text, found.graph))
+    compared = _Compared(inspection.graph(partitioner), propagated)
+    lines = (
+        _line(line, op, compared, names) for line, op in lines_of(propagated.text, propagated.graph)
+    )
     return {
         **text_part(pool, lines),
-        "arguments": _arguments(found.graph, names, compared.before),
-        "exactness": found.exactness,
-        "source": found.source,
+        "arguments": _arguments(propagated.graph, names, compared.before),
+        "exactness": propagated.exactness,
+        "source": propagated.source,
     }
 
 
-def _line(line: str, op: Op | None, compared: _Compared, names: _Names) -> Line:
+def _line(line: str, op: Op | None, compared: _Compared, names: _Names) -> IrLine:
     if op is None:
-        return Line(line)
+        return IrLine(line)
     if not op.types:
-        return Line(line, changes=tuple(compared.signature(op)))
+        return IrLine(line, changes=tuple(compared.signature(op)))
     values, is_copy = compared.lowered(op)
     change = compared.change(op)
     changes = (change,) if any(sharding is not None for sharding in op.shardings) else ()
     if not values:
-        return Line(line, changes=changes)
+        return IrLine(line, changes=changes)
     own = compared.graph.ops[values[0][0]]
     source = own.source
-    return Line(line, source, _scope(own), names.of(values), is_copy, changes)
+    return IrLine(line, source, _scope(own), names.of(values), is_copy, changes)
 
 
 def _scope(op: Op) -> str:
@@ -130,22 +132,22 @@ def _arguments(
     graph: OpGraph, names: _Names, before: Mapping[ValueId, list[ValueId]]
 ) -> dict[str, str]:
     """Of each block argument whose name is the only one of its function: what tensor it is."""
-    found: dict[str, str | None] = {}
+    own_names: dict[str, str | None] = {}
     for op in graph.ops:
         if not op.is_argument:
             continue
         own = ssa_name(graph, (op.id, 0))
         known = names.of(before.get((op.id, 0), []) if before else [(op.id, 0)])
-        found[own] = known[0] if known and own not in found else None
-    return {own: name for own, name in found.items() if name is not None}
+        own_names[own] = known[0] if known and own not in own_names else None
+    return {own: name for own, name in own_names.items() if name is not None}
 
 
 class _Compared:
     """A propagated module beside the lowered one: which values became which, and what was written.
 
     Attributes:
-      graph: op graph of the lowered module.
-      before: for each value after propagation, those of the lowered module that became it.
+        graph: op graph of the lowered module.
+        before: for each value after propagation, those of the lowered module that became it.
     """
 
     def __init__(self, graph: OpGraph, propagated: Propagated) -> None:
@@ -165,25 +167,25 @@ class _Compared:
         """
         from sdyscope.graph.tags import sids
 
-        found = self.before.get((op.id, 0))
-        if found is not None:
-            return found, False
+        value = self.before.get((op.id, 0))
+        if value is not None:
+            return value, False
         ops = self.graph.ops
         for node in sids(op.location.names):
-            if node < len(ops) and [one.text for one in ops[node].types] == [
-                one.text for one in op.types
+            if node < len(ops) and [type_.text for type_ in ops[node].types] == [
+                type_.text for type_ in op.types
             ]:
                 return [(node, 0)], True
         return [], False
 
     def change(self, op: Op) -> Change | None:
         """What propagation did to the shardings that are written on an op."""
-        found = {
+        changes = {
             self._change(sharding, self._written(op, number), op.types[number])
             for number, sharding in enumerate(op.shardings)
             if sharding is not None
         }
-        return "changed" if "changed" in found else "added" if "added" in found else None
+        return "changed" if "changed" in changes else "added" if "added" in changes else None
 
     def _written(self, op: Op, number: int) -> list[Sharding | None]:
         """What the lowered module has written on the values that a result was."""
@@ -203,22 +205,25 @@ class _Compared:
             (before.arguments, main.arguments),
             (before.results, main.results),
         ):
-            written = [one.sharding for one in ours] if len(ours) == len(theirs) else []
-            for one in theirs:
-                if one.sharding is not None:
-                    yield self._change(one.sharding, written[one.index : one.index + 1], one.type)
+            written = [value.sharding for value in ours] if len(ours) == len(theirs) else []
+            for value in theirs:
+                if value.sharding is not None:
+                    yield self._change(
+                        value.sharding, written[value.index : value.index + 1], value.type
+                    )
 
     def _change(
         self, sharding: Sharding, written: Sequence[Sharding | None], type_: TensorType
     ) -> Change | None:
-        known = [one for one in written if one is not None]
+        known = [before for before in written if before is not None]
         if not known:
             return "added"
         rank = len(type_.shape or ())
         place = self._place(sharding, rank, self.after)
         same = any(
-            one == sharding or (place is not None and place == self._place(one, rank, self.graph))
-            for one in known
+            before == sharding
+            or (place is not None and place == self._place(before, rank, self.graph))
+            for before in known
         )
         return None if same else "changed"
 

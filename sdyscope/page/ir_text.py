@@ -15,7 +15,7 @@ from sdyscope.graph import Op, OpGraph
 from sdyscope.page.columns import Pool, column
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["WIDTH", "Change", "Line", "broken", "elided", "lines_of", "text_part"]
+__all__ = ["WIDTH", "Change", "IrLine", "broken", "elided", "lines_of", "text_part"]
 
 #: Lines are broken from this many characters on.
 WIDTH = 150
@@ -46,17 +46,17 @@ _BREAKS = re.compile(r"(?<=,) (?!-?\d)| (?=\{(?:\w+\.)?\w+ = )")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class IrLine:
     """A line of a module's text.
 
     Attributes:
-      text: it, as the compiler writes it.
-      source: the source line that its op comes from.
-      scope: its op's scope, without the program's own name.
-      names: SSA names, in the first lowered module, of the values that it defines.
-      is_copy: whether it is one of several lines that these became, and not the one that is shown
-        elsewhere.
-      changes: for each sharding that is written in it, what propagation did there.
+        text: it, as the compiler writes it.
+        source: the source line that its op comes from.
+        scope: its op's scope, without the program's own name.
+        names: SSA names, in the first lowered module, of the values that it defines.
+        is_copy: whether it is one of several lines that these became, and not the one that is shown
+            elsewhere.
+        changes: for each sharding that is written in it, what propagation did there.
     """
 
     text: str
@@ -67,12 +67,12 @@ class Line:
     changes: tuple[Change | None, ...] = ()
 
 
-def text_part(pool: Pool, lines: Iterable[Line]) -> dict[str, Any]:
+def text_part(pool: Pool, lines: Iterable[IrLine]) -> dict[str, Any]:
     """The columns of a text, a row a piece of a line; `reports/js/ir/lines.js` reads them.
 
     Args:
-      pool: takes the source lines.
-      lines: its lines.
+        pool: takes the source lines.
+        lines: its lines.
     """
     text: list[str] = []
     wrapped: list[int] = []
@@ -119,16 +119,14 @@ def lines_of(text: str, graph: OpGraph) -> Iterator[tuple[str, Op | None]]:
     hidden: set[int] = set()
     for line in text.splitlines():
         match = _DEFINES.match(line)
-        found = None
+        op = None
         if match is not None:
-            found = next(
-                (op for op in ops if op.parent not in hidden and op.name == match[1]), None
-            )
-            if found is not None and " applies " in line:
-                hidden.add(found.id)
+            op = next((op for op in ops if op.parent not in hidden and op.name == match[1]), None)
+            if op is not None and " applies " in line:
+                hidden.add(op.id)
         elif line.lstrip().startswith("func.func "):
-            found = next(functions, None)
-        yield line, found
+            op = next(functions, None)
+        yield line, op
 
 
 def elided(line: str) -> str:
@@ -139,8 +137,8 @@ def elided(line: str) -> str:
         if end - aliases.end() > CONSTANT:
             said = f"/* {end - aliases.end():,} characters */]"
             line = line[: aliases.end()] + said + line[end + 1 :]
-    line = _CONSTANT.sub(lambda found: f"/* {len(found[0]):,} characters */", line)
-    return _RESOURCE.sub(lambda found: f'"0x… {len(found[0]):,} characters"', line)
+    line = _CONSTANT.sub(lambda match: f"/* {len(match[0]):,} characters */", line)
+    return _RESOURCE.sub(lambda match: f'"0x… {len(match[0]):,} characters"', line)
 
 
 def broken(line: str) -> Iterator[str]:
@@ -186,11 +184,11 @@ def _spans(line: str, changes: Sequence[Change | None]) -> list[_Span]:
     """
     if not any(changes):
         return []
-    found = [_span(line, match) for match in _WRITTEN.finditer(line)]
-    if len(found) != len(changes):
+    spans = [_span(line, match) for match in _WRITTEN.finditer(line)]
+    if len(spans) != len(changes):
         return []
     return [
-        (*span, change) for span, change in zip(found, changes, strict=True) if change is not None
+        (*span, change) for span, change in zip(spans, changes, strict=True) if change is not None
     ]
 
 

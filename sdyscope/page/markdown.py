@@ -11,6 +11,7 @@ from sdyscope.analysis.show import ShownTensor
 from sdyscope.page.document import Report
 from sdyscope.words.account import account_lines, account_title
 from sdyscope.words.counts import counted, size
+from sdyscope.words.memory import PARTS
 from sdyscope.words.mesh import mesh_words, over_text
 from sdyscope.words.places import shown_name, source_text
 
@@ -70,21 +71,21 @@ def _shortened(text: str) -> str:
 
 def environment() -> jinja2.Environment:
     """What Markdown templates are rendered in: the filters that make any text harmless."""
-    made = jinja2.Environment(
+    jinja = jinja2.Environment(
         loader=jinja2.PackageLoader("sdyscope.reports", ""),
         autoescape=False,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    jinja.filters |= {
         "plain": plain,
         "sentence": sentence,
         "code": code,
         "size": size,
         "source": source_text,
     }
-    return made
+    return jinja
 
 
 def _render(report: Report, rows: int) -> str:
@@ -102,6 +103,7 @@ def _render(report: Report, rows: int) -> str:
             account_lines=account_lines,
             account_title=account_title,
             count=counted,
+            memory_parts=PARTS,
             over_text=over_text,
             shown_name=shown_name,
         )

@@ -6,19 +6,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sdyscope.analysis.memory.memory import Memory
-from sdyscope.analysis.memory.options import Saving, saved_together
+from sdyscope.analysis.memory.options import Saving, redundant, saved_together
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.over_time import CATEGORIES, MemoryOverTime
 from sdyscope.facts.program import Partitioner
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.page.headlines import needs_of
-from sdyscope.terminal.table import Tone
-from sdyscope.views.memory import beyond_help, notes, remarks
-from sdyscope.views.over_time import told
+from sdyscope.terminal.steps import distinct_memory
 from sdyscope.words.counts import sentence
-from sdyscope.words.memory import agreement_text, peak_text, results_table_text, savings_text
+from sdyscope.words.memory import (
+    agreement_text,
+    group_text,
+    memory_legend,
+    memory_remarks,
+    part_text,
+    peak_text,
+    redundant_text,
+    results_table_text,
+    savings_text,
+    sureness_texts,
+)
 from sdyscope.words.over_time import (
     CATEGORY_TEXTS,
     LEGEND,
@@ -30,6 +40,7 @@ from sdyscope.words.over_time import (
 from sdyscope.words.partitioners import needs_sentence, partitioner_name
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import origin_text
+from sdyscope.words.tone import Tone
 
 #: How many members of a suggestion are listed.
 MEMBERS = 200
@@ -49,13 +60,16 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
       SdyscopeError: nothing was compiled.
     """
     if report.memory is None:
-        reasons = [one.reason for one in report.unavailable if one.stage == "compiled"]
+        reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
         raise SdyscopeError(" ".join(["Memory is not known.", *reasons[:1]]))
     return {
         "title": needs_sentence(needs_of(report.memory)),
-        "programs": [_program(one) for one in report.memory.compiled],
-        "steps": [_step(one, names) for one, names in told(report.memory.over_time)],
-        "notes": [note for one in report.memory.compiled for note in _notes(one)],
+        "programs": [_program(memory) for memory in report.memory.compiled],
+        "steps": [
+            _step(step, partitioners)
+            for step, partitioners in distinct_memory(report.memory.over_time)
+        ],
+        "notes": [note for memory in report.memory.compiled for note in _notes(memory)],
     }
 
 
@@ -64,11 +78,11 @@ def _program(memory: Memory) -> dict[str, Any]:
     savings = saved_together(memory.under_sharded)
     return {
         "partitioner": memory.partitioner,
-        "needs": None if compiler is None else figures(compiler),
+        "needs": None if compiler is None else needs(compiler),
         "groups": [
             {
                 "kind": group.kind,
-                "name": group.title,
+                "name": group_text(group.title),
                 "tensors": group.tensors,
                 "bytes": group.bytes,
                 "device": group.bytes_per_device,
@@ -82,7 +96,8 @@ def _program(memory: Memory) -> dict[str, Any]:
         "saved": sentence(savings_text(sum(saving.saves for saving in savings)))
         if savings
         else "Every tensor is held once, or no free mesh axis divides it.",
-        "beyond": list(map(sentence, beyond_help(memory))),
+        "beyond": [sentence(redundant_text(tensors)) for tensors in redundant(memory.tensors)],
+        "legend": list(map(sentence, _legend(memory))),
     }
 
 
@@ -133,16 +148,33 @@ def _step(over_time: MemoryOverTime, partitioners: Sequence[Partitioner]) -> dic
     }
 
 
-def figures(memory_analysis: MemoryAnalysis) -> dict[str, int]:
-    """What a device needs, by part and in all."""
+#: What stands in the bar of what a device needs, in order.
+_STACKED = (
+    MemoryPart.ARGUMENTS,
+    MemoryPart.RESULTS,
+    MemoryPart.TEMPORARIES,
+    MemoryPart.CODE,
+)
+
+
+def needs(analysis: MemoryAnalysis) -> dict[str, Any]:
+    """What a device needs: in all, and by part (its name, what it is called and bytes)."""
+
+    def told(part: MemoryPart) -> tuple[str, str, int]:
+        return part.value, part_text(part, analysis.aliases), analysis.part(part)
+
     return {
-        "arguments": memory_analysis.arguments,
-        "outputs": memory_analysis.results,
-        "aliased": memory_analysis.aliases,
-        "temporaries": memory_analysis.temporaries,
-        "code": memory_analysis.generated_code,
-        "total": memory_analysis.total,
+        "total": analysis.total,
+        "parts": [told(part) for part in _STACKED if analysis.part(part)],
+        "aliases": told(MemoryPart.ALIASES),
     }
+
+
+def _legend(memory: Memory) -> tuple[str, ...]:
+    return memory_legend(
+        padded=any(group.stored != group.bytes_per_device for group in memory.groups),
+        shared=any(group.shared for group in memory.groups),
+    )
 
 
 def _notes(memory: Memory) -> Iterator[tuple[str, Tone]]:
@@ -152,14 +184,14 @@ def _notes(memory: Memory) -> Iterator[tuple[str, Tone]]:
     yield f"{name}: compiled for {memory.hardware}{kind}.", "plain"
     if memory.equal is False:
         yield f"{name}: {sentence(agreement_text(memory.equal))}", "bad"
-    for text, tone in remarks(memory):
+    for text, tone in sureness_texts(memory.sureness):
         yield f"{name}: {sentence(text)}", tone
     if memory.results_table:
         yield f"{name}: {sentence(results_table_text(memory.results_table))}", "plain"
     if memory.compiler is not None and memory.compiler.peak:
         yield f"{name}: {sentence(peak_text(memory.compiler.peak))}", "plain"
-    for note in notes(memory):
-        yield f"{name}: {note}", "warning"
+    for text in memory_remarks(memory.notes):
+        yield f"{name}: {text}", "warning"
 
 
 def _saving(saving: Saving) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from sdyscope.values.convert import AnySharding, to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, TensorSharding
 from sdyscope.values.tiling import HloSharding
-from sdyscope.views import check
 from sdyscope.words.counts import size
+from sdyscope.words.findings import check_summary
 from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, placement_text, short
 
 __all__ = ["ShownSharding", "html", "show_sharding"]
@@ -40,7 +41,7 @@ def _inspection(inspection: Inspection) -> str:
     """The program, whether it is lowered as requested, and its first tensors. Nothing is compiled.
 
     Raises:
-      SdyscopeError: the program can't be lowered.
+        SdyscopeError: the program can't be lowered.
     """
     program = shown(inspection)
     checked = inspection.check()
@@ -72,7 +73,7 @@ def _inspection(inspection: Inspection) -> str:
         shown=program,
         meshes=mesh_words_of(program.meshes),
         mark="✓" if checked.passed else "✗",
-        summary=check.summary(checked),
+        summary=check_summary(checked),
         rows=rows,
         more=len(tensors) - len(rows),
     )
@@ -110,8 +111,8 @@ class ShownSharding:
     """A sharding as a picture: a notebook shows it, and `svg` is a file's content.
 
     Attributes:
-      svg: the devices in the colours of their blocks.
-      words: what it does, in words.
+        svg: the devices in the colours of their blocks.
+        words: what it does, in words.
     """
 
     svg: str
@@ -128,13 +129,13 @@ def show_sharding(sharding: Any, shape: Sequence[int] | None = None) -> ShownSha
     """Which device holds which block, as a picture in a notebook.
 
     Args:
-      sharding: a NamedSharding of JAX or of sdyscope, a TensorSharding or an HloSharding; or an
-        array of JAX, or a ShapeDtypeStruct, with one.
-      shape: shape of the whole tensor, to say the blocks' too; by default the array's, or as many
-        dimensions as the sharding names.
+        sharding: a NamedSharding of JAX or of sdyscope, a TensorSharding or an HloSharding; or an
+            array of JAX, or a ShapeDtypeStruct, with one.
+        shape: shape of the whole tensor, to say the blocks' too; by default the array's, or as many
+            dimensions as the sharding names.
 
     Raises:
-      ConversionError: it has no placement, or is for another number of dimensions.
+        ConversionError: it has no placement, or is for another number of dimensions.
     """
     of_array = getattr(sharding, "sharding", None)
     if of_array is not None and hasattr(sharding, "shape"):
@@ -143,9 +144,9 @@ def show_sharding(sharding: Any, shape: Sequence[int] | None = None) -> ShownSha
         from sdyscope.stages.lowered.request import from_jax_sharding
 
         spec = getattr(sharding, "spec", ())
-        own, notes = from_jax_sharding(sharding, len(spec) if shape is None else len(shape))
+        own, remarks = from_jax_sharding(sharding, len(spec) if shape is None else len(shape))
         if own is None:
-            why = " ".join(notes) or f"{sharding!r} is on no mesh."
+            why = " ".join(remark_texts(remarks)) or f"{sharding!r} is on no mesh."
             raise ConversionError(why, hint="Give a NamedSharding on a mesh.")
         sharding = own
     mesh, rank = _mesh_and_rank(sharding)

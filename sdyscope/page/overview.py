@@ -8,9 +8,9 @@ from typing import Any
 from sdyscope.facts.account import Account, Unknown
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
-from sdyscope.page.memory import figures
-from sdyscope.views.show import apart_text
+from sdyscope.page.memory import needs
 from sdyscope.words.account import account_lines
+from sdyscope.words.memory import apart_text
 from sdyscope.words.remarks import propagation_source_text, remark_texts
 
 
@@ -18,8 +18,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     """The numbers of the cards; `reports/js/overview/view.js` shows them.
 
     Args:
-      report: the inspection.
-      pool: not needed.
+        report: the inspection.
+        pool: not needed.
     """
     shown = report.show
     return {
@@ -30,21 +30,21 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "ops": shown.ops,
         "memory": [
             {
-                "partitioner": one.partitioner,
-                "seconds": one.compile_seconds,
-                **figures(one.compiler),
+                "partitioner": memory.partitioner,
+                "seconds": memory.compile_seconds,
+                **needs(memory.compiler),
             }
-            for one in (report.memory.compiled if report.memory is not None else ())
-            if one.compiler is not None
+            for memory in (report.memory.compiled if report.memory is not None else ())
+            if memory.compiler is not None
         ],
         "comms": [
             {
-                "partitioner": one.partitioner,
-                "count": one.total.count,
-                "sent": one.total.sent,
-                "kinds": [(kind, each.count, each.sent) for kind, each in one.by_kind.items()],
+                "partitioner": program.partitioner,
+                "count": program.total.count,
+                "sent": program.total.sent,
+                "kinds": [(kind, each.count, each.sent) for kind, each in program.by_kind.items()],
             }
-            for one in (report.comms.programs if report.comms is not None else ())
+            for program in (report.comms.programs if report.comms is not None else ())
         ],
         "findings": {
             severity: sum(finding.severity == severity for finding in report.findings)
@@ -52,23 +52,25 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         },
         "propagations": [
             {
-                "partitioner": one.partitioner,
-                "exactness": one.exactness,
-                "source": propagation_source_text(one.source),
-                "steps": one.step_count,
-                "counts": one.counts,
-                "notes": remark_texts(one.remarks),
+                "partitioner": propagation.partitioner,
+                "exactness": propagation.exactness,
+                "source": propagation_source_text(propagation.source),
+                "steps": propagation.step_count,
+                "counts": propagation.counts,
+                "notes": remark_texts(propagation.remarks),
             }
-            for one in (report.propagate.propagations if report.propagate is not None else ())
+            for propagation in (
+                report.propagate.propagations if report.propagate is not None else ()
+            )
         ],
-        "notes": shown.notes,
+        "notes": remark_texts(shown.notes),
         "account": list(account_lines(Account(tuple(_apart(report))))),
     }
 
 
 def _apart(report: Report) -> Iterator[Unknown]:
     """What is not known, but for what is said of stages that are not there."""
-    reasons = [one.reason for one in report.unavailable]
+    reasons = [missing.reason for missing in report.unavailable]
     for unknown in report.account.unknowns:
         if unknown.kind != "refused" or not any(r.startswith(str(unknown.reason)) for r in reasons):
             yield unknown

@@ -120,9 +120,9 @@ def differences_page(
     """
     meshes = (two or inspection).meshes | inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
-    found = report_differences.differences(pool, inspection, two, on, other_on)
+    differences = report_differences.differences(pool, inspection, two, on, other_on)
     documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
-    return _two_sides(found, pool, documents, list(inspection.lowered))
+    return _two_sides(differences, pool, documents, list(inspection.lowered))
 
 
 def snapshots_page(document: DiffDocument, labels: tuple[str, str]) -> str:
@@ -136,17 +136,17 @@ def snapshots_page(document: DiffDocument, labels: tuple[str, str]) -> str:
 
 
 def _two_sides(
-    found: dict[str, Any],
+    differences: dict[str, Any],
     pool: Pool,
     meshes: Sequence[MeshDocument],
     partitioners: Sequence[Partitioner],
 ) -> str:
     """A page that has the differences alone."""
     view = View("differences", "Differences", "d")
-    title = " → ".join(found["labels"])
-    if found["across"] == "hardware":
-        title = f"{found['name']}: {title}"
-    made = {
+    title = " → ".join(differences["labels"])
+    if differences["across"] == "hardware":
+        title = f"{differences['name']}: {title}"
+    parts = {
         "report": {
             "name": title,
             "meshes": list(map(_mesh, meshes)),
@@ -155,10 +155,10 @@ def _two_sides(
             "unavailable": [],
             "views": [{"name": view.name, "title": view.title, "key": view.key, "account": ""}],
         },
-        view.name: found,
+        view.name: differences,
         "shared": pool.document(),
     }
-    return _rendered(title, version("sdyscope"), [view], _packed(made))
+    return _rendered(title, version("sdyscope"), [view], _packed(parts))
 
 
 def _rendered(
@@ -218,28 +218,28 @@ def _parts(report: Report, inspection: Inspection) -> Iterator[_Embedded]:
     """The data of each view, then what they share."""
     meshes = inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
-    made = {"report": _report_part(report)}
+    parts = {"report": _report_part(report)}
     for view in VIEWS:
         name = f"sdyscope.page.{view.name}"
         if importlib.util.find_spec(name) is None:
             continue
         module = importlib.import_module(name)
         try:
-            made[view.name] = (
+            parts[view.name] = (
                 module.part(report, pool, inspection)
                 if view.needs_program
                 else module.part(report, pool)
             )
         except SdyscopeError as error:
-            made[view.name] = {"unavailable": str(error)}
+            parts[view.name] = {"unavailable": str(error)}
         if hasattr(module, "later"):
-            made |= module.later(report, pool, inspection)
-    made["shared"] = pool.document()
-    yield from _packed(made)
+            parts |= module.later(report, pool, inspection)
+    parts["shared"] = pool.document()
+    yield from _packed(parts)
 
 
-def _packed(made: Mapping[str, Any]) -> Iterator[_Embedded]:
-    for name, data in made.items():
+def _packed(parts: Mapping[str, Any]) -> Iterator[_Embedded]:
+    for name, data in parts.items():
         text, encoding = embedded(data)
         yield _Embedded(name, encoding, text)
 
@@ -288,7 +288,7 @@ def _text(own: Traversable, path: str) -> str:
 
 def _safe(text: str, ends: re.Pattern[str], name: str) -> str:
     """The text, which must not end the element that it stands in."""
-    found = ends.search(text)
-    if found is not None:
-        raise ValueError(f"reports/{name} has {found[0]!r} in it, which ends its element")
+    match = ends.search(text)
+    if match is not None:
+        raise ValueError(f"reports/{name} has {match[0]!r} in it, which ends its element")
     return text

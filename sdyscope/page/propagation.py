@@ -56,16 +56,16 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The data of the view; `reports/js/propagation/data.js` reads it.
 
     Args:
-      report: the inspection as a document.
-      pool: takes source lines.
-      inspection: the program.
+        report: the inspection as a document.
+        pool: takes source lines.
+        inspection: the program.
 
     Raises:
-      SdyscopeError: Shardy did not propagate it, or no axis moved.
+        SdyscopeError: Shardy did not propagate it, or no axis moved.
     """
     propagate = report.propagate
     known = () if propagate is None else propagate.propagations
-    if not any(one.partitioner == "shardy" for one in known):
+    if not any(propagation.partitioner == "shardy" for propagation in known):
         raise TargetError(
             "Only Shardy says how it propagates, step by step, and it did not propagate this."
             + (" GSPMD says where values end up, not how they came there." if known else "")
@@ -77,9 +77,9 @@ class _Part:
     """Makes the data.
 
     Args:
-      pool: takes source lines.
-      inspection: the program.
-      listed: the rows of the tensors' table.
+        pool: takes source lines.
+        inspection: the program.
+        listed: the rows of the tensors' table.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class _Part:
                 known = distinct.setdefault(ref, value)
                 if known.sharding is None:
                     distinct[ref] = value
-        made: dict[str, Any] = {
+        part: dict[str, Any] = {
             "last": replay.last,
             "notes": list(self._notes(replay)),
             "priorities": replay.has_priorities,
@@ -132,16 +132,16 @@ class _Part:
             "changes": [self._changes(replay, value) for value in distinct.values()],
             "chains": [self._chains(value) for value in distinct.values()],
         }
-        made["pointers"] = table(self._pointers())
-        made["steps"] = table(self._moves(replay, self._followers(distinct)))
-        made["stops"] = self._stops(distinct)
+        part["pointers"] = table(self._pointers())
+        part["steps"] = table(self._moves(replay, self._followers(distinct)))
+        part["stops"] = self._stops(distinct)
         # What these bring up is known when they are made.
-        made["places"] = table(self._places())
-        made["hows"] = [(way, WAYS[way], allowed_text(rule)) for way, rule in self.hows.known]
-        made["annotations"] = list(self.annotations.known)
-        made["shardings"] = list(self.shardings.known)
-        made["axes"] = list(self.axes.known)
-        return made
+        part["places"] = table(self._places())
+        part["hows"] = [(way, WAYS[way], allowed_text(rule)) for way, rule in self.hows.known]
+        part["annotations"] = list(self.annotations.known)
+        part["shardings"] = list(self.shardings.known)
+        part["axes"] = list(self.axes.known)
+        return part
 
     def _notes(self, replay: Replay) -> Iterator[str]:
         """How many steps there are, whose they are, and how sure."""
@@ -157,8 +157,8 @@ class _Part:
     def _value(self, row: Row) -> PropagatedValue | None:
         """The value of a row; None where it has none after propagation."""
         value = None if row.value is None else row.value.id_under("shardy")
-        found = None if value is None else self.explainer.propagated.values.get(value)
-        return None if found is None or found.node is None else found
+        propagated = None if value is None else self.explainer.propagated.values.get(value)
+        return None if propagated is None or propagated.node is None else propagated
 
     def _ref(self, value: PropagatedValue) -> Ref:
         assert value.node is not None
@@ -168,18 +168,18 @@ class _Part:
         """The value that is returned as a result; of any other value, itself."""
         ref = self._ref(value)
         op = self.flow.graph.ops[ref[0]]
-        found = self.flow.graph.returned.get(op.result) if op.is_result else None
-        return ref if found is None else self.flow.root(found)
+        returned = self.flow.graph.returned.get(op.result) if op.is_result else None
+        return ref if returned is None else self.flow.root(returned)
 
     def _changes(self, replay: Replay, value: PropagatedValue) -> list[tuple[int, int]]:
         """How a value was sharded from which step on, from -1 on."""
-        found = [
+        shardings = [
             (number, self._sharding(value, sharding)) for number, sharding in replay.history(value)
         ]
-        if not found:
+        if not shardings:
             text = short(self.decisions.sharded(value.id))
-            found = [(-1, self.shardings.of((text, ())))]
-        return found
+            shardings = [(-1, self.shardings.of((text, ())))]
+        return shardings
 
     def _sharding(self, value: PropagatedValue, sharding: TensorSharding) -> int:
         node, result = value.id
@@ -211,16 +211,23 @@ class _Part:
     def _pointers(self) -> dict[str, list[Any]]:
         """The pointers, by their numbers; the first of a chain is where its annotation is."""
         listed = [self.pointers.table[number] for number in self.shipped]
-        sources = [None if one.source is None else self.shipped[one.source] for one in listed]
+        sources = [
+            None if pointer.source is None else self.shipped[pointer.source] for pointer in listed
+        ]
         return {
             "value": [self.refs.of(pointer.value) for pointer in listed],
             "dimension": [pointer.dimension for pointer in listed],
-            "axis": [self._axis((one.moved or one.part).axis(self.flow.mesh)) for one in listed],
+            "axis": [
+                self._axis((pointer.moved or pointer.part).axis(self.flow.mesh))
+                for pointer in listed
+            ],
             "step": [pointer.number for pointer in listed],
-            "place": [None if one.op is None else self._place(one.op) for one in listed],
+            "place": [
+                None if pointer.op is None else self._place(pointer.op) for pointer in listed
+            ],
             "how": [
-                None if one.rule is None else self.hows.of((one.direction, one.rule))
-                for one in listed
+                None if pointer.rule is None else self.hows.of((pointer.direction, pointer.rule))
+                for pointer in listed
             ],
             # How many pointers before this one, which takes fewer bytes.
             "back": [None if to is None else at - to for at, to in enumerate(sources)],
@@ -234,8 +241,8 @@ class _Part:
         while at is not None and at not in self.shipped:
             way.append(at)
             at = self.pointers.table[at].source
-        for one in reversed(way):
-            self.shipped[one] = len(self.shipped)
+        for pointer in reversed(way):
+            self.shipped[pointer] = len(self.shipped)
         return self.shipped[number]
 
     def _beginning(self, pointer: Pointer) -> int | None:
@@ -249,12 +256,12 @@ class _Part:
 
     def _followers(self, distinct: Mapping[Ref, PropagatedValue]) -> dict[Ref, list[int]]:
         """The results without a sharding of their own, by the value that is returned."""
-        found: dict[Ref, list[int]] = {}
+        followers: dict[Ref, list[int]] = {}
         for ref, value in distinct.items():
             returned = self._returned(value)
             if returned != ref and self.graph.ops[value.id[0]].shardings[0] is None:
-                found.setdefault(returned, []).append(self.refs.of(ref))
-        return found
+                followers.setdefault(returned, []).append(self.refs.of(ref))
+        return followers
 
     def _moves(
         self, replay: Replay, followers: Mapping[Ref, Sequence[int]]
@@ -283,7 +290,7 @@ class _Part:
 
     def _stops(self, distinct: Mapping[Ref, PropagatedValue]) -> dict[int, list[Any]]:
         """What stopped axes at values."""
-        made: dict[int, list[Any]] = {}
+        stops: dict[int, list[Any]] = {}
         known: dict[Ref, list[Any]] = {}
         for ref, value in distinct.items():
             asked = self._returned(value)
@@ -291,8 +298,8 @@ class _Part:
                 absences = self.explainer.obstacles.absences(asked, rivals=False)
                 known[asked] = [self._stop(absence) for absence in absences]
             if known[asked]:
-                made[self.refs.of(ref)] = known[asked]
-        return made
+                stops[self.refs.of(ref)] = known[asked]
+        return stops
 
     def _stop(self, absence: Absence) -> tuple[Any, ...]:
         return (

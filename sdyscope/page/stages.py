@@ -25,14 +25,14 @@ State: TypeAlias = Literal["good", "warning", "bad", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class UnavailableStage:
     """A part of the inspection that is not there.
 
     Attributes:
-      stage: the stage that could not be computed, or was not asked for.
-      partitioner: under which; null for all.
-      asked: whether it was asked for, and failed.
-      reason: why it is not there, in a sentence.
+        stage: the stage that could not be computed, or was not asked for.
+        partitioner: under which; null for all.
+        asked: whether it was asked for, and failed.
+        reason: why it is not there, in a sentence.
     """
 
     stage: StageName
@@ -46,10 +46,10 @@ class Stage:
     """What there is to say about one stage.
 
     Attributes:
-      name: which.
-      state: good, warning, bad, or unknown where it was not computed.
-      verdict: in a few words.
-      words: in a sentence or two.
+        name: which.
+        state: good, warning, bad, or unknown where it was not computed.
+        verdict: in a few words.
+        words: in a sentence or two.
     """
 
     name: StageName
@@ -65,18 +65,18 @@ def stages(
     held: MemoryDocument | None,
     sent: CommsDocument | None,
     ran: Run | None,
-    missing: Sequence[Unavailable],
+    missing: Sequence[UnavailableStage],
 ) -> tuple[Stage, ...]:
     """The five, in order.
 
     Args:
-      shown: the tensors.
-      checked: what `check` found.
-      decided: every value after propagation, if it was propagated.
-      held: what a device holds, if it was compiled.
-      sent: what a device sends, likewise.
-      ran: what it did on devices, if it was run.
-      missing: what is not there.
+        shown: the tensors.
+        checked: what `check` found.
+        decided: every value after propagation, if it was propagated.
+        held: what a device holds, if it was compiled.
+        sent: what a device sends, likewise.
+        ran: what it did on devices, if it was run.
+        missing: what is not there.
     """
     return (
         _requested(shown),
@@ -109,12 +109,12 @@ def _requested(shown: ShownProgram) -> Stage:
     )
 
 
-def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
+def _lowered(checked: Check, missing: Sequence[UnavailableStage]) -> Stage:
     under = listed([partitioner_name(partitioner) for partitioner in checked.partitioners])
-    failed = [one for one in missing if one.stage == "lowered"]
+    failed = [part for part in missing if part.stage == "lowered"]
     refused = "".join(
-        f" Nothing under {partitioner_name(one.partitioner)}: {_first(one.reason)}"
-        for one in failed
+        f" Nothing under {partitioner_name(part.partitioner)}: {_first(part.reason)}"
+        for part in failed
     )
     wrong = checked.compared - checked.agreed
     errors = sum(finding.severity == "error" for finding in checked.findings)
@@ -137,7 +137,7 @@ def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
     return Stage("lowered", "good", "all agree", words)
 
 
-def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable]) -> Stage:
+def _propagated(decided: PropagateDocument | None, missing: Sequence[UnavailableStage]) -> Stage:
     if decided is None:
         return _unknown("propagated", missing)
     values = decided.values
@@ -156,9 +156,9 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
         )
     if wrong:
         words += f" {counted(wrong, 'is', 'are')} not where it was asked for."
-    for one in decided.propagations:
-        if one.exactness != "exact":
-            words += f" What {partitioner_name(one.partitioner)} decided is approximate."
+    for propagation in decided.propagations:
+        if propagation.exactness != "exact":
+            words += f" What {partitioner_name(propagation.partitioner)} decided is approximate."
     words += "".join(
         f" Nothing under {partitioner_name(failure.partitioner)}: {_first(failure.reason)}"
         for failure in decided.failures
@@ -171,14 +171,14 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
 
 
 def _compiled(
-    held: MemoryDocument | None, sent: CommsDocument | None, missing: Sequence[Unavailable]
+    held: MemoryDocument | None, sent: CommsDocument | None, missing: Sequence[UnavailableStage]
 ) -> Stage:
     if held is None:
         return _unknown("compiled", missing)
     needs = [
-        (partitioner_name(one.partitioner), size(one.compiler.total))
-        for one in held.compiled
-        if one.compiler is not None
+        (partitioner_name(memory.partitioner), size(memory.compiler.total))
+        for memory in held.compiled
+        if memory.compiler is not None
     ]
     sends = [
         (
@@ -198,7 +198,7 @@ def _compiled(
         f"Nothing under {partitioner_name(partitioner)}: {_first(reason)}"
         for partitioner, reason in held.account.refused.items()
     ]
-    remade = sum(len(one.rematerializations) for one in held.compiled)
+    remade = sum(len(memory.rematerializations) for memory in held.compiled)
     if remade:
         parts.append(f"{counted(remade, 'resharding')} by making a tensor whole on every device.")
     words = " ".join(parts)
@@ -209,9 +209,9 @@ def _compiled(
     return Stage("compiled", "good", "compiled", words)
 
 
-def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
+def _executed(ran: Run | None, missing: Sequence[UnavailableStage]) -> Stage:
     if ran is None:
-        if any(one.stage == "executed" for one in missing):
+        if any(part.stage == "executed" for part in missing):
             return _unknown("executed", missing)
         words = "With --run it is run, and every shard and number is checked."
         return Stage("executed", "unknown", "not run", words)
@@ -221,14 +221,16 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
     hosts = {process.host for process in ran.processes}
     together = f" of {len(ran.processes)} processes on {counted(len(hosts), 'host')}"
     parts = [f"Run on {devices}{together if hosts else ''}."]
-    done = [partitioner for partitioner in ran.partitioners if partitioner.ran]
-    for one in ran.partitioners:
-        if not one.ran:
-            parts.append(f"Not under {partitioner_name(one.partitioner)}: {_first(one.failure)}")
+    done = [execution for execution in ran.partitioners if execution.ran]
+    for execution in ran.partitioners:
+        if not execution.ran:
+            parts.append(
+                f"Not under {partitioner_name(execution.partitioner)}: {_first(execution.failure)}"
+            )
     if done:
-        shards = sum(one.shards for one in done)
-        wrong = sum(one.differing for one in done)
-        results = [error for one in done for error in one.errors]
+        shards = sum(execution.shards for execution in done)
+        wrong = sum(execution.differing for execution in done)
+        results = [error for execution in done for error in execution.errors]
         close = sum(error.within for error in results)
         parts.append(
             f"{counted(shards, 'shard')} compared"
@@ -243,8 +245,8 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
     return Stage("executed", state, "as placed" if ran.passed else "with findings", " ".join(parts))
 
 
-def _unknown(name: StageName, missing: Sequence[Unavailable]) -> Stage:
-    reasons = [one for one in missing if one.stage == name]
+def _unknown(name: StageName, missing: Sequence[UnavailableStage]) -> Stage:
+    reasons = [part for part in missing if part.stage == name]
     failed = any(reason.asked for reason in reasons)
     words = " ".join(dict.fromkeys(_first(reason.reason) for reason in reasons))
     return Stage(name, "bad" if failed else "unknown", "failed" if failed else "not done", words)

@@ -73,10 +73,10 @@ def placement_svg(place: Placement, mesh: Mesh | None = None, title: str = "") -
     """The devices, each in the colour of its block; devices of one colour hold the same.
 
     Args:
-      place: where the tensor is.
-      mesh: how to lay the devices out: the last axis to the right, the one before it downwards,
-        the others in panels. By default in rows of up to 16.
-      title: what to write above.
+        place: where the tensor is.
+        mesh: how to lay the devices out: the last axis to the right, the one before it downwards,
+            the others in panels. By default in rows of up to 16.
+        title: what to write above.
     """
     grid = mesh if mesh is not None and mesh.axes else Mesh.of({"": place.num_devices})
     return _rendered("placement.svg.j2", picture=_picture(place, grid, _plain(title)))
@@ -125,7 +125,7 @@ def placements(inspection: Inspection) -> Iterator[tuple[str, str]]:
     """A picture of each placement that arguments have, with the name of the first that has it.
 
     Args:
-      inspection: the program. What was requested is drawn, or else what the first module says.
+        inspection: the program. What was requested is drawn, or else what the first module says.
     """
     mesh = only_mesh(inspection.meshes.values())
     drawn: set[Placement] = set()
@@ -141,13 +141,13 @@ def tensor_svg(inspection: Inspection, name: str) -> str:
     """The placement of one tensor: as requested or lowered, of what is inside as propagated.
 
     Args:
-      inspection: the program.
-      name: pytree path of an argument or result, or whatever else `sdyscope explain` takes; of
-        several values the first.
+        inspection: the program.
+        name: pytree path of an argument or result, or whatever else `sdyscope explain` takes; of
+            several values the first.
 
     Raises:
-      TargetError: nothing has this name, or the tensor has no placement.
-      CompilerError: it is inside, and there is no propagation.
+        TargetError: nothing has this name, or the tensor has no placement.
+        CompilerError: it is inside, and there is no propagation.
     """
     mesh = only_mesh(inspection.meshes.values())
     for tensor in inspection.tensors.tensors:
@@ -157,17 +157,21 @@ def tensor_svg(inspection: Inspection, name: str) -> str:
             return placement_svg(place, mesh, f"{tensor.name} {form}")
     graph = inspection.graph()
     value, *_ = resolve_value(graph, name)
-    found = inspection.propagated().values.get(value.id)
-    if found is None or found.placement is None:
+    propagated = inspection.propagated().values.get(value.id)
+    if propagated is None or propagated.placement is None:
         raise TargetError(
             f"{value.name} has no placement"
-            + (f": it is {found.fate}." if found is not None and found.fate != "kept" else "."),
+            + (
+                f": it is {propagated.fate}."
+                if propagated is not None and propagated.fate != "kept"
+                else "."
+            ),
             hint="`sdyscope show` lists what has one.",
         )
     kind = graph.ops[value.id[0]].types[value.id[1]]
-    sizes = None if kind.shape is None else [one for one in kind.shape if one is not None]
+    sizes = None if kind.shape is None else [size_ for size_ in kind.shape if size_ is not None]
     form = "" if sizes is None or kind.num_elements is None else shape(sizes, kind.dtype)
-    return placement_svg(found.placement, mesh, f"{value.name} {value.ssa} {form}")
+    return placement_svg(propagated.placement, mesh, f"{value.name} {value.ssa} {form}")
 
 
 def _placement(tensor: Tensor) -> Placement | None:

@@ -18,6 +18,7 @@ from sdyscope.terminal.document import plain
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import shown_name
 from sdyscope.words.propagation import FOLLOWED
+from sdyscope.words.remarks import remark_texts
 
 Verdict: TypeAlias = Literal[
     "agrees",
@@ -58,8 +59,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     """The columns of the table; `reports/js/tensors/view.js` shows them.
 
     Args:
-      report: the inspection.
-      pool: takes the shardings and source lines.
+        report: the inspection.
+        pool: takes the shardings and source lines.
     """
     listed = list(rows(report))
     lowered = {
@@ -82,7 +83,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "donated": (int(row.tensor is not None and row.tensor.donated) for row in listed),
         "requested": (pool.sharding(_one(row).requested) for row in listed),
         "verdict": (_verdict(row) for row in listed),
-        "notes": (row.tensor.notes if row.tensor else () for row in listed),
+        "notes": (remark_texts(row.tensor.notes) if row.tensor else () for row in listed),
     }
     for p in _of(report):
         columns[f"lowered.{p}"] = (pool.sharding(said) for said in lowered[p])
@@ -132,9 +133,9 @@ def _of(report: Report) -> tuple[Partitioner, ...]:
 
 
 def _one(row: Row) -> ShownTensor | ProgramValue:
-    found = row.tensor if row.tensor is not None else row.value
-    assert found is not None
-    return found
+    shown = row.tensor if row.tensor is not None else row.value
+    assert shown is not None
+    return shown
 
 
 def _held(held: Held | None) -> tuple[Any, ...] | None:
@@ -216,14 +217,14 @@ def _held_by_name(
     for tensor in report.show.tensors:
         if tensor.kind in ("argument", "result"):
             indices.setdefault((tensor.kind, tensor.name), tensor.index)
-    found: dict[tuple[str, int | None], dict[Partitioner, Held]] = {}
+    held_by_partitioner: dict[tuple[str, int | None], dict[Partitioner, Held]] = {}
     for compiled in report.memory.compiled if report.memory is not None else ():
         for held in compiled.tensors:
             index = indices.get((held.kind, held.name))
             if index is not None:
                 assert compiled.partitioner is not None
-                found.setdefault((held.kind, index), {})[compiled.partitioner] = held
-    return found
+                held_by_partitioner.setdefault((held.kind, index), {})[compiled.partitioner] = held
+    return held_by_partitioner
 
 
 def _section(tensor: ShownTensor) -> str:
@@ -252,7 +253,11 @@ def _verdict(row: Row) -> Verdict:
             fates = {said.fate for said in value.propagated.values()}
             if fates and fates <= {"folded", "not partitioned"}:
                 return "gone"
-            return "decided" if any(one.placement for one in value.propagated.values()) else "none"
+            return (
+                "decided"
+                if any(propagated.placement for propagated in value.propagated.values())
+                else "none"
+            )
     if tensor is None:
         return "none"
     if tensor.requested is not None:

@@ -19,7 +19,7 @@ class Wire:
     """A child's end of the socket.
 
     Args:
-      descriptor: its file descriptor.
+        descriptor: its file descriptor.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -37,9 +37,9 @@ class Wire:
         """Says something to the parent.
 
         Args:
-          what: who this is (`process`: number and count), what it goes on to (`doing`), under which
-            partitioner it has the program (`under`), or that it has met an error of its own
-            (`failed`: the text, empty for what nobody foresaw).
+            what: who this is (`process`: number and count), what it goes on to (`doing`), under
+                which partitioner it has the program (`under`), or that it has met an error of its
+                own (`failed`: the text, empty for what nobody foresaw).
         """
         with contextlib.suppress(OSError):
             self._socket.sendall(json.dumps(what).encode() + b"\n")

@@ -43,7 +43,7 @@ def last_words(log: str) -> str:
     """Why the process gave up: its last fatal line, without the prefix; empty when none is there.
 
     Args:
-      log: everything that was written to file descriptor 2.
+        log: everything that was written to file descriptor 2.
     """
     fatal = ""
     for line in log.splitlines():
@@ -59,7 +59,7 @@ def noteworthy(log: str) -> Iterator[str]:
     """The lines of a log that may matter to a person: warnings, errors and whatever has no level.
 
     Args:
-      log: everything that was written to file descriptor 2.
+        log: everything that was written to file descriptor 2.
     """
     for line in log.splitlines():
         prefix = _PREFIX.match(line)

@@ -49,17 +49,17 @@ class _Member:
     """One child.
 
     Attributes:
-      number: which process it is; None until a cluster has said so.
-      count: how many there are; None likewise.
-      process: the child.
-      wire: this end of the socket.
-      folder: where its log, status and messages are.
-      answer: its standard output.
-      doing: what it said last that it goes on to.
-      said: how often it has said that it goes on to something else.
-      under: the partitioner that it has the program under; None before and after.
-      failed: whether it has met an error of its own, which it will say.
-      error: the text of that error; empty for what nobody foresaw.
+        number: which process it is; None until a cluster has said so.
+        count: how many there are; None likewise.
+        process: the child.
+        wire: this end of the socket.
+        folder: where its log, status and messages are.
+        answer: its standard output.
+        doing: what it said last that it goes on to.
+        said: how often it has said that it goes on to something else.
+        under: the partitioner that it has the program under; None before and after.
+        failed: whether it has met an error of its own, which it will say.
+        error: the text of that error; empty for what nobody foresaw.
     """
 
     number: int | None
@@ -93,14 +93,14 @@ class _Member:
         """Takes in what it says, a line of JSON at a time."""
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            self.number, self.count = told.get("process", (self.number, self.count))
-            doing = told.get("doing", self.doing)
+            message = json.loads(line)
+            self.number, self.count = message.get("process", (self.number, self.count))
+            doing = message.get("doing", self.doing)
             self.said += doing != self.doing
             self.doing = doing
-            self.under = told.get("under", self.under)
-            self.failed |= "failed" in told
-            self.error = told.get("failed", self.error)
+            self.under = message.get("under", self.under)
+            self.failed |= "failed" in message
+            self.error = message.get("failed", self.error)
 
     def crash(self) -> str:
         """How an error in C++ has ended it, to go on with after its name; empty where none has."""
@@ -126,21 +126,21 @@ def run(
     """Runs a command line in several child processes together and passes the first one's answer on.
 
     Args:
-      name: what to call the command in an error.
-      arguments: the command line, without the name of the program.
-      environment: variables that the children get unless they are set already.
-      verbose: whether to pass on, at the end, what the compiler logged in each.
-      count: how many processes to start; None in a cluster, for the one that this process stands
-        for.
-      timeout: seconds after which they are stopped when none of them has gone on to anything; None
-        for never.
-      partitioners: what they are to have the program under, one after the other.
+        name: what to call the command in an error.
+        arguments: the command line, without the name of the program.
+        environment: variables that the children get unless they are set already.
+        verbose: whether to pass on, at the end, what the compiler logged in each.
+        count: how many processes to start; None in a cluster, for the one that this process stands
+            for.
+        timeout: seconds after which they are stopped when none of them has gone on to anything;
+            None for never.
+        partitioners: what they are to have the program under, one after the other.
 
     Returns:
-      The exit status.
+        The exit status.
 
     Raises:
-      CompilerError: one ended before it had an answer, or they do not go on.
+        CompilerError: one ended before it had an answer, or they do not go on.
     """
     crashed: dict[Partitioner, str] = {}
     while True:
@@ -247,17 +247,17 @@ def _start(
 
 def reserved_port(stack: contextlib.ExitStack) -> int:
     """A port that only those can listen on who share it, as gRPC does, until the stack unwinds."""
-    one = stack.enter_context(socket.socket())
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    one.bind(("127.0.0.1", 0))
-    return int(one.getsockname()[1])
+    listener = stack.enter_context(socket.socket())
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind(("127.0.0.1", 0))
+    return int(listener.getsockname()[1])
 
 
 def _watch(members: Sequence[_Member], timeout: float | None) -> _Member | TimeoutError | None:
     """Waits until all have come to their own end.
 
     Returns:
-      None; or the first that ended without an answer; or that none has gone on for so long.
+        None; or the first that ended without an answer; or that none has gone on for so long.
     """
     with selectors.DefaultSelector() as selector:
         member: _Member

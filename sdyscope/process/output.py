@@ -27,9 +27,9 @@ class Output:
     """The stream that answers are written to, and what its reader can show.
 
     Attributes:
-      stream: where text goes; its `encoding` is the reader's.
-      terminal: whether a person's terminal shows it: then colours are used and lines folded.
-      columns: width in characters that a table should keep to; None for as wide as it needs.
+        stream: where text goes; its `encoding` is the reader's.
+        terminal: whether a person's terminal shows it: then colours are used and lines folded.
+        columns: width in characters that a table should keep to; None for as wide as it needs.
     """
 
     stream: TextIO
@@ -122,7 +122,7 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
     The permissions of a file that was there are kept. A device or a pipe is written directly.
 
     Raises:
-      TargetError: when the file cannot be written.
+        TargetError: when the file cannot be written.
     """
     content = data.encode() if isinstance(data, str) else data
     target = Path(os.path.realpath(path))
@@ -158,7 +158,7 @@ def locked(path: str | Path) -> Iterator[None]:
     not there yet, and a file system without locks, locks nobody out.
 
     Args:
-      path: a file, there or not; or a folder whose files are written.
+        path: a file, there or not; or a folder whose files are written.
     """
     folder = Path(os.path.realpath(path))
     try:

@@ -90,32 +90,32 @@ def shown(name: str) -> Iterator[None]:
     """Shows what is being done while the block runs; on a terminal nothing is left of it.
 
     Args:
-      name: what a line in a log begins with, such as `sdyscope show`.
+        name: what a line in a log begins with, such as `sdyscope show`.
     """
     if sys.stderr is None or _shown or os.environ.get("SDYSCOPE_PROGRESS") == "0":
         yield
         return
-    one = _Shown(name)
-    _shown.append(one)
-    watcher = threading.Thread(target=one.watch, name="progress", daemon=True)
+    shown = _Shown(name)
+    _shown.append(shown)
+    watcher = threading.Thread(target=shown.watch, name="progress", daemon=True)
     watcher.start()
     try:
         yield
     finally:
         _shown.clear()
-        one.ended.set()
+        shown.ended.set()
         watcher.join()
 
 
 def doing(what: str) -> None:
     """Tells what is being done from now on; a command that counts its own steps tells it itself."""
-    for one in _shown:
-        if not one.has_steps:
-            one.what = what
+    for shown in _shown:
+        if not shown.has_steps:
+            shown.what = what
 
 
 def step(what: str, done: int, total: int) -> None:
     """Tells what is being done, how many steps of it are done, and how many there are."""
-    for one in _shown:
-        one.has_steps = True
-        one.what, one.done, one.total = what, done, total
+    for shown in _shown:
+        shown.has_steps = True
+        shown.what, shown.done, shown.total = what, done, total

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from sdyscope.process import lifeline
+
 __all__ = ["add_folder", "python"]
 
 #: Folders of TARGETs, from which alone their own modules are imported.
@@ -30,5 +32,6 @@ def python(code: str) -> list[str]:
         "-P",
         "-c",
         f"import sys; sys.path[:] = {[*own, *_added]!r}; "
-        f"from sdyscope.process import lifeline; lifeline.end_with({os.getpid()}); {code}",
+        "from sdyscope.process import lifeline; "
+        f"lifeline.end_with({os.getpid()}, {lifeline.wire()}); {code}",
     ]

@@ -32,13 +32,13 @@ def scratch_folder() -> Iterator[str]:
     """A folder that is removed at the end, or by the next `sweep` when the process was killed.
 
     Raises:
-      TargetError: there is no place for one.
+        TargetError: there is no place for one.
     """
     try:
-        made = tempfile.TemporaryDirectory(prefix=_PREFIX)
+        folder = tempfile.TemporaryDirectory(prefix=_PREFIX)
     except OSError as error:
         raise _no_place(error) from error
-    with made as name, _locked(name):
+    with folder as name, _locked(name):
         Path(name, _MARK).touch()
         yield name
 
@@ -47,7 +47,7 @@ def scratch_file() -> BinaryIO:
     """A file without a name, which goes away when it is closed, or with its process.
 
     Raises:
-      TargetError: there is no place for one.
+        TargetError: there is no place for one.
     """
     try:
         return tempfile.TemporaryFile()
@@ -83,10 +83,10 @@ def sweep() -> None:
 
 
 def _remove_if_left(path: Path) -> None:
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         return
-    if time.time() - found.st_mtime < _YOUNG or not stat.S_ISREG((path / _MARK).lstat().st_mode):
+    if time.time() - status.st_mtime < _YOUNG or not stat.S_ISREG((path / _MARK).lstat().st_mode):
         return
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:

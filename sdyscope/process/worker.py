@@ -29,8 +29,8 @@ class WorkerDiedError(Exception):
     """The worker ended before it had answered.
 
     Attributes:
-      how: the signal that ended it (``SIGSEGV``), or its exit status, in words.
-      by_signal: whether it was a signal.
+        how: the signal that ended it (``SIGSEGV``), or its exit status, in words.
+        by_signal: whether it was a signal.
     """
 
     def __init__(self, status: int) -> None:
@@ -43,7 +43,7 @@ class Worker:
     """A child process, of which one request is asked at a time.
 
     Args:
-      start: the Python code that it runs, which calls ``serve``.
+        start: the Python code that it runs, which calls ``serve``.
     """
 
     def __init__(self, start: str) -> None:
@@ -56,13 +56,13 @@ class Worker:
         """The answer to a request.
 
         Args:
-          request: what is asked.
-          seconds: after how long the worker is killed, which raises ``WorkerDiedError``; by default
-            never.
+            request: what is asked.
+            seconds: after how long the worker is killed, which raises ``WorkerDiedError``; by
+                default never.
 
         Raises:
-          WorkerDiedError: the process ended before it had answered.
-          OSError: there can be no process.
+            WorkerDiedError: the process ended before it had answered.
+            OSError: there can be no process.
         """
         with self._lock:
             process = self._running()
@@ -128,8 +128,8 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
     # What the compiler prints is no answer.
     os.dup2(2, 1)
     while (request := _frame(requests)) is not None:
-        made = answer(request)
-        answers.write(_LENGTH.pack(len(made)) + made)
+        answered = answer(request)
+        answers.write(_LENGTH.pack(len(answered)) + answered)
         answers.flush()
 
 

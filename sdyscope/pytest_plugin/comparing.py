@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
 
-__all__ = ["Answer", "Golden", "ShardingSnapshot", "explanation", "shown"]
+__all__ = ["ShardingSnapshot", "SnapshotOfTest", "SnapshotVerdict", "explanation", "shown"]
 
 What: TypeAlias = Literal["same", "changed", "missing", "written"]
 
@@ -31,7 +31,7 @@ _LINES_TOLD, _WIDEST = 4, 90
 
 
 @dataclass(frozen=True)
-class Answer:
+class SnapshotVerdict:
     """What one comparison came to.
 
     Attributes:
@@ -58,7 +58,7 @@ class Answer:
 
 
 @dataclass
-class Golden:
+class SnapshotOfTest:
     """The snapshot file of one test.
 
     Attributes:
@@ -71,7 +71,7 @@ class Golden:
     path: Path
     updating: bool
     item: pytest.Item
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[SnapshotVerdict] = field(default_factory=list)
     _taken: dict[str, Snapshot] = field(default_factory=dict)
 
     @property
@@ -91,7 +91,7 @@ class Golden:
             snapshot.name: snapshot for snapshot in read_snapshots(read_file(self.path), self.shown)
         }
 
-    def answer(self, subject: object, taken: Snapshot, before: Snapshot | None) -> Answer:
+    def answer(self, subject: object, taken: Snapshot, before: Snapshot | None) -> SnapshotVerdict:
         """Compares, and writes where that was asked for.
 
         Raises:
@@ -109,9 +109,9 @@ class Golden:
             what = "same" if comparison.is_same else "changed"
         if self.updating and (comparison is None or not _is_unchanged(comparison)):
             what = "written" if self._write(taken) else what
-        found = Answer(subject, name, what, comparison)
-        self.answers.append(found)
-        return found
+        verdict = SnapshotVerdict(subject, name, what, comparison)
+        self.answers.append(verdict)
+        return verdict
 
     def _write(self, taken: Snapshot) -> bool:
         from sdyscope.process.output import locked, write_atomically
@@ -124,10 +124,10 @@ class Golden:
             ) from error
         with locked(self.path):
             text = read_file(self.path) if self.path.exists() else ""
-            made = update(text, [taken], file=self.shown) if text else write([taken])
-            if made != text:
-                write_atomically(self.path, made)
-        return made != text
+            text_now = update(text, [taken], file=self.shown) if text else write([taken])
+            if text_now != text:
+                write_atomically(self.path, text_now)
+        return text_now != text
 
 
 def _is_unchanged(comparison: Comparison) -> bool:
@@ -149,7 +149,7 @@ class ShardingSnapshot:
         on: what to compile for at ``compiled``; by default what the file has, or CPUs.
     """
 
-    golden: Golden
+    golden: SnapshotOfTest
     name: str = ""
     stages: tuple[Stage, ...] | None = None
     partitioners: tuple[Partitioner, ...] | None = None
@@ -188,7 +188,7 @@ class ShardingSnapshot:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _answer(self, other: object) -> Answer:
+    def _answer(self, other: object) -> SnapshotVerdict:
         before = self.golden.snapshots()
         if isinstance(other, Snapshot):
             taken = replace(other, name=self.name) if self.name else other
@@ -235,14 +235,16 @@ def explanation(snapshot: ShardingSnapshot, subject: object) -> list[str] | None
     What pytest would cut becomes a section of the report, and is told in short here.
     """
     golden = snapshot.golden
-    found = next((answer for answer in reversed(golden.answers) if answer.subject is subject), None)
-    if found is None or found.what not in ("changed", "missing"):
+    verdict = next(
+        (answer for answer in reversed(golden.answers) if answer.subject is subject), None
+    )
+    if verdict is None or verdict.what not in ("changed", "missing"):
         return None
-    whole = list(_explained(found, golden.shown))
+    whole = list(_explained(verdict, golden.shown))
     if _is_shown_whole(golden.item, whole):
         return whole
     golden.item.add_report_section("call", "sharding snapshot", "\n".join(whole))
-    return list(_in_short(whole, found))
+    return list(_in_short(whole, verdict))
 
 
 def _is_shown_whole(item: pytest.Item, lines: Sequence[str]) -> bool:
@@ -253,7 +255,7 @@ def _is_shown_whole(item: pytest.Item, lines: Sequence[str]) -> bool:
     return len(lines) <= _LINES and sum(map(len, lines)) <= _CHARACTERS
 
 
-def _explained(answer: Answer, shown: str) -> Iterator[str]:
+def _explained(answer: SnapshotVerdict, shown: str) -> Iterator[str]:
     from sdyscope.terminal.paragraphs import lines
     from sdyscope.views.snapshot import comparison
 
@@ -267,16 +269,16 @@ def _explained(answer: Answer, shown: str) -> Iterator[str]:
     yield f"If this is intended, write it with {_UPDATE}; it is in {shown}."
 
 
-def _in_short(whole: Sequence[str], answer: Answer) -> Iterator[str]:
+def _in_short(whole: Sequence[str], answer: SnapshotVerdict) -> Iterator[str]:
     """Its first line and the first thing that differs; the rest is in a section."""
     yield whole[0]
-    told: list[str] = []
+    lines: list[str] = []
     for line in whole[1:]:
-        if told and not line:
+        if lines and not line:
             break
         if line.startswith(("  ", "    - ", "    + ")) and not line.startswith("      "):
-            told.append(line)
-    for line in told[:_LINES_TOLD]:
+            lines.append(line)
+    for line in lines[:_LINES_TOLD]:
         yield line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
     comparison = answer.comparison
     rest = 0 if comparison is None else len(comparison.header) + len(comparison.changes) - 1

@@ -64,4 +64,4 @@ def file_name(parts: Sequence[str]) -> str:
 def files_in(folder: Path) -> Iterator[Path]:
     """The snapshot files of a module; none where there is no such folder."""
     if folder.is_dir():
-        yield from sorted(one for one in folder.iterdir() if one.name.endswith(SUFFIX))
+        yield from sorted(file for file in folder.iterdir() if file.name.endswith(SUFFIX))

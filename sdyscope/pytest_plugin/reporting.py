@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.pytest_plugin.comparing import Golden, shown
+from sdyscope.pytest_plugin.comparing import SnapshotOfTest, shown
 
 __all__ = ["Outcomes", "TestOutcome"]
 
@@ -35,7 +35,7 @@ class TestOutcome:
     unused: tuple[str, ...]
 
     @classmethod
-    def of(cls, golden: Golden, *, passed: bool) -> TestOutcome:
+    def of(cls, golden: SnapshotOfTest, *, passed: bool) -> TestOutcome:
         """What there is to say once the test has run."""
         answers = dict.fromkeys(
             (answer.name, answer.what, answer.left_out) for answer in golden.answers
@@ -75,11 +75,11 @@ class Outcomes:
     @property
     def unused(self) -> list[tuple[str, tuple[str, ...]]]:
         """Files with what of them is of no use: names, or nothing for all."""
-        found: dict[str, tuple[str, ...]] = dict.fromkeys(self.unused_files, ())
+        unused: dict[str, tuple[str, ...]] = dict.fromkeys(self.unused_files, ())
         for outcome in self.by_test.values():
             if outcome.unused:
-                found[outcome.file] = () if _is_whole(outcome) else outcome.unused
-        return sorted(found.items())
+                unused[outcome.file] = () if _is_whole(outcome) else outcome.unused
+        return sorted(unused.items())
 
     def remove_unused(self) -> None:
         """Takes what no test has away: files, or what of them is of no use."""
@@ -92,33 +92,36 @@ class Outcomes:
                 _remove_empty(path.parent)
             self.removed += [f"{shown(file)}: {name}: removed" for name in names or ("all",)]
         self.by_test = {
-            test: TestOutcome(one.file, one.answers, ()) for test, one in self.by_test.items()
+            test: TestOutcome(outcome.file, outcome.answers, ())
+            for test, outcome in self.by_test.items()
         }
         self.unused_files = set()
 
     def lines(self, updating: bool) -> Iterator[tuple[str, str]]:
         """The summary: each line with how good it is: ``green``, ``yellow`` or ``red``."""
-        counts = Counter(what for one in self.by_test.values() for _, what, _ in one.answers)
+        counts = Counter(
+            what for outcome in self.by_test.values() for _, what, _ in outcome.answers
+        )
         words = {"same": "as before", "changed": "changed", "missing": "missing"}
         words["written"] = "written"
-        told = [f"{counts[what]:,} {text}" for what, text in words.items() if counts[what]]
+        parts = [f"{counts[what]:,} {text}" for what, text in words.items() if counts[what]]
         unused = self.unused
         if unused:
-            told.append(f"{sum(len(names) or 1 for _, names in unused):,} unused")
-        if not told and not self.removed:
+            parts.append(f"{sum(len(names) or 1 for _, names in unused):,} unused")
+        if not parts and not self.removed:
             return
         bad = counts["changed"] or counts["missing"] or (unused and not updating)
-        yield ", ".join(told) or "none compared", "red" if bad else "green"
+        yield ", ".join(parts) or "none compared", "red" if bad else "green"
         for what, colour in (("changed", "red"), ("missing", "red"), ("written", "green")):
-            for one in sorted(self.by_test.values(), key=lambda one: one.file):
-                for name, came_to, _ in one.answers:
+            for outcome in sorted(self.by_test.values(), key=lambda outcome: outcome.file):
+                for name, came_to, _ in outcome.answers:
                     if came_to == what:
-                        yield f"{shown(one.file)}: {name}: {words[what]}", colour
-        for one in self.by_test.values():
-            for name, _, left_out in one.answers:
+                        yield f"{shown(outcome.file)}: {name}: {words[what]}", colour
+        for outcome in self.by_test.values():
+            for name, _, left_out in outcome.answers:
                 if left_out:
                     text = f"{name}: not compared: {left_out}, which one side does not have"
-                    yield f"{shown(one.file)}: {text}", "yellow"
+                    yield f"{shown(outcome.file)}: {text}", "yellow"
         for file, names in unused:
             for name in names:
                 yield f"{shown(file)}: {name}: unused; its test passed without it", "yellow"
@@ -149,8 +152,8 @@ def _without(path: Path, names: Sequence[str]) -> None:
 
 def _remove_empty(folder: Path) -> None:
     """Removes the folders that a removed file leaves empty, up to ``__shardings__``."""
-    for one in (folder, folder.parent):
+    for directory in (folder, folder.parent):
         try:
-            one.rmdir()
+            directory.rmdir()
         except OSError:
             return

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.pytest_plugin.collected import Collected
+from sdyscope.pytest_plugin.unused_snapshots import Collected
 
 if TYPE_CHECKING:
-    from sdyscope.pytest_plugin.comparing import Golden
+    from sdyscope.pytest_plugin.comparing import SnapshotOfTest
     from sdyscope.pytest_plugin.reporting import Outcomes
 
 __all__ = ["MARKER", "Tests"]
@@ -24,7 +24,7 @@ MARKER = "sdyscope_devices"
 #: What is sent along with reports of tests, and from workers of xdist.
 _KEY = "sdyscope"
 
-_golden = pytest.StashKey["Golden"]()
+_golden = pytest.StashKey["SnapshotOfTest"]()
 
 
 class Tests:
@@ -56,12 +56,12 @@ class Tests:
             self.known = Outcomes()
         return self.known
 
-    def golden(self, item: pytest.Item) -> Golden:
+    def golden(self, item: pytest.Item) -> SnapshotOfTest:
         """The snapshots of a test that asks for them."""
-        from sdyscope.pytest_plugin.comparing import Golden
+        from sdyscope.pytest_plugin.comparing import SnapshotOfTest
 
         if _golden not in item.stash:
-            item.stash[_golden] = Golden(self.collected.file_of(item), self.updating, item)
+            item.stash[_golden] = SnapshotOfTest(self.collected.file_of(item), self.updating, item)
         return item.stash[_golden]
 
     # Collection.

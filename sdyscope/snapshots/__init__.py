@@ -4,23 +4,23 @@
 what changed, ``update`` writes only that anew. The format is described in docs/snapshot.md.
 """
 
-from sdyscope.snapshots.compare import Change, Comparison, compare
+from sdyscope.snapshots.compare import Comparison, TensorChange, compare
 from sdyscope.snapshots.read import is_snapshot, read_snapshots
 from sdyscope.snapshots.take import take
 from sdyscope.snapshots.update import update
-from sdyscope.snapshots.values import STAGES, Cell, Item, Key, Snapshot, Stage
+from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage, StageText
 from sdyscope.snapshots.write import VERSION, write
 
 __all__ = [
     "STAGES",
     "VERSION",
-    "Cell",
-    "Change",
     "Comparison",
     "Item",
     "Key",
     "Snapshot",
     "Stage",
+    "StageText",
+    "TensorChange",
     "compare",
     "is_snapshot",
     "read_snapshots",

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.facts.program import Partitioner
-from sdyscope.snapshots.cells import texts_of
 from sdyscope.snapshots.folding import fold, size
+from sdyscope.snapshots.items import texts_of
 from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot
 from sdyscope.snapshots.write import template_text
 from sdyscope.syntax.partition_spec import parse_partition_spec
@@ -22,7 +22,7 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.sharding import REPLICATED
 
-__all__ = ["Block", "BlockChange", "Blocks", "NamedTensors", "Total", "blocks_between"]
+__all__ = ["BlockChange", "Blocks", "DeviceBlock", "DeviceTotal", "NamedTensors", "blocks_between"]
 
 _TYPE = re.compile(r"(.+?)\[((?:\d+(?:,\d+)*)?)\]")
 
@@ -34,7 +34,7 @@ _WITHOUT = frozenset({"collective", "memory", "not understood"})
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class DeviceBlock:
     """What a device has of a tensor.
 
     Attributes:
@@ -79,8 +79,8 @@ class BlockChange:
     """
 
     partitioner: Partitioner | None
-    before: Block
-    after: Block
+    before: DeviceBlock
+    after: DeviceBlock
     tensors: tuple[NamedTensors, ...]
 
     __document__ = ("partitioner", "same_spec", "before", "after", "tensors")
@@ -97,7 +97,7 @@ class BlockChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class DeviceTotal:
     """What a device has of all arguments, or of all results.
 
     Attributes:
@@ -127,10 +127,10 @@ class Blocks:
     changes: tuple[BlockChange, ...]
     same: int
     unknown: int
-    totals: tuple[Total, ...]
+    totals: tuple[DeviceTotal, ...]
 
 
-_Said: TypeAlias = tuple[Partitioner | None, Block, Block]
+_Said: TypeAlias = tuple[Partitioner | None, DeviceBlock, DeviceBlock]
 
 
 def blocks_between(
@@ -157,21 +157,21 @@ def blocks_between(
         other = (became or {}).get(key, key)
         if key.kind in _WITHOUT or other not in after.items:
             continue
-        for one, two in _pairs(old, after.items[other]):
-            said = _blocks(one, two, (before, after), (key, other), (meshes[0], meshes[1]))
+        for old_item, two in _pairs(old, after.items[other]):
+            said = _blocks(old_item, two, (before, after), (key, other), (meshes[0], meshes[1]))
             if not said:
-                unknown += one.count
+                unknown += old_item.count
                 unsummed.add(key.kind)
                 continue
             for partitioner, had, has in said:
                 add = sums.get((key.kind, partitioner), (0, 0))
                 sums[key.kind, partitioner] = add[0] + had.bytes, add[1] + has.bytes
-            told = _alike(said)
-            same += one.count * all(had.shape == has.shape for _, had, has in told)
-            for each in told:
+            distinct = _alike(said)
+            same += old_item.count * all(had.shape == has.shape for _, had, has in distinct)
+            for each in distinct:
                 if each[1].shape != each[2].shape:
                     keys = moved.setdefault(each, {})
-                    keys[key] = keys.get(key, 0) + one.count
+                    keys[key] = keys.get(key, 0) + old_item.count
     changes = [BlockChange(*said, _named(keys)) for said, keys in moved.items()]
     return Blocks(tuple(sorted(changes, key=_order)), same, unknown, tuple(_totals(sums, unsummed)))
 
@@ -205,7 +205,7 @@ def _blocks(
     snapshots: tuple[Snapshot, Snapshot],
     keys: tuple[Key, Key],
     meshes: tuple[Mesh, Mesh],
-) -> list[tuple[Partitioner, Block, Block]]:
+) -> list[tuple[Partitioner, DeviceBlock, DeviceBlock]]:
     """The blocks under each partitioner; nothing where one of them is not known."""
     had, has = (
         _last(item, snapshot, key.type, mesh)
@@ -213,31 +213,31 @@ def _blocks(
     )
     if had.keys() != has.keys():
         return []
-    found = []
+    blocks = []
     for partitioner, block in had.items():
         now = has[partitioner]
         if block is None or now is None:
             return []
-        found.append((partitioner, block, now))
-    return found
+        blocks.append((partitioner, block, now))
+    return blocks
 
 
 def _last(
     item: Item, snapshot: Snapshot, type_: str, mesh: Mesh
-) -> dict[Partitioner, Block | None]:
+) -> dict[Partitioner, DeviceBlock | None]:
     """What the last stage says that says something of a tensor."""
     texts = texts_of(item.cells, snapshot.partitioners)
-    found: dict[Partitioner, Block | None] = {}
+    blocks: dict[Partitioner, DeviceBlock | None] = {}
     for partitioner in snapshot.partitioners:
         said = [texts[stage].get(partitioner) for stage in STAGES if stage in texts]
         known = [text for text in said if text is not None]
         if known:
-            found[partitioner] = _block(type_, known[-1], mesh)
-    return found
+            blocks[partitioner] = _block(type_, known[-1], mesh)
+    return blocks
 
 
 @lru_cache(1 << 12)
-def _block(type_: str, spec: str, mesh: Mesh) -> Block | None:
+def _block(type_: str, spec: str, mesh: Mesh) -> DeviceBlock | None:
     """The block of a tensor; None where its sharding or its shape is none that is known."""
     match = _TYPE.fullmatch(type_)
     if match is None:
@@ -245,7 +245,9 @@ def _block(type_: str, spec: str, mesh: Mesh) -> Block | None:
     shape = tuple(map(int, match[2].split(","))) if match[2] else ()
     try:
         place = _placement(spec, len(shape), mesh)
-        return Block(type_, spec, place.local_shape(shape), place.bytes_per_device(shape, match[1]))
+        return DeviceBlock(
+            type_, spec, place.local_shape(shape), place.bytes_per_device(shape, match[1])
+        )
     except (ConversionError, SyntaxTextError):
         return None
 
@@ -259,7 +261,7 @@ def _placement(spec: str, rank: int, mesh: Mesh) -> Placement:
     return to_placement(NamedSharding(mesh, parse_partition_spec(spec)), rank)
 
 
-def _alike(said: Sequence[tuple[Partitioner, Block, Block]]) -> Sequence[_Said]:
+def _alike(said: Sequence[tuple[Partitioner, DeviceBlock, DeviceBlock]]) -> Sequence[_Said]:
     """What all partitioners say alike, once."""
     if len({(had, has) for _, had, has in said}) == 1:
         return [(None, *said[0][1:])]
@@ -267,12 +269,12 @@ def _alike(said: Sequence[tuple[Partitioner, Block, Block]]) -> Sequence[_Said]:
 
 
 def _named(keys: Mapping[Key, int]) -> tuple[NamedTensors, ...]:
-    made = [
+    named = [
         NamedTensors(key.kind, template_text(template), count * size(template))
         for key, template, count in fold(keys)
     ]
     # A parameter's path is shorter than those of what an optimizer keeps of it.
-    return tuple(sorted(made, key=lambda one: (KINDS.index(one.kind), len(one.name))))
+    return tuple(sorted(named, key=lambda tensors: (KINDS.index(tensors.kind), len(tensors.name))))
 
 
 def _order(block_change: BlockChange) -> tuple[object, ...]:
@@ -286,13 +288,13 @@ def _order(block_change: BlockChange) -> tuple[object, ...]:
 
 def _totals(
     sums: Mapping[tuple[str, Partitioner], tuple[int, int]], unsummed: set[str]
-) -> Iterator[Total]:
+) -> Iterator[DeviceTotal]:
     kinds: tuple[Literal["argument", "result"], ...] = ("argument", "result")
     for kind in kinds:
         of_kind = {by: both for (each, by), both in sums.items() if each == kind}
         if kind in unsummed or not of_kind:
             continue
         if len(set(of_kind.values())) == 1:
-            yield Total(kind, None, *next(iter(of_kind.values())))
+            yield DeviceTotal(kind, None, *next(iter(of_kind.values())))
         else:
-            yield from (Total(kind, by, *both) for by, both in of_kind.items())
+            yield from (DeviceTotal(kind, by, *both) for by, both in of_kind.items())

@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias
 
 from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
-from sdyscope.snapshots.reduced import reduced
+from sdyscope.snapshots.items import reduced
 from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.write import template_text
 
-__all__ = ["Change", "Comparison", "HeaderChange", "NotCompared", "What", "compare"]
+__all__ = ["Comparison", "HeaderChange", "NotCompared", "TensorChange", "What", "compare"]
 
 NotCompared: TypeAlias = Literal[Stage, "memory"]
 
@@ -35,7 +35,7 @@ class HeaderChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TensorChange:
     """What changed of a tensor, or of the same tensor of several layers.
 
     Attributes:
@@ -104,7 +104,7 @@ class Comparison:
 
     name: str
     header: tuple[HeaderChange, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[TensorChange, ...]
     same: int
     not_compared: tuple[NotCompared, ...] = ()
     blocks: Blocks | None = None
@@ -133,39 +133,39 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
     """
     shared = tuple(s for s in STAGES if s in before.stages and s in after.stages)
     missing = tuple(s for s in STAGES if (s in before.stages) != (s in after.stages))
-    one, two = reduced(before, shared), reduced(after, shared)
+    first, second = reduced(before, shared), reduced(after, shared)
     left_out: tuple[NotCompared, ...] = missing
-    if "compiled" in shared and _has_memory(one) != _has_memory(two):
+    if "compiled" in shared and _has_memory(first) != _has_memory(second):
         # Version 1 of the format did not have it.
-        one, two = _without_memory(one), _without_memory(two)
+        first, second = _without_memory(first), _without_memory(second)
         left_out = (*missing, "memory")
     header = [
         HeaderChange(word, old, new)
         for word, old, new in (
-            ("mesh", one.mesh, two.mesh),
-            ("partitioners", ", ".join(one.partitioners), ", ".join(two.partitioners)),
-            ("hardware", one.hardware, two.hardware),
+            ("mesh", first.mesh, second.mesh),
+            ("partitioners", ", ".join(first.partitioners), ", ".join(second.partitioners)),
+            ("hardware", first.hardware, second.hardware),
         )
         if old != new
     ]
     if as_asked and not set(after.stages) <= set(before.stages):
         # What is asked for and was never recorded is no agreement.
         header.append(HeaderChange("stages", ", ".join(before.stages), ", ".join(after.stages)))
-    differing = _differing(one.items, two.items)
+    differing = _differing(first.items, second.items)
     changes = []
     for key, template, (type_after, old, new) in fold(differing):
         what: What = "changed" if old and new else "removed" if old else "added"
         name = template_text(template)
-        changes.append(Change(what, key, name, size(template), type_after, old, new))
-    same = sum(two.items.get(key) == items for key, items in one.items.items())
+        changes.append(TensorChange(what, key, name, size(template), type_after, old, new))
+    same = sum(second.items.get(key) == items for key, items in first.items.items())
     blocks = None
-    if one.mesh != two.mesh:
+    if first.mesh != second.mesh:
         became = {
             key: replace(key, type=type_)
             for key, (type_, _, _) in differing.items()
             if type_ != key.type
         }
-        blocks = blocks_between(one, two, became)
+        blocks = blocks_between(first, second, became)
     return Comparison(before.name, tuple(header), tuple(changes), same, left_out, blocks)
 
 

@@ -25,19 +25,19 @@ class DiffDocument:
     """The document of `sdyscope diff --json`.
 
     Attributes:
-      schema: name and version of this form.
-      at: the stage at which they were compared.
-      same: whether there is no difference at all.
-      programs: one comparison, or one for each program that two directories both have; none where
-        they were compared at a later stage.
-      propagated: the same for the values after propagation.
-      compiled: the same for what one device runs, sends and holds.
-      snapshots: comparisons of two snapshot files, at every stage that both have.
-      only_a: programs that only the first directory has.
-      only_b: programs that only the second directory has.
-      unread: files that could not be read, and programs without the stage.
-      notes: which programs were left out.
-      accounts: what is not known of each side, by what it is called; nothing where all is known.
+        schema: name and version of this form.
+        at: the stage at which they were compared.
+        same: whether there is no difference at all.
+        programs: one comparison, or one for each program that two directories both have; none where
+            they were compared at a later stage.
+        propagated: the same for the values after propagation.
+        compiled: the same for what one device runs, sends and holds.
+        snapshots: comparisons of two snapshot files, at every stage that both have.
+        only_a: programs that only the first directory has.
+        only_b: programs that only the second directory has.
+        unread: files that could not be read, and programs without the stage.
+        notes: which programs were left out.
+        accounts: what is not known of each side, by what it is called; nothing where all is known.
     """
 
     schema: Literal["sdyscope.diff/4"] = "sdyscope.diff/4"
@@ -76,7 +76,7 @@ class DiffDocument:
     def same(self) -> bool:
         """Whether there is no difference at all."""
         return (
-            all(one.same for one in self.every)
+            all(difference.same for difference in self.every)
             and all(snapshot.is_same for snapshot in self.snapshots)
             and not (self.only_a or self.only_b or self.unread)
         )

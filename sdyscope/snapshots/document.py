@@ -58,4 +58,6 @@ class SnapshotDocument:
     @property
     def same(self) -> bool:
         """Whether nothing differs, is missing or is unused."""
-        return all(one.is_same for one in self.compared) and not (self.missing or self.unused)
+        return all(comparison.is_same for comparison in self.compared) and not (
+            self.missing or self.unused
+        )

@@ -44,14 +44,14 @@ def size(template: Template) -> int:
     return math.prod(len(part) for part in template if not isinstance(part, str))
 
 
-def fold(found: Mapping[Key, _Content]) -> list[tuple[Key, Template, _Content]]:
+def fold(contents: Mapping[Key, _Content]) -> list[tuple[Key, Template, _Content]]:
     """Keys with equal contents together: the first of them, the template of their names, contents.
 
     Names are folded that differ in numbers alone, where every combination of the numbers is there;
     in the order of the first.
     """
     groups: dict[Hashable, list[tuple[Key, tuple[int, ...]]]] = {}
-    for key, content in found.items():
+    for key, content in contents.items():
         texts, numbers = _split(key)
         shape = (replace(key, name=""), texts, content)
         groups.setdefault(shape, []).append((key, numbers))
@@ -61,7 +61,7 @@ def fold(found: Mapping[Key, _Content]) -> list[tuple[Key, Template, _Content]]:
         texts = _split(members[0][0])[0]
         for product in _products(by_numbers):
             first = by_numbers[tuple(numbers[0] for numbers in product)]
-            folded.append((first, _template(texts, product), found[first]))
+            folded.append((first, _template(texts, product), contents[first]))
     return sorted(folded, key=lambda entry: entry[0].order)
 
 
@@ -82,16 +82,16 @@ def _split(key: Key) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 def _products(numbers: Iterable[tuple[int, ...]]) -> list[tuple[Range, ...]]:
     """The same combinations as products of ranges, the innermost number folded first."""
-    found: set[tuple[Range, ...]] = {tuple((number,) for number in one) for one in numbers}
-    width = len(next(iter(found)))
+    products: set[tuple[Range, ...]] = {tuple((number,) for number in key) for key in numbers}
+    width = len(next(iter(products)))
     for place in reversed(range(width)):
         merged: dict[tuple[tuple[Range, ...], tuple[Range, ...]], set[int]] = {}
-        for one in found:
-            merged.setdefault((one[:place], one[place + 1 :]), set()).update(one[place])
-        found = {
+        for product in products:
+            merged.setdefault((product[:place], product[place + 1 :]), set()).update(product[place])
+        products = {
             (*before, tuple(sorted(values)), *after) for (before, after), values in merged.items()
         }
-    return sorted(found)
+    return sorted(products)
 
 
 def _template(texts: tuple[str, ...], product: tuple[Range, ...]) -> Template:

@@ -11,7 +11,7 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
-from sdyscope.snapshots.values import Cell, Item, Key
+from sdyscope.snapshots.values import Item, Key, StageText
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
@@ -64,17 +64,17 @@ class Decided:
 
     def value(self, value: ValueId) -> str:
         """What was decided for a value."""
-        found = self.found.values.get(value)
-        if found is None:
+        decided = self.found.values.get(value)
+        if decided is None:
             return "not in the module"
         op = self.graph.ops[value[0]]
-        if found.fate in _FATES:
-            return _FATES[found.fate]
+        if decided.fate in _FATES:
+            return _FATES[decided.fate]
         rank = len(op.types[value[1]].shape or ())
-        if found.placement is not None:
-            return sharding_text(None, found.placement, self.mesh)
-        if found.sharding is not None:
-            return self._sharding(found.sharding, rank)
+        if decided.placement is not None:
+            return sharding_text(None, decided.placement, self.mesh)
+        if decided.sharding is not None:
+            return self._sharding(decided.sharding, rank)
         return MANUAL if self._is_manual(op) else REPLICATED
 
     def _sharding(self, sharding: object, rank: int) -> str:
@@ -94,10 +94,10 @@ class Decided:
 
     def _input(self, there: Annotation, index: int) -> str:
         """An input of a ``shard_map`` at its boundary."""
-        found = self.found.values.get((there.op, 0))
+        decided = self.found.values.get((there.op, 0))
         rank = len(there.shape or ())
-        if found is not None and found.node is not None:
-            after = self.found.graph.ops[found.node].attributes.get("in_shardings")
+        if decided is not None and decided.node is not None:
+            after = self.found.graph.ops[decided.node].attributes.get("in_shardings")
             if isinstance(after, TensorShardingPerValue) and index < len(after.shardings):
                 return self._sharding(after.shardings[index], rank)
         return REPLICATED if there.sharding is None else self._sharding(there.sharding, rank)
@@ -122,7 +122,7 @@ def values_inside(
         sides: the propagations.
         is_row: whether a value is looked at elsewhere.
     """
-    found: dict[Key, dict[Partitioner, set[str]]] = {}
+    texts_by_key: dict[Key, dict[Partitioner, set[str]]] = {}
     for side in sides:
         partitioner = side.found.partitioner
         # Scopes are taken apart once, not once for each of their values.
@@ -138,11 +138,11 @@ def values_inside(
         for (scope, type_), texts in written.items():
             name = scope_name(split_scope(scope)[0])
             key = Key("value", name, type_text(type_.shape, type_.dtype))
-            found.setdefault(key, {}).setdefault(partitioner, set()).update(texts)
-    for key, said in found.items():
+            texts_by_key.setdefault(key, {}).setdefault(partitioner, set()).update(texts)
+    for key, said in texts_by_key.items():
         shared = set.intersection(*said.values()) if len(said) == len(sides) else set()
         for text in shared:
-            yield key, Item((Cell("propagated", text),))
+            yield key, Item((StageText("propagated", text),))
         for partitioner, own in said.items():
             for text in own - shared:
-                yield key, Item((Cell("propagated", text, partitioner),))
+                yield key, Item((StageText("propagated", text, partitioner),))

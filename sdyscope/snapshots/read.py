@@ -15,12 +15,20 @@ from pathlib import Path
 from sdyscope.errors import SyntaxTextError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.folding import MOST, Range, Template, expanded, size
-from sdyscope.snapshots.reduced import counted
-from sdyscope.snapshots.values import KINDS, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
+from sdyscope.snapshots.items import counted
+from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot, Stage, StageText
 from sdyscope.snapshots.write import EMPTY, MARK, VERSION
 from sdyscope.words.mesh import axis_text
 
-__all__ = ["OLD_WORDS", "Block", "Section", "is_snapshot", "named", "read_file", "read_sections"]
+__all__ = [
+    "OLD_WORDS",
+    "FileBlock",
+    "ProgramSection",
+    "is_snapshot",
+    "named",
+    "read_file",
+    "read_sections",
+]
 __all__ += ["read_snapshots"]
 
 _PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
@@ -40,7 +48,7 @@ OLD_WORDS: Mapping[str, Stage] = {"partitioned": "compiled"}
 
 
 @dataclass(frozen=True)
-class Block:
+class FileBlock:
     """One block of a file.
 
     Attributes:
@@ -55,7 +63,7 @@ class Block:
 
 
 @dataclass
-class Section:
+class ProgramSection:
     """What a file says of one program.
 
     Attributes:
@@ -68,7 +76,7 @@ class Section:
     snapshot: Snapshot
     text: str
     comments: str
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[FileBlock] = field(default_factory=list)
 
 
 def is_snapshot(path: str | Path) -> bool:
@@ -111,7 +119,7 @@ def read_file(path: str | Path) -> str:
         ) from error
 
 
-def read_sections(text: str, file: str | Path | None = None) -> list[Section]:
+def read_sections(text: str, file: str | Path | None = None) -> list[ProgramSection]:
     """The same, with its text in pieces."""
     return _Reader(text, file).sections()
 
@@ -147,7 +155,7 @@ class _Reader:
             hint=hint,
         )
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[ProgramSection]:
         lines = self.text.split("\n")
         for number, line in enumerate(lines, 1):
             if _CONFLICT.match(line.rstrip("\r")):
@@ -157,7 +165,7 @@ class _Reader:
                     hint="Take either side, then write it again with --update.",
                 )
         self.old_words = OLD_WORDS if self.version(lines[0].rstrip("\r")) < _RENAMED else {}
-        found: list[Section] = []
+        sections: list[ProgramSection] = []
         items: dict[Key, tuple[Item, ...]] = {}
         for piece in self.pieces():
             comments = [line for line in piece.lines if line.startswith("#")]
@@ -172,20 +180,20 @@ class _Reader:
             first = piece.first + len(comments)
             if rest[0].startswith("program  "):
                 items = {}
-                section = Section(self.program(rest, first, items), whole, said)
-                if any(section.snapshot.name == one.snapshot.name for one in found):
+                section = ProgramSection(self.program(rest, first, items), whole, said)
+                if any(section.snapshot.name == existing.snapshot.name for existing in sections):
                     raise self.error("this program is in the file twice", first, 10)
-                found.append(section)
+                sections.append(section)
                 continue
-            if not found:
+            if not sections:
                 raise self.error("expected a program before what is said of it", first)
-            says = self.block(rest, first, found[-1].snapshot)
+            says = self.block(rest, first, sections[-1].snapshot)
             for key in says:
                 if key in items:
                     raise self.error(f"the {key.kind} {key.name} is in the file twice", first)
             items.update(says)
-            found[-1].blocks.append(Block(says, whole, said))
-        return found
+            sections[-1].blocks.append(FileBlock(says, whole, said))
+        return sections
 
     def version(self, line: str) -> int:
         match = re.fullmatch(rf"{MARK} (\d+)", line)
@@ -253,7 +261,7 @@ class _Reader:
         return Snapshot(
             name,
             said.get("mesh", ""),
-            tuple(one for one in _PARTITIONERS if one in partitioners),
+            tuple(partitioner for partitioner in _PARTITIONERS if partitioner in partitioners),
             tuple(stage for stage in STAGES if stage in stages),
             said.get("hardware", ""),
             items,
@@ -296,8 +304,8 @@ class _Reader:
                 len(kind) + 1,
             )
         columns = [1]
-        for one in fields:
-            columns.append(columns[-1] + len(one) + 2)
+        for text in fields:
+            columns.append(columns[-1] + len(text) + 2)
         over = self.unescaped(fields[1], number, columns[1]) if kind == "collective" else ""
         template = self.template(fields[named_first], number, columns[named_first])
         type_ = ""
@@ -305,7 +313,7 @@ class _Reader:
             type_ = self.unescaped(fields[-1], number, columns[named_first + 1])
         return Key(kind, "", type_, over), template
 
-    def cell(self, line: str, number: int, start: int, snapshot: Snapshot) -> Cell:
+    def cell(self, line: str, number: int, start: int, snapshot: Snapshot) -> StageText:
         word, _, text = line[start:].partition(" ")
         named = self.old_words.get(word, word)
         stage = next((stage for stage in snapshot.stages if stage == named), None)
@@ -347,11 +355,11 @@ class _Reader:
     def unescaped(self, text: str, number: int, column: int) -> str:
         if text == EMPTY:
             return ""
-        made: list[str] = []
+        characters: list[str] = []
         at = 0
         while at < len(text):
             if text[at] not in "\\{}":
-                made.append(text[at])
+                characters.append(text[at])
                 at += 1
                 continue
             match = _ESCAPE.match(text, at)
@@ -363,15 +371,15 @@ class _Reader:
                     column + at,
                     hint="A backslash or brace of a name is written \\\\, \\{ or \\}.",
                 )
-            made.append(match[4] or chr(code))
+            characters.append(match[4] or chr(code))
             at = match.end()
-        return "".join(made)
+        return "".join(characters)
 
 
-def _cell(stage: Stage, text: str, partitioner: Partitioner | None = None) -> Cell:
+def _cell(stage: Stage, text: str, partitioner: Partitioner | None = None) -> StageText:
     """A cell; axes that an older version wrote in quotes have none."""
     shardy = _QUOTED.fullmatch(text)
-    return Cell(stage, axis_text(shardy[1] or shardy[2]) if shardy else text, partitioner)
+    return StageText(stage, axis_text(shardy[1] or shardy[2]) if shardy else text, partitioner)
 
 
 def _numbers(text: str) -> Range | None:

@@ -10,12 +10,19 @@ from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
-from sdyscope.snapshots.cells import cells_of
-from sdyscope.snapshots.communicated import communicated
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
-from sdyscope.snapshots.reduced import counted
-from sdyscope.snapshots.stored import stored
-from sdyscope.snapshots.values import KINDS, NOTHING, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
+from sdyscope.snapshots.items import cells_of, counted
+from sdyscope.snapshots.values import (
+    KINDS,
+    NOTHING,
+    STAGES,
+    Item,
+    Key,
+    Kind,
+    Snapshot,
+    Stage,
+    StageText,
+)
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
@@ -68,21 +75,25 @@ def take(
         )
     chosen = tuple(stage for stage in STAGES if stage in stages)
     taken = _Taken(staged, chosen)
-    found = list(taken.rows())
+    rows = list(taken.rows())
     partitioners = tuple(staged.lowered)
     if "propagated" in chosen:
-        found += values_inside(
+        rows += values_inside(
             [taken.decided(partitioner) for partitioner in partitioners], taken.is_row
         )
     hardware = ""
     if "compiled" in chosen:
-        made = {partitioner: staged.compiled(partitioner, on) for partitioner in partitioners}
-        hardware = str(next(iter(made.values())).hardware)
-        found += communicated(made, taken.meshes)
-        found += stored(staged, made)
-    found += taken.not_understood()
+        # Not above: all that names collectives comes with them, and every command gets here.
+        from sdyscope.snapshots.collectives import communicated
+        from sdyscope.snapshots.memory import stored
+
+        compiled = {partitioner: staged.compiled(partitioner, on) for partitioner in partitioners}
+        hardware = str(next(iter(compiled.values())).hardware)
+        rows += communicated(compiled, taken.meshes)
+        rows += stored(staged, compiled)
+    rows += taken.not_understood()
     grouped: dict[Key, list[Item]] = {}
-    for key, item in found:
+    for key, item in rows:
         grouped.setdefault(key, []).append(item)
     items = {key: counted(grouped[key]) for key in sorted(grouped, key=lambda key: key.order)}
     mesh = "; ".join(dict.fromkeys(mesh_entry(mesh) for mesh in taken.meshes if mesh.axes))
@@ -103,8 +114,8 @@ class _Taken:
         """What propagation decided."""
         if partitioner not in self._decided:
             graph = self.staged.graph(partitioner)
-            found = self.staged.propagated(partitioner)
-            self._decided[partitioner] = Decided(found, graph, self.mesh)
+            propagated = self.staged.propagated(partitioner)
+            self._decided[partitioner] = Decided(propagated, graph, self.mesh)
         return self._decided[partitioner]
 
     def is_row(self, partitioner: Partitioner, value: tuple[int, int]) -> bool:
@@ -158,8 +169,8 @@ class _Taken:
         mesh = self.mesh
         if isinstance(sharding, TensorSharding):
             own = sharding.mesh
-            found = own if isinstance(own, Mesh) else self.staged.graph(partitioner).meshes.get(own)
-            mesh = found if isinstance(found, Mesh) and found.axes else mesh
+            named = own if isinstance(own, Mesh) else self.staged.graph(partitioner).meshes.get(own)
+            mesh = named if isinstance(named, Mesh) and named.axes else mesh
             if any(dim.priority is not None for dim in sharding.dim_shardings):
                 return shardy_text(sharding)  # Only Shardy's form can say it.
         if there.placement is None:
@@ -173,13 +184,13 @@ class _Taken:
             count = len(self.staged.graph(partitioner).not_understood)
             if count and "lowered" in self.stages:
                 text = f"{count:,} {'piece' if count == 1 else 'pieces'} of the module"
-                cell = Cell("lowered", text, partitioner)
+                cell = StageText("lowered", text, partitioner)
                 yield Key("not understood", "module"), Item((cell,))
         for partitioner, asked in self.staged.tensors.unaligned:
             if "lowered" in self.stages:
                 yield (
                     Key("not understood", f"the {asked.kind} {asked.path}"),
-                    Item((Cell("lowered", "without its place in the module", partitioner),)),
+                    Item((StageText("lowered", "without its place in the module", partitioner),)),
                 )
 
 
@@ -203,9 +214,9 @@ def _requested(asked: RequestedTensor | None) -> str:
 
 def _meshes(staged: Staged) -> list[Mesh]:
     """The meshes with axes that shardings are on, each once."""
-    found = [asked.sharding.mesh for asked in staged.requested if asked.sharding is not None]
+    meshes = [asked.sharding.mesh for asked in staged.requested if asked.sharding is not None]
     for partitioner in staged.lowered:
-        found += [
+        meshes += [
             mesh for mesh in staged.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
         ]
-    return sorted(dict.fromkeys(mesh for mesh in found if mesh.axes), key=mesh_entry)
+    return sorted(dict.fromkeys(mesh for mesh in meshes if mesh.axes), key=mesh_entry)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sdyscope.snapshots.compare import compare
-from sdyscope.snapshots.read import OLD_WORDS, Block, Section, read_sections
+from sdyscope.snapshots.read import OLD_WORDS, FileBlock, ProgramSection, read_sections
 from sdyscope.snapshots.values import Item, Key, Snapshot
 from sdyscope.snapshots.write import MARK, blocks, head, version_of
 
@@ -54,18 +54,18 @@ def update(
         elif name in before:
             parts += _updated(before[name], now[name], newline)
         else:
-            made = [head(now[name]), *(text for _, text in blocks(now[name]))]
-            parts += [_with_newlines(part, newline) for part in made]
+            blocks_now = [head(now[name]), *(text for _, text in blocks(now[name]))]
+            parts += [_with_newlines(part, newline) for part in blocks_now]
     left = [now.get(name) or before[name].snapshot for name in names]
-    needed = version_of(one for one in left if one.name in now or not remove_unused)
+    needed = version_of(section for section in left if section.name in now or not remove_unused)
     made_first = first.rstrip("\r")
     if int(made_first.removeprefix(MARK)) < needed:
         made_first = f"{MARK} {needed}"
-        parts = [_RENAMED.sub(lambda found: found[1] + OLD_WORDS[found[2]], part) for part in parts]
+        parts = [_RENAMED.sub(lambda match: match[1] + OLD_WORDS[match[2]], part) for part in parts]
     return newline.join([made_first + newline, *parts])
 
 
-def _updated(section: Section, now: Snapshot, newline: str) -> list[str]:
+def _updated(section: ProgramSection, now: Snapshot, newline: str) -> list[str]:
     was = section.snapshot
     comparison = compare(was, now)
     if comparison.is_same and not comparison.not_compared:
@@ -76,16 +76,16 @@ def _updated(section: Section, now: Snapshot, newline: str) -> list[str]:
     for number, block in enumerate(section.blocks):
         at.update(dict.fromkeys(block.says, number))
     taken: set[int] = set()
-    made = [top]
+    parts = [top]
     for says, text in blocks(now):
         # The old blocks that said something of these.
         numbers = list(dict.fromkeys(at[key] for key in says if key in at))
-        made.append(_block(section.blocks, numbers, says, text, taken, newline))
-    return made
+        parts.append(_block(section.blocks, numbers, says, text, taken, newline))
+    return parts
 
 
 def _block(
-    old: Sequence[Block],
+    old: Sequence[FileBlock],
     numbers: Sequence[int],
     says: dict[Key, tuple[Item, ...]],
     text: str,

@@ -14,13 +14,13 @@ __all__ = [
     "KINDS",
     "NOTHING",
     "STAGES",
-    "Cell",
     "Entry",
     "Item",
     "Key",
     "Kind",
     "Snapshot",
     "Stage",
+    "StageText",
     "natural",
 ]
 
@@ -91,7 +91,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class StageText:
     """What one stage says.
 
     Attributes:
@@ -115,7 +115,7 @@ class Item:
         count: how many they are.
     """
 
-    cells: tuple[Cell, ...]
+    cells: tuple[StageText, ...]
     count: int = 1
 
     @property
@@ -187,6 +187,6 @@ class Snapshot:
 
     def at(self, stages: tuple[Stage, ...]) -> Snapshot:
         """The same with some of its stages only."""
-        from sdyscope.snapshots.reduced import reduced
+        from sdyscope.snapshots.items import reduced
 
         return reduced(self, stages)

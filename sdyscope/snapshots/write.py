@@ -7,7 +7,7 @@ from typing import Final
 
 from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
-from sdyscope.snapshots.values import Cell, Item, Key, Kind, Snapshot, Stage
+from sdyscope.snapshots.values import Item, Key, Kind, Snapshot, Stage, StageText
 
 __all__ = ["MARK", "VERSION", "block", "blocks", "escaped", "head", "template_text"]
 __all__ += ["version_of", "write"]
@@ -45,9 +45,9 @@ def version_of(snapshots: Iterable[Snapshot]) -> int:
     """The first version of the format that can say what is in some snapshots."""
     listed = list(snapshots)
     return max(
-        [_SINCE.get(key.kind, 1) for one in listed for key in one.items]
-        + [_STAGE_SINCE.get(stage, 1) for one in listed for stage in one.stages]
-        + [_UNQUOTED_SINCE for one in listed if _has_shardys_form(one)],
+        [_SINCE.get(key.kind, 1) for snapshot in listed for key in snapshot.items]
+        + [_STAGE_SINCE.get(stage, 1) for snapshot in listed for stage in snapshot.stages]
+        + [_UNQUOTED_SINCE for snapshot in listed if _has_shardys_form(snapshot)],
         default=1,
     )
 
@@ -99,7 +99,7 @@ def block(key: Key, template: Template, items: Sequence[Item]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: StageText) -> str:
     by = f" {cell.partitioner}:" if cell.partitioner else ""
     text = escaped(cell.text)
     if not by and text.startswith(("shardy:", "gspmd:")):
@@ -109,8 +109,8 @@ def _cell(cell: Cell) -> str:
 
 def template_text(template: Template) -> str:
     """``params['layers'][{0..23}]['w1']``."""
-    made = "".join(_escaped(part) if isinstance(part, str) else _range(part) for part in template)
-    return EMPTY if not made else _code(EMPTY) if made == EMPTY else made
+    text = "".join(_escaped(part) if isinstance(part, str) else _range(part) for part in template)
+    return EMPTY if not text else _code(EMPTY) if text == EMPTY else text
 
 
 def _range(numbers: Range) -> str:
@@ -131,22 +131,22 @@ def _range(numbers: Range) -> str:
 
 def escaped(text: str) -> str:
     """A text in one line, without braces of its own and without two spaces in a row."""
-    made = _escaped(text)
-    return EMPTY if not made else _code(EMPTY) if made == EMPTY else made
+    escaped = _escaped(text)
+    return EMPTY if not escaped else _code(EMPTY) if escaped == EMPTY else escaped
 
 
 def _escaped(text: str) -> str:
-    made: list[str] = []
+    characters: list[str] = []
     for place, char in enumerate(text):
         if char == " ":
             # A single space between other characters reads best; any other might be lost.
             inside = 0 < place < len(text) - 1 and text[place - 1] != " "
-            made.append(char if inside else _code(char))
+            characters.append(char if inside else _code(char))
         elif char in _SPECIAL:
-            made.append("\\" + char)
+            characters.append("\\" + char)
         else:
-            made.append(char if char.isprintable() else _code(char))
-    return "".join(made)
+            characters.append(char if char.isprintable() else _code(char))
+    return "".join(characters)
 
 
 def _code(char: str) -> str:

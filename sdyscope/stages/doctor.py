@@ -46,12 +46,12 @@ class Capability:
     """One thing that this environment can or cannot do.
 
     Attributes:
-      area: the group that it is listed under.
-      name: what it is.
-      state: `ok`; `warning` when it is there but not as tested; `missing` when it is not there.
-      needed: whether commands other than `run` fail without it.
-      found: the version, the devices or the error that was met.
-      advice: what to do about it; empty when there is nothing to do.
+        area: the group that it is listed under.
+        name: what it is.
+        state: `ok`; `warning` when it is there but not as tested; `missing` when it is not there.
+        needed: whether commands other than `run` fail without it.
+        found: the version, the devices or the error that was met.
+        advice: what to do about it; empty when there is nothing to do.
     """
 
     area: Area
@@ -216,7 +216,7 @@ def _optional_packages() -> Iterator[Capability]:
     mismatches, jax = _mismatches(), _version("jax")
     for name, purpose, install in _OPTIONAL:
         try:
-            found = metadata.version(name)
+            version = metadata.version(name)
         except metadata.PackageNotFoundError:
             yield Capability(
                 "optional",
@@ -229,9 +229,9 @@ def _optional_packages() -> Iterator[Capability]:
         else:
             mismatch = mismatches.get(name)
             if mismatch is None:
-                yield Capability("optional", name, "ok", False, found)
+                yield Capability("optional", name, "ok", False, version)
             else:
-                words = f"{found}, JAX {mismatch.jax} asks for {mismatch.wanted}"
+                words = f"{version}, JAX {mismatch.jax} asks for {mismatch.wanted}"
                 yield Capability("optional", name, "warning", False, words, mismatch.advice)
 
 
@@ -248,8 +248,8 @@ def _mismatches() -> dict[str, Mismatch]:
         from sdyscope.stages.compiled.topology import mismatched_plugin
     except ImportError:  # no JAX, which is told elsewhere
         return {}
-    found = [mismatched_plugin(platform) for platform in ("tpu", "cuda")]
-    return {one.distribution: one for one in found if one is not None}
+    mismatches = [mismatched_plugin(platform) for platform in ("tpu", "cuda")]
+    return {mismatch.distribution: mismatch for mismatch in mismatches if mismatch is not None}
 
 
 def _first_line(error: Exception) -> str:

@@ -1,14 +1,15 @@
-"""The account of what is not known, below what a command prints."""
+"""The account of what is not known, below what a command prints, or beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from sdyscope.facts.account import Account
+from sdyscope.process.output import say
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.account import account_lines, account_title
 
-__all__ = ["account_paragraphs"]
+__all__ = ["account_paragraphs", "say_account"]
 
 #: How many things are listed; `--json` has them all.
 _LISTED = 12
@@ -29,3 +30,10 @@ def account_paragraphs(
         yield Paragraph(account_title(account, of), "warning")
         for line in account_lines(account, most):
             yield Paragraph(line, indent=2, hang=2)
+
+
+def say_account(account: Account) -> None:
+    """The same on standard error, where the answer itself is a file's content."""
+    if account:
+        for line in (account_title(account), *account_lines(account)):
+            say(line)

@@ -12,8 +12,8 @@ def alike(items: Iterable[_Item], bare: Callable[[_Item], object]) -> list[list[
     """Items in groups of those that look the same, by the first of each group.
 
     Args:
-      items: the items.
-      bare: what is left of one when it does not matter whose it is.
+        items: the items.
+        bare: what is left of one when it does not matter whose it is.
     """
     groups: list[tuple[object, list[_Item]]] = []
     for item in items:

@@ -20,7 +20,9 @@ import msgspec
 from sdyscope.facts.account import Why
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
 from sdyscope.facts.differences import LoneMesh, Uncompared
+from sdyscope.facts.execution import InputSource
 from sdyscope.facts.findings import Observation
+from sdyscope.facts.memory import GroupName, MemoryPart
 from sdyscope.facts.moves import (
     Absence,
     Beginning,
@@ -45,6 +47,7 @@ from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text, uncompared_text
 from sdyscope.words.findings import Finding, told
+from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
 from sdyscope.words.origins import (
     OriginAnnotationDocument,
@@ -64,6 +67,7 @@ from sdyscope.words.propagation import (
     origin_text as axis_origin_text,
 )
 from sdyscope.words.remarks import propagation_source_text, remark_text
+from sdyscope.words.run import inputs_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 from sdyscope.words.slices import DeviceSlice, rule_text, slice_document, unplaced_text
 from sdyscope.words.visible import visible, without_surrogates
@@ -77,11 +81,11 @@ def encode(document: Any) -> bytes:
     A float that is not finite becomes null, as JSON has no form for it. What controls a terminal is
     written as JSON can write every character: `\u009b`.
     """
-    made = plain(document)
+    value = plain(document)
     try:
-        data = msgspec.json.encode(made)
+        data = msgspec.json.encode(value)
     except UnicodeEncodeError:
-        data = msgspec.json.encode(_in_unicode(made))
+        data = msgspec.json.encode(_in_unicode(value))
     text = msgspec.json.format(data, indent=2).decode()
     return visible(text).encode() + b"\n"
 
@@ -116,7 +120,7 @@ def fields_of(document_type: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(document_type))
 
 
-def read(document_type: type[_Document], told: Any) -> _Document:
+def read(document_type: type[_Document], parsed: Any) -> _Document:
     """A document that ``encode`` wrote, with the fields that it has in JSON.
 
     What has another form there is in that form: a sharding is a ``ShardingDocument``. What has the
@@ -124,27 +128,27 @@ def read(document_type: type[_Document], told: Any) -> _Document:
 
     Args:
         document_type: what was written.
-        told: dictionaries, lists and scalars, as ``json.loads`` makes them.
+        parsed: dictionaries, lists and scalars, as ``json.loads`` makes them.
 
     Raises:
         msgspec.ValidationError: it is another document.
     """
     form: Any = document_type
-    document: _Document = msgspec.convert(told, _form(form))
+    document: _Document = msgspec.convert(parsed, _form(form))
     return document
 
 
 def schema(document_type: type) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a document."""
-    made = msgspec.json.schema(_form(document_type))
-    _state_what_encode_does(made)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+    described = msgspec.json.schema(_form(document_type))
+    _state_what_encode_does(described)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **described}
 
 
 def schema_text(document_type: type) -> str:
     """The schema of a document, as its file in docs/schema holds it."""
-    made = msgspec.json.encode(schema(document_type), order="deterministic")
-    return msgspec.json.format(made, indent=2).decode() + "\n"
+    encoded = msgspec.json.encode(schema(document_type), order="deterministic")
+    return msgspec.json.format(encoded, indent=2).decode() + "\n"
 
 
 # --- values as documents --------------------------------------------------------------------------
@@ -169,6 +173,8 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     **dict.fromkeys((ByRule, ByDataFlow, ByGroup, ByConstraint), (allowed_text, str)),
     Observation: (told, Finding),
     Why: (reason_text, str),
+    InputSource: (inputs_text, str),
+    **dict.fromkeys((GroupName, MemoryPart), (part_text, str)),
     CollectiveOrigin: (origin_document, OriginDocument),
     OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(
@@ -242,7 +248,7 @@ def _form(type_: Any) -> Any:
         return _form(_FORMS[type_][1])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
         types = {name: _type_of(type_, name) for name in fields_of(type_)}
-        fields = [(name, _form(one)) for name, one in types.items()]
+        fields = [(name, _form(annotated)) for name, annotated in types.items()]
         fields += [("words", str)] if type_ in _SENTENCES else []
         if type_ not in _SENTENCES and not hasattr(type_, "__document__") and dict(fields) == types:
             return type_

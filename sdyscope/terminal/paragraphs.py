@@ -18,10 +18,10 @@ class Paragraph:
     """A text of one or more lines.
 
     Attributes:
-      text: the text; empty for a blank line.
-      tone: what its reader should feel.
-      indent: the column that it begins in.
-      hang: how many columns further in it goes on.
+        text: the text; empty for a blank line.
+        tone: what its reader should feel.
+        indent: the column that it begins in.
+        hang: how many columns further in it goes on.
     """
 
     text: str
@@ -46,14 +46,14 @@ def lines(paragraph: Paragraph, columns: int | None) -> list[str]:
         return [" " * paragraph.indent + line for line in paragraph.text.split("\n")]
     indent = max(min(paragraph.indent, columns - _NARROWEST), 0)
     hang = max(min(paragraph.hang, columns - _NARROWEST - indent), 0)
-    made: list[str] = []
+    lines: list[str] = []
     for text in paragraph.text.split("\n"):
         first, *rest = fold(text, columns - indent)
-        made.append(" " * indent + first)
+        lines.append(" " * indent + first)
         if rest:
             # The first line is fixed; what is left is folded anew under the hanging indent.
             remaining = text[len(first) :].lstrip()
-            made += [
+            lines += [
                 " " * (indent + hang) + line for line in fold(remaining, columns - indent - hang)
             ]
-    return made
+    return lines

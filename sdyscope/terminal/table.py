@@ -10,12 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from sdyscope.process.output import Output, answers
+from sdyscope.words.tone import Tone as Tone
 from sdyscope.words.visible import abridged, visible
-
-Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 
 _STYLES: dict[Tone, str] = {
     "plain": "",
@@ -129,19 +128,22 @@ class Table:
         return sum(column_widths(self.columns, texts, None)) + _GAP * (len(self.columns) - 1)
 
 
+_Table = TypeVar("_Table", bound=Table)
+
+
 def _cells(row: tuple[Cell | str, ...]) -> tuple[Cell, ...]:
     return tuple(Cell(cell) if isinstance(cell, str) else cell for cell in row)
 
 
-def fitted(make: Callable[[bool], Table], columns: int | None) -> Table:
+def fitted(make: Callable[[bool], _Table], columns: int | None) -> _Table:
     """A table, or where it is wider than a line, a brief one of the same.
 
     Args:
       make: makes the table, brief or not.
       columns: how many characters a line has; None for any number.
     """
-    made = make(False)
-    return made if columns is None or made.whole_width <= columns else make(True)
+    table = make(False)
+    return table if columns is None or table.whole_width <= columns else make(True)
 
 
 def number(header: str) -> Column:

@@ -50,29 +50,31 @@ def assert_no_collectives(
         CompilerError: the program can't be compiled.
     """
     __tracebackhide__ = True
-    found = inspection.collectives(partitioner, on)
+    collectives = inspection.collectives(partitioner, on)
     kinds, axes = _listed(kind), _listed(axis)
-    for one in kinds:
-        if one not in KINDS:
-            raise TargetError(f"There is no collective {one!r}.", hint=f"Give {', '.join(KINDS)}.")
+    for name in kinds:
+        if name not in KINDS:
+            raise TargetError(f"There is no collective {name!r}.", hint=f"Give {', '.join(KINDS)}.")
     _check_axes(inspection, inspection.chosen(partitioner), axes)
-    left = [collective for collective in found.collectives if _is_meant(collective, kinds, axes)]
-    if not left and not found.not_understood_count:
+    left = [
+        collective for collective in collectives.collectives if _is_meant(collective, kinds, axes)
+    ]
+    if not left and not collectives.not_understood_count:
         return
     what = f"{' or '.join(kinds) if kinds else 'collectives'}"
     over = f" over {' or '.join(axes)}" if axes else ""
     lines = []
     if left:
-        count = sum(one.count for one in left)
+        count = sum(collective.count for collective in left)
         lines.append(
             f"expected no {what}{over} in {inspection.name}, found {count:,}, with which a device "
-            f"sends {size(sum(one.sent for one in left))} per step:"
+            f"sends {size(sum(collective.sent for collective in left))} per step:"
         )
-        lines += _communicated(left, found)
-    if found.not_understood_count:
+        lines += _communicated(left, collectives)
+    if collectives.not_understood_count:
         lines.append(
-            f"{found.not_understood_count:,} lines of the compiled program could not be read, so "
-            f"it can't be said that it has no {what}{over}"
+            f"{collectives.not_understood_count:,} lines of the compiled program could not be "
+            f"read, so it can't be said that it has no {what}{over}"
         )
     raise AssertionError("\n".join(lines))
 
@@ -121,10 +123,12 @@ def assert_max_bytes(
     if limits.keys() - {"sent"}:
         lines += _held(inspection.memory(partitioner, on), limits)
     if "sent" in limits:
-        found = inspection.collectives(partitioner, on)
-        if found.total.sent > limits["sent"]:
-            lines.append(_over("sent", found.total.sent, limits["sent"], "a device sends per step"))
-            lines += _communicated(found.collectives, found)
+        collectives = inspection.collectives(partitioner, on)
+        if collectives.total.sent > limits["sent"]:
+            lines.append(
+                _over("sent", collectives.total.sent, limits["sent"], "a device sends per step")
+            )
+            lines += _communicated(collectives.collectives, collectives)
     if lines:
         raise AssertionError("\n".join([f"{inspection.name} exceeds its limits:", *lines]))
 
@@ -152,13 +156,13 @@ def _is_meant(collective: Collective, kinds: Sequence[str], axes: Sequence[str])
 
 
 def _communicated(some: Sequence[Collective], collectives: Collectives) -> Iterator[str]:
-    largest = sorted(some, key=lambda one: -one.sent)
-    for one in largest[:_NAMED]:
-        part = one.largest
-        words = [f"  {one.kind}", _axes(one, collectives), f"of {part.shape}"]
-        words.append(f"{one.count:,} ×, {size(one.sent)}")
-        if len(one.parts) > 1:
-            words.append(f"with {len(one.parts) - 1:,} more tensors")
+    largest = sorted(some, key=lambda collective: -collective.sent)
+    for collective in largest[:_NAMED]:
+        part = collective.largest
+        words = [f"  {collective.kind}", _axes(collective, collectives), f"of {part.shape}"]
+        words.append(f"{collective.count:,} ×, {size(collective.sent)}")
+        if len(collective.parts) > 1:
+            words.append(f"with {len(collective.parts) - 1:,} more tensors")
         yield " ".join(words)
         where = "/".join(word for word in (part.scope, part.primitive) if word)
         place = source_text(part.source)
@@ -168,7 +172,7 @@ def _communicated(some: Sequence[Collective], collectives: Collectives) -> Itera
             yield f"    because {origin_text(part.origin)}"
     if len(largest) > _NAMED:
         rest = largest[_NAMED:]
-        yield f"  and {len(rest):,} more, {size(sum(one.sent for one in rest))}"
+        yield f"  and {len(rest):,} more, {size(sum(collective.sent for collective in rest))}"
 
 
 def _axes(collective: Collective, collectives: Collectives) -> str:
@@ -190,8 +194,8 @@ def _bytes(word: str, limit: int | str) -> int:
     return int(limit)
 
 
-def _over(word: str, found: int, limit: int, what: str) -> str:
-    return f"{word}: {size(found)} {what}, at most {size(limit)} expected ({found:,} > {limit:,} B)"
+def _over(word: str, used: int, limit: int, what: str) -> str:
+    return f"{word}: {size(used)} {what}, at most {size(limit)} expected ({used:,} > {limit:,} B)"
 
 
 def _held(memory: Memory, limits: dict[str, int]) -> Iterator[str]:
@@ -200,19 +204,19 @@ def _held(memory: Memory, limits: dict[str, int]) -> Iterator[str]:
         for kind in ("argument", "result")
     }
     sums: tuple[tuple[str, str, Callable[[Held], int], str], ...] = (
-        ("arguments", "argument", lambda one: one.stored.bytes, "a device holds"),
-        ("results", "result", lambda one: one.stored.bytes, "a device holds"),
+        ("arguments", "argument", lambda held: held.stored.bytes, "a device holds"),
+        ("results", "result", lambda held: held.stored.bytes, "a device holds"),
         (
             "replicated",
             "argument",
-            lambda one: one.replicated,
+            lambda held: held.replicated,
             "a device holds of further replicas",
         ),
     )
     for word, kind, count, what in sums:
-        found = sum(map(count, by_kind[kind]))
-        if word in limits and found > limits[word]:
-            yield _over(word, found, limits[word], what)
+        used = sum(map(count, by_kind[kind]))
+        if word in limits and used > limits[word]:
+            yield _over(word, used, limits[word], what)
             yield from _largest(by_kind[kind], count)
     if "temporaries" in limits:
         said = memory.compiled.memory
@@ -224,14 +228,16 @@ def _held(memory: Memory, limits: dict[str, int]) -> Iterator[str]:
 
 
 def _largest(held: Sequence[Held], count: Callable[[Held], int]) -> Iterator[str]:
-    largest = sorted((one for one in held if count(one)), key=lambda one: -count(one))
-    for one in largest[:_NAMED]:
-        spec = "placed by the compiler" if one.sharding is None else str(one.sharding.spec)
-        shape = ",".join(map(str, one.type[0]))
-        replicas = f", {one.replicas:,} replicas" if (one.replicas or 1) > 1 else ""
-        yield f"  {one.name} {one.dtype}[{shape}] {spec}{replicas}: {size(count(one))}"
-        if one.best is not None:
-            yield f"    could be {one.best}, which saves {size(one.saves)}"
+    largest = sorted(
+        (tensor for tensor in held if count(tensor)), key=lambda tensor: -count(tensor)
+    )
+    for tensor in largest[:_NAMED]:
+        spec = "placed by the compiler" if tensor.sharding is None else str(tensor.sharding.spec)
+        shape = ",".join(map(str, tensor.type[0]))
+        replicas = f", {tensor.replicas:,} replicas" if (tensor.replicas or 1) > 1 else ""
+        yield f"  {tensor.name} {tensor.dtype}[{shape}] {spec}{replicas}: {size(count(tensor))}"
+        if tensor.best is not None:
+            yield f"    could be {tensor.best}, which saves {size(tensor.saves)}"
     if len(largest) > _NAMED:
         rest = sum(map(count, largest[_NAMED:]))
         yield f"  and {len(largest) - _NAMED:,} more, {size(rest)}"

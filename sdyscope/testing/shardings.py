@@ -109,15 +109,15 @@ def _of_array(array: Any, expected: Any, mesh: Any) -> str:
         )
     if isinstance(expected, str):
         expected = parse_partition_spec(expected)
-    found = difference(array, expected, mesh)
-    if found is None:
+    elsewhere = difference(array, expected, mesh)
+    if elsewhere is None:
         return ""
     return "\n".join(
         (
             f"An array {array.dtype}[{','.join(map(str, array.shape))}] is not where it should be:",
-            f"  expected {found.expected}",
-            f"  found    {found.found}",
-            f"  a different block is on {found.devices:,} of {found.of:,} devices",
+            f"  expected {elsewhere.expected}",
+            f"  found    {elsewhere.found}",
+            f"  a different block is on {elsewhere.devices:,} of {elsewhere.of:,} devices",
         )
     )
 
@@ -145,23 +145,23 @@ def _of_program(
 ) -> str:
     chosen = inspection.chosen(partitioner)
     if at == "propagated":
-        found = list(_propagated(inspection, chosen, name))
+        values = list(_propagated(inspection, chosen, name))
     elif at in _WORDS:
-        found = list(_annotated(inspection, chosen, name, at))
+        values = list(_annotated(inspection, chosen, name, at))
     else:
         raise TargetError(f"There is no stage {at!r} here.", hint=f"Choose {', '.join(_WORDS)}.")
     mesh = inspection.only_mesh(chosen)
     wrong: list[tuple[_Found, str]] = []
-    for one in found:
-        wanted = _wanted(expected, one.rank, mesh)
-        if not _is_as(one, wanted):
-            wrong.append((one, str(wanted.spec)))
+    for value in values:
+        wanted = _wanted(expected, value.rank, mesh)
+        if not _is_as(value, wanted):
+            wrong.append((value, str(wanted.spec)))
     if not wrong:
         return ""
-    of = "" if len(found) == 1 else f"{len(wrong):,} of the {len(found):,} values called "
-    lines = [f"{of}{name} {'is' if len(found) == 1 else 'are'} not sharded as expected:"]
-    for one, spec in wrong[:_NAMED]:
-        lines += _told(inspection, chosen, one, spec, at)
+    of = "" if len(values) == 1 else f"{len(wrong):,} of the {len(values):,} values called "
+    lines = [f"{of}{name} {'is' if len(values) == 1 else 'are'} not sharded as expected:"]
+    for value, spec in wrong[:_NAMED]:
+        lines += _told(inspection, chosen, value, spec, at)
     if len(wrong) > _NAMED:
         lines.append(f"  and {len(wrong) - _NAMED:,} more")
     return "\n".join(lines)
@@ -191,12 +191,12 @@ def _wanted(expected: Any, rank: int, mesh: Mesh | None) -> NamedSharding:
         raise TargetError(f"{spec} can't be expected: {error.message}.") from error
 
 
-def _is_as(found: _Found, wanted: NamedSharding) -> bool:
-    if found.place is None:
+def _is_as(value: _Found, wanted: NamedSharding) -> bool:
+    if value.place is None:
         return False
-    place, expected = found.place.without_manual, to_placement(wanted, found.rank)
-    free = set(unspecified_dims(wanted, found.rank))
-    if set(found.open_dims) - free:
+    place, expected = value.place.without_manual, to_placement(wanted, value.rank)
+    free = set(unspecified_dims(wanted, value.rank))
+    if set(value.open_dims) - free:
         return False
     if not free:
         return place == expected
@@ -215,13 +215,13 @@ def _without(place: Placement, dims: set[int]) -> Placement:
 
 
 def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Iterator[_Found]:
-    found, graph = inspection.propagated(chosen), inspection.graph(chosen)
+    propagated, graph = inspection.propagated(chosen), inspection.graph(chosen)
     mesh = inspection.only_mesh(chosen)
-    decided = Decided(found, graph, mesh)
+    decided = Decided(propagated, graph, mesh)
     every = resolve_value(graph, name)
     gone = 0
     for named in every:
-        value = found.values.get(named.id)
+        value = propagated.values.get(named.id)
         shape = graph.ops[named.id[0]].types[named.id[1]].shape
         if value is None or value.fate in ("folded", "not partitioned"):
             gone += 1
@@ -269,7 +269,7 @@ def _rows(inspection: Inspection, chosen: Partitioner, name: str) -> Sequence[Te
     named = [row for row in every if row.path == name and row.kind in ("argument", "result")]
     if named:
         return named
-    ops = {one.id[0] for one in resolve_value(inspection.graph(chosen), name)}
+    ops = {named_value.id[0] for named_value in resolve_value(inspection.graph(chosen), name)}
     return [
         row
         for row in every
@@ -309,16 +309,16 @@ def _lowered(
 
 
 def _told(
-    inspection: Inspection, chosen: Partitioner, found: _Found, spec: str, at: At
+    inspection: Inspection, chosen: Partitioner, value: _Found, spec: str, at: At
 ) -> Iterator[str]:
     under = "" if at == "requested" else f" under {chosen}"
-    yield f"  {shown_name(found.name, '')} {found.type} {_WORDS[at]}{under}"
-    if found.source is not None:
-        yield f"    at {source_text(found.source)}"
+    yield f"  {shown_name(value.name, '')} {value.type} {_WORDS[at]}{under}"
+    if value.source is not None:
+        yield f"    at {source_text(value.source)}"
     yield f"    expected {spec}"
-    yield f"    found    {found.text}"
-    if found.named is not None and chosen == "shardy":
-        yield from _because(inspection.explainer(chosen).explain(found.named))
+    yield f"    found    {value.text}"
+    if value.named is not None and chosen == "shardy":
+        yield from _because(inspection.explainer(chosen).explain(value.named))
 
 
 def _because(explanation: Explanation) -> Iterator[str]:

@@ -19,13 +19,13 @@ from sdyscope.values.dtypes import bit_width
 __all__ = [
     "HOST_MEMORY",
     "EntryLayout",
-    "Memory",
+    "MemorySpace",
     "StoredArray",
     "read_entry_layout",
     "stored_array",
 ]
 
-Memory: TypeAlias = Literal["device", "host"]
+MemorySpace: TypeAlias = Literal["device", "host"]
 """Where an array is: in the device's own memory, or offloaded to its host's."""
 
 #: The host's memory space: `Layout::kHostMemorySpace` in `xla/layout.h`.
@@ -64,7 +64,7 @@ class StoredArray:
     memory_space: int = 0
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> MemorySpace:
         """Which memory that is. Others than the host's are the device's own, such as its caches."""
         return "host" if self.memory_space == HOST_MEMORY else "device"
 
@@ -150,7 +150,7 @@ def _first(index: str) -> int:
 
 
 def _arrays(text: str) -> tuple[StoredArray, ...]:
-    return tuple(_array(found) for found in _ARRAY.finditer(text))
+    return tuple(_array(match) for match in _ARRAY.finditer(text))
 
 
 def stored_array(text: str) -> StoredArray:
@@ -165,32 +165,32 @@ def stored_array(text: str) -> StoredArray:
     return _array(match)
 
 
-def _array(found: re.Match[str]) -> StoredArray:
+def _array(match: re.Match[str]) -> StoredArray:
     try:
-        return _stored(found)
+        return _stored(match)
     except ValueError as error:  # a number that is none, or of thousands of digits
-        raise CompilerError(f"{found[0][:60]!r} is not the shape of an HLO array.") from error
+        raise CompilerError(f"{match[0][:60]!r} is not the shape of an HLO array.") from error
 
 
-def _stored(found: re.Match[str]) -> StoredArray:
-    dtype = found["dtype"]
+def _stored(match: re.Match[str]) -> StoredArray:
+    dtype = match["dtype"]
     # `<=8` is a dynamic dimension's bound, which is what is stored.
-    shape = tuple(int(size.lstrip("<=")) for size in found["dims"].split(",") if size)
-    order = [int(dim) for dim in (found["order"] or "").split(",") if dim]
-    rest = found["rest"] or ""
+    shape = tuple(int(size.lstrip("<=")) for size in match["dims"].split(",") if size)
+    order = [int(dim) for dim in (match["order"] or "").split(",") if dim]
+    rest = match["rest"] or ""
     if order and sorted(order) != list(range(len(shape))):
-        raise CompilerError(f"{found[0][:60]!r} has a layout of other dimensions than its own.")
+        raise CompilerError(f"{match[0][:60]!r} has a layout of other dimensions than its own.")
     dims = [shape[dim] for dim in reversed(order)] or list(shape)
     tiles = rest[rest.index("T(") :] if "T(" in rest else ""
     for tile in _TILE.findall(re.sub(r"[A-SU-Z]\(.*", "", tiles)):
         sizes = [int(size) for size in tile.split(",") if size]
         if 0 in sizes:
-            raise CompilerError(f"{found[0][:60]!r} has a tile of size 0.")
+            raise CompilerError(f"{match[0][:60]!r} has a tile of size 0.")
         dims = _tiled(dims, sizes)
     bits = _ELEMENT_BITS.search(rest)
     width = int(bits[1]) if bits else bit_width(dtype)
     space = _SPACE.search(rest)
-    layout = f"{found['order'] or ''}{':' if rest else ''}{rest}"
+    layout = f"{match['order'] or ''}{':' if rest else ''}{rest}"
     return StoredArray(
         dtype, shape, layout, -(-math.prod(dims) * width // 8), int(space[1]) if space else 0
     )

@@ -304,8 +304,8 @@ def _in_order(
             listed = tuple(order.devices())
     else:
         listed = order
-    made = [_merged(group) for group in digits]
-    return Placement(num_devices, tuple(made[:-2]), made[-2], reduction, made[-1], listed)
+    merged = [_merged(group) for group in digits]
+    return Placement(num_devices, tuple(merged[:-2]), merged[-2], reduction, merged[-1], listed)
 
 
 def check_disjoint(mesh: Mesh, refs: Iterable[AxisRef]) -> None:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 __all__ = [
     "EVERY_LINE",
+    "ONLY_SHARD",
     "PACKAGE",
     "SKIP_VARIABLE",
     "Sites",
     "SourceLocation",
+    "callers",
     "innermost_line",
     "is_installed",
     "own_line",
@@ -30,6 +32,13 @@ _TOOL = os.path.join(PACKAGE, "")
 _MODELS = os.path.join(_TOOL, "models", "")
 #: Environment variable with more packages and files whose lines say nothing of a program.
 SKIP_VARIABLE = "SDYSCOPE_SKIP"
+
+#: How many lines behind an op's own are told.
+_CALLERS = 2
+
+#: What JAX calls the ops that only put a sharding on a value, and those that it adds itself where
+#: such a value's gradients meet.
+ONLY_SHARD = ("sharding_constraint", "reshard", "add_any")
 
 #: Installed packages that stand between a model and JAX, and are nobody's model.
 _BETWEEN = frozenset(
@@ -114,14 +123,43 @@ def own_line(stack: Sequence[SourceLocation], sites: Sites = EVERY_LINE) -> Sour
     does nothing else is the line of who calls the helper. Lines of installed packages only count
     where there is no other, or where the author's says nothing; None for no stack.
     """
+    index = _own_index(stack, sites)
+    return None if index is None else stack[index]
+
+
+def callers(
+    stack: Sequence[SourceLocation], sites: Sites = EVERY_LINE
+) -> tuple[SourceLocation, ...]:
+    """The lines behind the one at which an op stands, of each further file the innermost, two.
+
+    They tell apart what several layers compute by one function.
+
+    Args:
+        stack: A call stack, innermost first.
+        sites: Which lines of the program tell its ops apart.
+    """
+    index = _own_index(stack, sites)
+    if index is None:
+        return ()
+    lines: list[SourceLocation] = []
+    file = stack[index].file
+    for place in _own(stack):
+        line = stack[place]
+        if place > index and line.file != file and not _is_in(line, sites.wrappers):
+            lines.append(line)
+            file = line.file
+    return tuple(lines[:_CALLERS])
+
+
+def _own_index(stack: Sequence[SourceLocation], sites: Sites) -> int | None:
     own = _own(stack)
     index = next((i for i in own if not _is_in(stack[i], sites.wrappers)), own[0] if own else None)
     if index is None or (stack[index].file, stack[index].line) in sites.shared:
         installed = _of_a_library(stack[:index])
         index = installed if installed is not None else index
     if index is None:
-        return stack[0] if stack else None
-    return stack[index]
+        return 0 if stack else None
+    return index
 
 
 def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:

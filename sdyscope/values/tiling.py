@@ -227,10 +227,10 @@ class HloSharding(Displayed):
             *data,
             *(math.prod(sizes[k] for k in kept if types[k] == kind) for kind in kinds),
         ]
-        made = TileAssignment(tuple(dims), tile.transposed(perm).devices)
+        assignment = TileAssignment(tuple(dims), tile.transposed(perm).devices)
         if kinds[-1:] == ["replicated"]:
-            made = made.sorted_in_last()
-        return replace(self, tile_assignment=made, subgroup_types=tuple(kinds))
+            assignment = assignment.sorted_in_last()
+        return replace(self, tile_assignment=assignment, subgroup_types=tuple(kinds))
 
     def __str__(self) -> str:
         parts: list[str] = []

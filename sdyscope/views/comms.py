@@ -12,19 +12,14 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
-from sdyscope.words.origins import NOT_FOUND, OP_FOLLOWED, annotation_text, origin_text
+from sdyscope.words.origins import OP_FOLLOWED, annotation_text, causes_text
+from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import source_text
-from sdyscope.words.remarks import remark_text, remark_texts
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE
-from sdyscope.words.types import shapes_text
+from sdyscope.words.types import largest_text
 
-__all__ = ["SENT", "footer", "heading", "tables", "tensor_text", "uncertain", "why_text"]
-
-#: What the bytes are.
-SENT = (
-    "sent: bytes each device sends per step (it receives as many), counted by ring algorithms, "
-    "not measured"
-)
+__all__ = ["footer", "heading", "tables"]
 
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12
@@ -55,8 +50,12 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
         both = " and ".join(program.partitioner or "" for program in document.programs)
         yield Paragraph(f"{both}: {totals[0]}", "heading", hang=2)
     else:
-        for one, words in zip(document.programs, totals, strict=True):
-            name = f"{one.partitioner}{', predicted' * one.predicted}: " if one.partitioner else ""
+        for program, words in zip(document.programs, totals, strict=True):
+            name = (
+                f"{program.partitioner}{', predicted' * program.predicted}: "
+                if program.partitioner
+                else ""
+            )
             yield Paragraph(f"{name}{words}", "heading", hang=2)
 
 
@@ -146,20 +145,22 @@ def largest(
 
 def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table:
     shown = []
-    for one in distinct(document):
-        every = collective_groups(one)
-        shown.append((one, every, every if everything else every[:LISTED]))
+    for program in distinct(document):
+        every = collective_groups(program)
+        shown.append((program, every, every if everything else every[:LISTED]))
     files = {_file(group.first) for _, _, listed in shown for group in listed}
     file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
-    for one, every, listed in shown:
-        count = counted(len(one.collectives), f"{'predicted ' if one.predicted else ''}collective")
+    for program, every, listed in shown:
+        count = counted(
+            len(program.collectives), f"{'predicted ' if program.predicted else ''}collective"
+        )
         which = _which(count, len(listed) == len(every))
-        rows.append(Heading(_label(document, one) + which + (f" in {file}" if file else "")))
+        rows.append(Heading(_label(document, program) + which + (f" in {file}" if file else "")))
         for group in listed:
-            rows.append(_group_row(group, one, file))
-            if why := why_text(group, file):
-                rows.append(Note(why))
+            rows.append(_group_row(group, program, file))
+            if cause := causes_text(group.origins, file, group.callers):
+                rows.append(Note(cause))
     columns = (
         Column("collective"),
         Column("over"),
@@ -173,16 +174,17 @@ def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table
 
 
 def _group_row(group: CollectiveGroup, program: Collectives, file: str) -> tuple[Cell | str, ...]:
-    one = group.first
-    times = f"{group.count:,}{'+' if one.unknown_trips else '?' if one.conditional else ''}"
-    source = source_text(one.largest.source)
+    collective = group.first
+    mark = "+" if collective.unknown_trips else "?" if collective.conditional else ""
+    times = f"{group.count:,}{mark}"
+    source = source_text(collective.largest.source)
     if file:
         source = source.rpartition(":")[2]
     return (
-        f"{one.kind} (async)" if one.asynchronous else one.kind,
-        over_text(one.axes, program.mesh, one.group_size),
+        f"{collective.kind} (async)" if collective.asynchronous else collective.kind,
+        over_text(collective.axes, program.mesh, collective.group_size),
         times,
-        tensor_text(one),
+        largest_text(collective.largest.shapes, len(collective.parts)),
         sent_text(group),
         group.scope or Cell(NONE, "muted"),
         source or Cell(NONE, "muted"),
@@ -192,26 +194,6 @@ def _group_row(group: CollectiveGroup, program: Collectives, file: str) -> tuple
 def sent_text(group: CollectiveGroup) -> str:
     """What a device sends for a group; with a mark where that is an upper bound."""
     return ("≤ " if group.first.at_most else "") + size(group.sent)
-
-
-def tensor_text(collective: Collective) -> str:
-    """Its largest tensor, and how many others there are: ``f32[4,128] and 2 more``."""
-    more = len(collective.parts) - 1
-    return shapes_text(collective.largest.shapes) + (f" and {more:,} more" if more else "")
-
-
-def why_text(group: CollectiveGroup, file: str = "") -> str:
-    """Why they are there: the first, and how many others there are whose origin is another.
-
-    Args:
-        group: the collectives.
-        file: the file whose name need not be repeated.
-    """
-    texts = list(dict.fromkeys(origin_text(origin, file) for origin in group.origins))
-    if not texts:
-        return ""
-    words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
-    return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
 
 
 def by_annotation(
@@ -230,23 +212,23 @@ def by_annotation(
 
 def _by_annotation(document: CommsDocument, everything: bool, *, brief: bool) -> Table:
     shown = [
-        (one, one.by_annotation if everything else one.by_annotation[:ANNOTATIONS])
-        for one in distinct(document)
+        (program, program.by_annotation if everything else program.by_annotation[:ANNOTATIONS])
+        for program in distinct(document)
     ]
     written = [entry.annotation for _, listed in shown for entry in listed]
     files = {
-        source_text(one.source).rpartition(":")[0]
-        for one in written
-        if one.kind not in ("argument", "result") and one.source is not None
+        source_text(annotation.source).rpartition(":")[0]
+        for annotation in written
+        if annotation.kind not in ("argument", "result") and annotation.source is not None
     }
     file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
-    for one, listed in shown:
-        count = f"{counted(len(one.by_annotation), 'annotation')} that collectives come from"
-        which = _which(count, len(one.by_annotation) == len(listed))
+    for program, listed in shown:
+        count = f"{counted(len(program.by_annotation), 'annotation')} that collectives come from"
+        which = _which(count, len(program.by_annotation) == len(listed))
         if not listed:
             continue
-        rows.append(Heading(_label(document, one) + which + (f", in {file}" if file else "")))
+        rows.append(Heading(_label(document, program) + which + (f", in {file}" if file else "")))
         for entry in listed:
             tally = entry.tally
             name = annotation_text(entry.annotation, file)
@@ -269,10 +251,10 @@ def _file(collective: Collective) -> str:
 def scopes(document: CommsDocument, *, everything: bool = False) -> Table:
     """The scopes whose collectives send most, of each partitioner."""
     rows: list[Row] = []
-    for one in distinct(document):
-        shown = list(one.by_scope.items())[: None if everything else LISTED]
-        which = _which(counted(len(one.by_scope), "scope"), len(shown) == len(one.by_scope))
-        rows.append(Heading(_label(document, one) + which))
+    for program in distinct(document):
+        shown = list(program.by_scope.items())[: None if everything else LISTED]
+        which = _which(counted(len(program.by_scope), "scope"), len(shown) == len(program.by_scope))
+        rows.append(Heading(_label(document, program) + which))
         for scope, tally in shown:
             name = scope or Cell("no scope", "muted")
             rows.append((name, f"{tally.tensors:,}", size(tally.bytes), size(tally.sent)))
@@ -339,9 +321,9 @@ def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Par
             "muted",
         )
     said: dict[str, list[str]] = {}
-    for one in document.programs:
-        for words in uncertain(one):
-            said.setdefault(words, []).append(one.partitioner or "")
+    for program in document.programs:
+        for words in remark_texts(program.remarks):
+            said.setdefault(words, []).append(program.partitioner or "")
     for words, names in said.items():
         name = "" if len(names) == len(document.programs) > 1 else names[0]
         yield Paragraph(f"{name}: {words}" if name else words, "warning", hang=2)
@@ -366,21 +348,3 @@ def _remade(document: CommsDocument) -> Iterator[Paragraph]:
         yield Paragraph(f"{label}: {words}" if label else words, "bad", hang=2)
         if change:
             yield Paragraph(change, indent=4, hang=2)
-
-
-def uncertain(collectives: Collectives) -> Iterator[str]:
-    """What is not certain of a program's collectives, and no part of the account."""
-    if collectives.mesh is None and collectives.collectives:
-        yield "no known mesh fits, so no axes are named; for a file, give --mesh"
-    tensors = collectives.tensors
-    if collectives.with_source < tensors:
-        yield f"{tensors - collectives.with_source:,} of {tensors:,} tensors have no source line"
-    cut = sum(remade.is_cut for remade in collectives.rematerializations)
-    if cut:
-        whole = counted(len(collectives.rematerializations), "rematerialization")
-        yield f"{cut:,} of {whole} cut short in XLA's log: scope or line may be missing"
-    if collectives.origins_missing:
-        yield f"no origins: {remark_text(collectives.origins_missing)}"
-    elif collectives.with_origin < tensors and not collectives.predicted:
-        yield f"{tensors - collectives.with_origin:,} of {tensors:,} tensors have no origin"
-    yield from remark_texts(collectives.notes)

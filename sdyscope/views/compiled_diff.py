@@ -9,8 +9,9 @@ from typing import TypeAlias
 from sdyscope.analysis.diff.causes import Cause
 from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
+from sdyscope.analysis.diff.memory import aliases
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, number
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number
 from sdyscope.views.propagated_diff import title
 from sdyscope.words.counts import counted, size
 from sdyscope.words.differences import (
@@ -19,11 +20,12 @@ from sdyscope.words.differences import (
     compared_over_text,
     compiled_notes,
     compiled_remarks,
-    device_verb,
+    compiled_verdict,
     entry_text,
     follows_text,
     not_compared_entries_text,
 )
+from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.origins import origin_text
 from sdyscope.words.places import shortened, shown_name, source_text
@@ -42,55 +44,8 @@ _Part: TypeAlias = Paragraph | Table
 
 def total(diff: CompiledDiff) -> Paragraph:
     """The first line: the same, or how much more or less is sent and needed."""
-    failed = [side for side in (diff.a, diff.b) if side.failure]
-    if failed:
-        other = diff.b if failed[0] is diff.a else diff.a
-        where = across_text(diff.across, failed[0].label)
-        text = f"{diff.name}: compiles {across_text(diff.across, other.label)}, not {where}"
-        return Paragraph(text, "bad", hang=2)
-    sides = f"{across_text(diff.across, diff.a.label)} and {diff.b.label}"
-    if diff.same:
-        return Paragraph(f"{diff.name}: {_the_same(diff)} {sides}", "good", hang=2)
-    words = []
-    assert diff.a.total is not None
-    assert diff.b.total is not None
-    if diff.a.total != diff.b.total or diff.collectives:
-        words.append(_changed("sends", diff.a.total.sent, diff.b.total.sent))
-    if any(row.differs for row in diff.memory):
-        before, after = next(
-            ((row.a or 0, row.b or 0) for row in diff.memory if row.kind == "total"), (0, 0)
-        )
-        words.append(_changed(device_verb(diff.has_text), before, after))
-    differ = 0 if diff.entries is None else len(diff.entries.different)
-    which = counted(differ, "argument or result is", "arguments and results are")
-    sharded = f"{which} sharded differently"
-    if not words:
-        return Paragraph(
-            f"{diff.name}: {sharded} in {diff.a.label} and {diff.b.label}", "bad", hang=2
-        )
-    text = f"{diff.name}: {across_text(diff.across, diff.b.label)} a device {' and '.join(words)}"
-    text += f" than {across_text(diff.across, diff.a.label)}" + (f"; {sharded}" if differ else "")
-    return Paragraph(text, "bad", hang=2)
-
-
-def _the_same(diff: CompiledDiff) -> str:
-    total = diff.a.total
-    assert total is not None
-    sent = f"{counted(total.count, 'collective')} per step" if total.count else "no collectives"
-    if total.count:
-        sent += f" sending {size(total.sent)}"
-    needed = next((row.a for row in diff.memory if row.kind == "total"), None)
-    held = (
-        "" if needed is None else f", and {size(needed)} that a device {device_verb(diff.has_text)}"
-    )
-    return f"{sent}{held}, the same"
-
-
-def _changed(verb: str, before: int, after: int) -> str:
-    if before == after:
-        return f"{verb} as much ({size(after)}), but not the same"
-    more = "more" if after > before else "less"
-    return f"{verb} {size(abs(after - before))} {more} ({size(after)}, not {size(before)})"
+    tone: Tone = "good" if diff.same else "bad"
+    return Paragraph(f"{diff.name}: {compiled_verdict(diff)}", tone, hang=2)
 
 
 def details(diff: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
@@ -182,7 +137,7 @@ def _due(
 
 def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
     if rest:
-        sent = sum(abs(one.sent) for one in rest)
+        sent = sum(abs(difference.sent) for difference in rest)
         words = counted(len(rest), "more difference")
         yield Paragraph(f"and {words}, of {size(sent)}: --all lists everything", "muted", hang=2)
 
@@ -237,9 +192,9 @@ def _origins(
     """Why each side communicates: the annotations behind it, where all is asked for."""
     for difference in shown if everything else ():
         sides = [
-            (side.label, found.origins)
-            for side, found in ((diff.a, difference.a), (diff.b, difference.b))
-            if found.origins
+            (side.label, communicated.origins)
+            for side, communicated in ((diff.a, difference.a), (diff.b, difference.b))
+            if communicated.origins
         ]
         if not sides:
             continue
@@ -311,7 +266,8 @@ def _totals(diff: CompiledDiff) -> Table:
     differs = [row for row in diff.memory if row.differs]
     if differs:
         rows.append(Heading("memory"))
-        rows += [_sizes(row.name, row.a, row.b) for row in differs]
+        donated = aliases(diff.memory)
+        rows += [_sizes(part_text(row.name, donated), row.a, row.b) for row in differs]
     columns = (
         Column("per device", fold=False),
         *map(number, _short_labels(diff)),

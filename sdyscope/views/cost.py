@@ -6,29 +6,26 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.cost.cost import Cost, CostDocument, TimeTally
 from sdyscope.analysis.cost.links import Level
+from sdyscope.analysis.cost.remarks import basis, doubts, limits
 from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, number
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.cost import limit_texts
+from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
+from sdyscope.words.remarks import remark_texts
 
 __all__ = [
-    "basis",
     "footer",
     "heading",
     "kinds",
-    "limits",
     "roofs",
     "scopes",
     "told",
-    "uncertain",
 ]
-
-#: How many custom calls are named of those whose operations are not known.
-_NAMED = 4
 
 
 def told(document: CostDocument) -> Iterator[tuple[Cost, tuple[Partitioner, ...]]]:
@@ -68,51 +65,9 @@ def heading(
     else:
         parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
     yield Paragraph("; ".join(parts), hang=2)
-    first, *rest = limits(program)
+    first, *rest = limit_texts(limits(program))
     yield Paragraph(f"estimate, not measured: {first}", "heading", hang=2)
     yield from (Paragraph(words, "heading", hang=2) for words in rest)
-
-
-def limits(program: Cost) -> list[str]:
-    """What limits the step, and how long it takes at least, where that is known."""
-    words = [_limit_words(program)]
-    if program.overlapped is not None and program.sequential is not None:
-        words.append(
-            f"at least {time_text(program.overlapped)} per step with communication fully "
-            f"overlapped, {time_text(program.sequential)} with none overlapped"
-        )
-    return words
-
-
-def _limit_words(program: Cost) -> str:
-    limit = program.limit
-    if limit is None:
-        if program.chip is None:
-            return f"no times: no rates are known for {program.device_kind}"
-        return "no times: the rates they need are not known"
-    others = [roof for roof in program.roofs if roof != limit and roof.seconds is not None]
-    compute = [roof for roof in others if roof.resource != "axis"]
-    axes = [roof for roof in others if roof.resource == "axis"]
-    against = [f"{time_text(roof.seconds)} of {roof.resource}" for roof in compute]
-    known = all(roof.seconds is not None for roof in program.roofs)
-    subject = "the step is limited by" if known else "as far as known, the step is limited by"
-    if limit.resource == "axis":
-        over = f"axis `{limit.axis}`{_kinds_of_links(limit.levels)}"
-        words = f"{subject} {over}: {time_text(limit.seconds)} of communication"
-        if not against and program.compute.seconds is None:
-            return f"{words}; compute time is not known"
-    else:
-        words = f"{subject} {limit.resource}: {time_text(limit.seconds)}"
-        if axes:
-            against.append(f"{time_text(axes[0].seconds)} over axis `{axes[0].axis}`")
-    return words + (f" against {listed(against)}" if against else "")
-
-
-def _kinds_of_links(levels: Sequence[Level] | None) -> str:
-    names = [level.name for level in levels or ()]
-    if not names:
-        return ""
-    return f" ({' and '.join('as given' if name == 'given' else name for name in names)})"
 
 
 def roofs(program: Cost) -> Table:
@@ -211,68 +166,5 @@ def footer(program: Cost, top: int) -> Iterator[Paragraph]:
         phases = program.by_phase
         words = ", ".join(f"{phase} {time_text(time.seconds)}" for phase, time in phases.items())
         yield Paragraph(f"communication: {words}")
-    yield from (Paragraph(words, "warning", hang=2) for words in uncertain(program))
-    yield from (Paragraph(words, "muted", hang=2) for words in basis(program))
-
-
-def uncertain(program: Cost) -> Iterator[str]:
-    """What is not certain of it."""
-    sent, work, compute = program.communication, program.work, program.compute
-    if sent.unknown:
-        named = [
-            f"{roof.axis}=90GB/s" for roof in program.roofs if roof.axis and roof.seconds is None
-        ]
-        hint = f"; --bandwidth {named[0]} gives them" if named else ""
-        yield (
-            f"{sent.unknown:,} of {sent.tensors:,} communicated tensors have no known time (+): no "
-            f"bandwidth is known for what they run over{hint}"
-        )
-    loops = sum(collective.collective.unknown_trips for collective in program.collectives)
-    if work.unknown_trips or loops:
-        yield (
-            f"{work.unknown_trips:,} of {work.loops:,} loops have an unknown trip count and "
-            "count once: a step may take longer"
-        )
-    if work.conditionals:
-        yield (
-            f"{counted(work.conditionals, 'conditional')}: the most expensive branch counts for "
-            "arithmetic and memory, and collectives as if every branch were taken"
-        )
-    if work.not_counted:
-        names = list(work.not_counted)
-        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        yield (
-            f"{sum(work.not_counted.values()):,} custom calls whose operations are not known "
-            f"count as 0: {', '.join(names[:_NAMED])}{more}"
-        )
-    unknown = [kind for kind, peak in compute.peaks.items() if peak is None and compute.seconds]
-    if unknown:
-        yield f"no peak is known for {listed(unknown)}: the peak of bf16 is used"
-    yield from program.notes
-
-
-def basis(program: Cost) -> Iterator[str]:
-    """What the numbers rest on."""
-    compute = program.compute
-    if compute.by_xla is None:
-        yield "operations and bytes are counted by sdyscope: XLA has no cost analysis for this"
-    elif compute.flops > 1.0005 * compute.by_xla:
-        yield (
-            f"XLA's cost analysis counts a loop once: {metric_text(compute.by_xla, 'FLOP')} and "
-            f"{size(round(program.memory.by_xla or 0))}; the further trips are added"
-        )
-    else:
-        yield "operations and bytes: XLA's cost analysis"
-    levels = [level for roof in program.roofs for level in roof.levels or ()]
-    if any(level.name == "ICI" for level in levels):
-        yield (
-            "positions of the mesh are chips in the compiler's order; jax.make_mesh may put an "
-            "axis on other links"
-        )
-    silent = sorted(
-        {level.name for level in levels if level.latency is None and level.name != "given"}
-    )
-    if silent:
-        yield f"latency over {listed(silent)}: not known, counted as 0; --latency gives it"
-    if program.chip is not None and program.chip.figures:
-        yield f"figures of {program.chip.name}: {'; '.join(program.chip.titles)}"
+    yield from (Paragraph(text, "warning", hang=2) for text in remark_texts(doubts(program)))
+    yield from (Paragraph(text, "muted", hang=2) for text in remark_texts(basis(program)))

@@ -13,10 +13,15 @@ from sdyscope.analysis.diff.lowered import (
 )
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone
 from sdyscope.views import compiled_diff, propagated_diff, snapshot
-from sdyscope.words.counts import counted, listed
-from sdyscope.words.differences import across_text, lone_mesh_text, lowered_notes, uncompared_text
+from sdyscope.words.counts import counted
+from sdyscope.words.differences import (
+    lone_mesh_text,
+    lowered_notes,
+    lowered_verdict,
+    uncompared_text,
+)
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import open_text, short
@@ -38,7 +43,7 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
         yield from map(propagated_diff.total, diff.propagated)
         yield from map(compiled_diff.total, diff.compiled)
     else:
-        differ = sum(not one.same for one in diff.every)
+        differ = sum(not program.same for program in diff.every)
         text = f"{counted(len(diff.every), 'program')} in both"
         if differ:
             text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
@@ -48,46 +53,31 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
     for label, only in (("first", diff.only_a), ("second", diff.only_b)):
         if only:
             yield Paragraph(f"only in the {label}: {', '.join(only)}", "bad", hang=2)
-    for one in diff.unread:
-        yield Paragraph(uncompared_text(one), "bad", hang=2)
+    for missing in diff.unread:
+        yield Paragraph(uncompared_text(missing), "bad", hang=2)
 
 
 def _total(diff: LoweredDiff) -> Paragraph:
-    every = counted(diff.same_tensors + len(diff.tensors), "tensor")
-    if diff.same:
-        sides = f"{across_text(diff.across, diff.a)} and {diff.b}"
-        text = f"{diff.name}: {every}, the same {sides}"
-        if not diff.not_compared:
-            return Paragraph(text, "good", hang=2)
-        return Paragraph(f"{text}; {len(diff.not_compared):,} not compared", "warning", hang=2)
-    differ = [f"{len(diff.tensors):,} of {every}"] if diff.tensors else []
-    if diff.meshes:
-        differ.append("the meshes")
-    if diff.ops:
-        ops = sum(op.size for op in diff.ops)
-        differ.append(f"{counted(ops, 'op')} in {counted(len(diff.ops), 'place')}")
-    verb = "differs" if len(differ) == 1 and len(diff.tensors) == 1 else "differ"
-    return Paragraph(
-        f"{diff.name}: {listed(differ)} {verb} between {diff.a} and {diff.b}", "bad", hang=2
-    )
+    tone: Tone = "bad" if not diff.same else "warning" if diff.not_compared else "good"
+    return Paragraph(f"{diff.name}: {lowered_verdict(diff)}", tone, hang=2)
 
 
 def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragraph | Table]:
     """What differs, program by program, with an empty line between the parts."""
     several = len(diff.every) > 1 or bool(diff.only_a or diff.only_b)
-    for made in diff.compiled:
-        if several and not made.same:
+    for compiled in diff.compiled:
+        if several and not compiled.same:
             yield Paragraph("")
-            yield compiled_diff.total(made)
-        if not (several and made.same):
-            yield from compiled_diff.details(made, everything=everything)
-    for found in diff.propagated:
-        if several and not found.same:
+            yield compiled_diff.total(compiled)
+        if not (several and compiled.same):
+            yield from compiled_diff.details(compiled, everything=everything)
+    for propagated in diff.propagated:
+        if several and not propagated.same:
             yield Paragraph("")
-            yield propagated_diff.total(found)
-        if not (several and found.same):
-            yield from propagated_diff.provenance(found)
-            yield from propagated_diff.details(found, everything=everything)
+            yield propagated_diff.total(propagated)
+        if not (several and propagated.same):
+            yield from propagated_diff.provenance(propagated)
+            yield from propagated_diff.details(propagated, everything=everything)
     for program in diff.programs:
         if program.same and several:
             continue
@@ -132,13 +122,17 @@ def _tensor_row(tensor: TensorDifference) -> tuple[Cell | str, ...]:
     name = f"{shown} {source_text(side.source if side else None)}".strip()
     if tensor.a is None or tensor.b is None:
         return name, _lone(tensor.a), _lone(tensor.b)
-    one, two = tensor.a.sharding, tensor.b.sharding
-    texts = [(short(one), short(two)), (open_text(one), open_text(two)), (one.text, two.text)]
+    first, second = tensor.a.sharding, tensor.b.sharding
+    texts = [
+        (short(first), short(second)),
+        (open_text(first), open_text(second)),
+        (first.text, second.text),
+    ]
     # Shortest first; what says the same of both says nothing.
-    told = next((pair for pair in texts if pair[0] != pair[1]), texts[0])
+    pair = next((two for two in texts if two[0] != two[1]), texts[0])
     if "type" in tensor.what:
-        return name, _typed(tensor.a, told[0]), _typed(tensor.b, told[1])
-    return name, *told
+        return name, _typed(tensor.a, pair[0]), _typed(tensor.b, pair[1])
+    return name, *pair
 
 
 def _lone(side: TensorSide | None) -> Cell | str:

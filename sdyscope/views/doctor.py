@@ -12,13 +12,13 @@ _TONES: dict[State, Tone] = {"ok": "good", "warning": "warning", "missing": "bad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuConfig:
+class WrittenGpuConfig:
     """What was written with `--write-gpu-config`.
 
     Attributes:
-      file: the file, as it was named.
-      kind: the GPU that it describes.
-      count: how many of them are present.
+        file: the file, as it was named.
+        kind: the GPU that it describes.
+        count: how many of them are present.
     """
 
     file: str
@@ -31,19 +31,21 @@ class Doctor:
     """The document of `sdyscope doctor --json`.
 
     Attributes:
-      schema: name and version of this form.
-      well: whether everything that is needed is there.
-      capabilities: what was looked at.
-      gpu_config: the description of a GPU that was written; null where none was asked for.
+        schema: name and version of this form.
+        well: whether everything that is needed is there.
+        capabilities: what was looked at.
+        gpu_config: the description of a GPU that was written; null where none was asked for.
     """
 
     schema: Literal["sdyscope.doctor/1"] = "sdyscope.doctor/1"
     well: bool
     capabilities: tuple[Capability, ...]
-    gpu_config: GpuConfig | None = None
+    gpu_config: WrittenGpuConfig | None = None
 
 
-def document(capabilities: tuple[Capability, ...], gpu_config: GpuConfig | None = None) -> Doctor:
+def document(
+    capabilities: tuple[Capability, ...], gpu_config: WrittenGpuConfig | None = None
+) -> Doctor:
     """The document of what `sdyscope.stages.doctor.examine` found, and what was written."""
     well = not any(
         capability.needed and capability.state == "missing" for capability in capabilities
@@ -51,7 +53,7 @@ def document(capabilities: tuple[Capability, ...], gpu_config: GpuConfig | None 
     return Doctor(well=well, capabilities=capabilities, gpu_config=gpu_config)
 
 
-def wrote(config: GpuConfig) -> tuple[str, str]:
+def wrote(config: WrittenGpuConfig) -> tuple[str, str]:
     """What there is to say about a description that was written, in two lines."""
     return (
         f"{config.file} describes {config.kind}, to compile for 8 of them on any machine:",

@@ -21,10 +21,10 @@ def encoded(graph: OpGraph, form: Format, account: Account) -> bytes:
     """The graph as the content of a file.
 
     Args:
-      graph: the graph.
-      account: what is not known of the program; `json` has it.
-      form: `json` is sdyscope's own document, which NetworkX reads too; `graphml` is for every tool
-        that draws graphs; `model-explorer` is for Google's Model Explorer.
+        graph: the graph.
+        account: what is not known of the program; `json` has it.
+        form: `json` is sdyscope's own document, which NetworkX reads too; `graphml` is for every
+            tool that draws graphs; `model-explorer` is for Google's Model Explorer.
     """
     if form == "json":
         return document.encode(graph_json.document(graph, account))

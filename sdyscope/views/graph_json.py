@@ -24,22 +24,22 @@ class Node:
     """An op, block argument or result of main; the fields are those of `sdyscope.graph.Op`.
 
     Attributes:
-      id: its number in program order.
-      kind: name of the operation, or `argument` or `result`.
-      name: SSA name as printed, empty without results, and for a result of main.
-      types: MLIR type of each result.
-      shapes: size of each dimension (null: dynamic) of each result; null for what is no tensor.
-      dtypes: MLIR element type of each result.
-      shardings: sharding of each result, in Shardy's or HLO's syntax; null without one.
-      function: symbol name of the function it is in.
-      parent: id of the op whose region it is in, of a result of main main's; null for the module.
-      region: which region of the parent.
-      block: which block of the region.
-      argument: which argument of the block; -1 for anything else.
-      result: which result of main; -1 for anything else.
-      scope: scope path; of an argument or result of main its pytree path.
-      stack: index in the document's `stacks` of the call stack that it comes from.
-      attributes: attributes as texts, by name.
+        id: its number in program order.
+        kind: name of the operation, or `argument` or `result`.
+        name: SSA name as printed, empty without results, and for a result of main.
+        types: MLIR type of each result.
+        shapes: size of each dimension (null: dynamic) of each result; null for what is no tensor.
+        dtypes: MLIR element type of each result.
+        shardings: sharding of each result, in Shardy's or HLO's syntax; null without one.
+        function: symbol name of the function it is in.
+        parent: id of the op whose region it is in, of a result of main main's; null for the module.
+        region: which region of the parent.
+        block: which block of the region.
+        argument: which argument of the block; -1 for anything else.
+        result: which result of main; -1 for anything else.
+        scope: scope path; of an argument or result of main its pytree path.
+        stack: index in the document's `stacks` of the call stack that it comes from.
+        attributes: attributes as texts, by name.
     """
 
     id: int
@@ -65,15 +65,15 @@ class Link:
     """An edge; the fields are those of `sdyscope.graph.Edge`.
 
     Attributes:
-      source: id of the producer.
-      target: id of the consumer.
-      key: tells edges between the same two nodes apart.
-      kind: `data`, `capture`, `region`, `loop`, `yield`, `call` or `return`.
-      result: which result of the producer (operand, when that is a terminator).
-      operand: which operand of the consumer (argument or result, by kind).
-      type: MLIR type of the value.
-      sharding: sharding that the producer has written for the value.
-      via: id of the op with the region, or of the call.
+        source: id of the producer.
+        target: id of the consumer.
+        key: tells edges between the same two nodes apart.
+        kind: `data`, `capture`, `region`, `loop`, `yield`, `call` or `return`.
+        result: which result of the producer (operand, when that is a terminator).
+        operand: which operand of the consumer (argument or result, by kind).
+        type: MLIR type of the value.
+        sharding: sharding that the producer has written for the value.
+        via: id of the op with the region, or of the call.
     """
 
     source: int
@@ -130,21 +130,21 @@ class Graph:
     """The document of `sdyscope graph --json`.
 
     Attributes:
-      schema: name and version of this form.
-      module: symbol name of the module.
-      at: whose shardings values have, those written in the `lowered` module or the `propagated`.
-      reader: `bindings` when MLIR's own parser read the module, `text` when only sdyscope's did.
-      attributes: the module's attributes as texts.
-      meshes: the module's meshes in Shardy's syntax, by name.
-      functions: the module's functions.
-      not_understood: what could not be read, and is kept as text.
-      account: what is not known of the program, at the stages that were looked at.
-      stacks: the distinct call stacks, innermost frame first.
-      directed: always true (NetworkX).
-      multigraph: always true (NetworkX).
-      graph: always empty (NetworkX).
-      nodes: ops and block arguments in program order, then the results of main.
-      edges: where values go.
+        schema: name and version of this form.
+        module: symbol name of the module.
+        at: whose shardings values have, those written in the `lowered` module or the `propagated`.
+        reader: `bindings` when MLIR's own parser read the module, `text` when only sdyscope's did.
+        attributes: the module's attributes as texts.
+        meshes: the module's meshes in Shardy's syntax, by name.
+        functions: the module's functions.
+        not_understood: what could not be read, and is kept as text.
+        account: what is not known of the program, at the stages that were looked at.
+        stacks: the distinct call stacks, innermost frame first.
+        directed: always true (NetworkX).
+        multigraph: always true (NetworkX).
+        graph: always empty (NetworkX).
+        nodes: ops and block arguments in program order, then the results of main.
+        edges: where values go.
     """
 
     schema: Literal["sdyscope.graph/3"] = "sdyscope.graph/3"

@@ -46,7 +46,7 @@ def _graph(graph: OpGraph, function: Function, groups: _Groups) -> dict[str, Any
         for result in function.results
     }
     meshes = {f"mesh @{name}": str(mesh) for name, mesh in graph.meshes.items()}
-    made: dict[str, Any] = {
+    collection: dict[str, Any] = {
         "id": function.name,
         "nodes": [_node(graph, op, groups, names.get(op.id, "")) for op in inside],
         "groupNodeAttributes": {"": {**attribute_texts(graph.attributes), **meshes, **results}},
@@ -59,12 +59,12 @@ def _graph(graph: OpGraph, function: Function, groups: _Groups) -> dict[str, Any
     ]
     if loops:
         overlay = {"name": "next iteration", "edgeColor": "#b8860b", "edges": loops}
-        made["tasksData"] = {
+        collection["tasksData"] = {
             "edgeOverlaysDataListLeftPane": [
                 {"name": "loops", "type": "edge_overlays", "overlays": [overlay]}
             ]
         }
-    return made
+    return collection
 
 
 def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
         **attribute_texts(op.attributes),
     }
     callee = graph.callee(op)
-    made: dict[str, Any] = {
+    node: dict[str, Any] = {
         "id": str(op.id),
         "label": path or op.kind.partition(".")[2] or op.kind,
         "namespace": groups.of(op),
@@ -130,8 +130,8 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
         ],
     }
     if callee is not None:
-        made["subgraphIds"] = [callee.name]
-    return made
+        node["subgraphIds"] = [callee.name]
+    return node
 
 
 def _input_id(edge: Edge, producer: Op) -> str:

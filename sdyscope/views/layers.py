@@ -31,9 +31,9 @@ class Folded:
     """Some items that look the same but for the numbers of layers.
 
     Attributes:
-      name: what to call them: of several names the text that stands for all.
-      members: which they are, by their places among all; in their order.
-      is_one: whether they are told as one.
+        name: what to call them: of several names the text that stands for all.
+        members: which they are, by their places among all; in their order.
+        is_one: whether they are told as one.
     """
 
     name: str
@@ -47,14 +47,14 @@ def folded(
     """Items with equal looks whose names differ in numbers of layers alone, in their order.
 
     Args:
-      names: what each is called.
-      looks: what it looks like, numbers of layers left out.
-      kind: `argument` where names are pytree paths, `value` where they are scopes.
+        names: what each is called.
+        looks: what it looks like, numbers of layers left out.
+        kind: `argument` where names are pytree paths, `value` where they are scopes.
     """
     places: dict[Hashable, dict[str, list[int]]] = {}
     for place, (name, look) in enumerate(zip(names, looks, strict=True)):
         places.setdefault(look, {}).setdefault(name, []).append(place)
-    found: list[Folded] = []
+    rows: list[Folded] = []
     for of_look in places.values():
         counts = {Key(kind, name): len(there) for name, there in of_look.items()}
         left = dict(of_look)
@@ -65,10 +65,10 @@ def folded(
             own = [key.name] if size(template) == 1 else _names(template, left)
             members = sorted(place for name in own for place in left.pop(name))
             name = key.name if len(own) == 1 else template_text(template)
-            found.append(Folded(name, tuple(members), True))
+            rows.append(Folded(name, tuple(members), True))
         for name, there in left.items():
-            found += [Folded(name, (place,), False) for place in there]
-    return sorted(found, key=lambda one: one.members[0])
+            rows += [Folded(name, (place,), False) for place in there]
+    return sorted(rows, key=lambda row: row.members[0])
 
 
 def _names(template: tuple[str | tuple[int, ...], ...], known: dict[str, list[int]]) -> list[str]:
@@ -86,9 +86,9 @@ def folded_rows(
     """Rows, those that are the same as one, and those of repeated layers as one.
 
     Args:
-      rows: each with its name first.
-      kind: what the names are; see ``folded``.
-      everything: whether repeated layers have a row each.
+        rows: each with its name first.
+        kind: what the names are; see ``folded``.
+        everything: whether repeated layers have a row each.
     """
     same = Counter(rows)
     each = list(same)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.account import Account
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
@@ -22,12 +23,12 @@ class Module:
     """A module under one partitioner.
 
     Attributes:
-      partitioner: whose shardings it has.
-      form: MLIR's text or its bytecode.
-      ops: how many operations it has.
-      bytes: size of its text or bytecode, or of the file that it was written to.
-      path: the file that it was written to; null when it was not.
-      text: the text, when it was not written to a file.
+        partitioner: whose shardings it has.
+        form: MLIR's text or its bytecode.
+        ops: how many operations it has.
+        bytes: size of its text or bytecode, or of the file that it was written to.
+        path: the file that it was written to; null when it was not.
+        text: the text, when it was not written to a file.
     """
 
     partitioner: Partitioner
@@ -43,11 +44,12 @@ class Lower:
     """The document of `sdyscope lower --json`.
 
     Attributes:
-      schema: name and version of this form.
-      name: the program's name, or the module's.
-      jax_version: version of JAX that lowered or read it.
-      modules: the module under each partitioner.
-      failures: for which partitioners there is none, and why.
+        schema: name and version of this form.
+        name: the program's name, or the module's.
+        jax_version: version of JAX that lowered or read it.
+        modules: the module under each partitioner.
+        failures: for which partitioners there is none, and why.
+        account: what is not known of the modules.
     """
 
     schema: Literal["sdyscope.lower/1"] = "sdyscope.lower/1"
@@ -55,18 +57,19 @@ class Lower:
     jax_version: str
     modules: tuple[Module, ...]
     failures: tuple[Failure, ...]
+    account: Account
 
 
 def document(inspection: Inspection, *, locations: bool = True, bytecode: bool = False) -> Lower:
     """The document of a program's modules, none of them written to a file.
 
     Args:
-      inspection: the program.
-      locations: whether the text has source locations.
-      bytecode: whether the modules are to be written as bytecode; there is no text then.
+        inspection: the program.
+        locations: whether the text has source locations.
+        bytecode: whether the modules are to be written as bytecode; there is no text then.
 
     Raises:
-      SdyscopeError: the program can't be lowered, or has no bytecode.
+        SdyscopeError: the program can't be lowered, or has no bytecode.
     """
     modules = []
     for partitioner, lowered in inspection.lowered.items():
@@ -83,6 +86,7 @@ def document(inspection: Inspection, *, locations: bool = True, bytecode: bool =
         jax_version=version,
         modules=tuple(modules),
         failures=failures(inspection.failures),
+        account=inspection.account,
     )
 
 
@@ -95,15 +99,15 @@ def write(lower: Lower, inspection: Inspection, target: Path) -> Lower:
     """Writes the modules to files: to `target` itself, or to `NAME.shardy.mlir` and so on in it.
 
     Args:
-      lower: the document.
-      inspection: the program that it is of.
-      target: a file for one module; else a directory, which is made if it is not there.
+        lower: the document.
+        inspection: the program that it is of.
+        target: a file for one module; else a directory, which is made if it is not there.
 
     Returns:
-      The document with the paths, without the texts.
+        The document with the paths, without the texts.
 
     Raises:
-      TargetError: a file can't be written.
+        TargetError: a file can't be written.
     """
     paths = _paths(lower, target)
     contents = [

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.memory.memory import Group, Memory, MemoryDocument
-from sdyscope.analysis.memory.options import saved_together
+from sdyscope.analysis.memory.options import redundant, saved_together
 from sdyscope.analysis.memory.predicted import PredictedMemory
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
+from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
-from sdyscope.views.check import finding_paragraphs
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, shape
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told as told_finding
 from sdyscope.words.memory import (
     NOT_COMPILED,
-    agreement_text,
-    chosen_text,
+    PARTS,
+    group_text,
+    memory_legend,
+    memory_remarks,
+    part_text,
     propagated_text,
-    remade_text,
+    redundant_text,
     results_table_text,
     savings_text,
+    sureness_texts,
     unknown_text,
 )
 from sdyscope.words.mesh import mesh_words_of
-
-#: What of the compiler's notes is for those who ask for costs.
-_COSTS = "cost analysis"
 
 
 def told(document: MemoryDocument) -> Iterator[tuple[Memory, tuple[Partitioner, ...]]]:
@@ -96,7 +97,7 @@ def groups(compiled: Memory | PredictedMemory) -> Table:
 
 
 def _group(group: Group, *, whole: bool, padded: bool, shared: bool) -> Row:
-    cells: list[Cell | str] = [group.title, f"{group.tensors:,}"]
+    cells: list[Cell | str] = [group_text(group.title), f"{group.tensors:,}"]
     if whole:
         cells.append(size(group.bytes))
     cells.append(size(group.bytes_per_device))
@@ -117,26 +118,18 @@ def _needed(compiled: Memory | PredictedMemory, *, before: int, empty: int) -> l
     if said is None:
         held = ("arguments and results", *[""] * before, size(compiled.stored), *[""] * empty)
         return [Heading("a device holds"), held]
-    lines = [
-        ("arguments", said.arguments),
-        (
-            "results" if not said.aliases else "other results",
-            said.results,
-        ),
-        ("temporaries", said.temporaries),
-        ("code", said.generated_code),
-        ("total", said.total),
-        ("and of the host's memory", said.host),
-    ]
-    optional = ("code", "and of the host's memory")
     return [
         Heading("a device needs, by the compiler"),
         *(
-            (what, *[""] * before, size(count), *[""] * empty)
-            for what, count in lines
-            if count or what not in optional
+            (part_text(part, said.aliases), *[""] * before, size(said.part(part)), *[""] * empty)
+            for part in PARTS
+            if part is not MemoryPart.ALIASES and (said.part(part) or part not in _OPTIONAL)
         ),
     ]
+
+
+#: What is only worth a row where there is any.
+_OPTIONAL = (MemoryPart.CODE, MemoryPart.HOST)
 
 
 def savings(compiled: Memory | PredictedMemory, top: int, columns: int | None = None) -> Table:
@@ -231,23 +224,17 @@ def _saved(compiled: Memory | PredictedMemory, top: int) -> Iterator[Paragraph]:
 
 
 def _legend(compiled: Memory | PredictedMemory) -> Iterator[Paragraph]:
-    yield Paragraph(
-        "per device: what a device holds; redundant: what it would not hold if every block were "
-        "stored once",
-        "muted",
+    legend = memory_legend(
+        padded=any(group.stored != group.bytes_per_device for group in compiled.groups),
+        shared=any(group.shared for group in compiled.groups),
     )
-    if any(group.stored != group.bytes_per_device for group in compiled.groups):
-        yield Paragraph("stored: with the padding of the hardware's tiles", "muted")
-    if any(group.shared for group in compiled.groups):
-        yield Paragraph(
-            "reused: buffers of donated arguments, in which results are stored", "muted"
-        )
+    yield from (Paragraph(text, "muted") for text in legend)
 
 
 def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
     yield from _saved(compiled, top)
     if compiled.hardware is not None:
-        yield from map(Paragraph, beyond_help(compiled))
+        yield from map(Paragraph, map(redundant_text, redundant(compiled.tensors)))
     if compiled.hardware is None:
         left = len(compiled.tensors) - top if top else 0
         if left > 0:
@@ -258,46 +245,8 @@ def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
                 "sizes: name the program itself to compile it",
                 "muted",
             )
-    yield from (Paragraph(text, tone) for text, tone in remarks(compiled))
+    yield from (Paragraph(text, tone) for text, tone in sureness_texts(compiled.sureness))
     yield from _legend(compiled)
     if compiled.results_table:
         yield Paragraph(results_table_text(compiled.results_table), "muted")
-    yield from (Paragraph(note, "warning") for note in notes(compiled))
-
-
-def notes(compiled: Memory) -> list[str]:
-    """What else the compiler has to say of memory."""
-    return [note for note in compiled.notes if _COSTS not in note]
-
-
-def remarks(compiled: Memory) -> Iterator[tuple[str, Tone]]:
-    """How sure the figures are, and who placed the tensors; no finding says that."""
-    if compiled.hardware is not None:
-        if compiled.equal is not False:  # That they differ is a finding.
-            yield agreement_text(compiled.equal), "good" if compiled.equal else "warning"
-        origins = Counter(tensor.origin for tensor in compiled.tensors)
-        if origins["unknown"]:
-            yield unknown_text(origins["unknown"]), "warning"
-        if origins["compiled"]:
-            yield chosen_text(origins["compiled"]), "muted"
-    if compiled.rematerializations:
-        yield remade_text(len(compiled.rematerializations)), "warning"
-
-
-#: What takes a smaller part of all that is redundant is not worth a line.
-_WORTH_TELLING = 0.01
-
-
-def beyond_help(compiled: Memory) -> Iterator[str]:
-    """What is redundant in tensors that the table of savings can't have."""
-    tensors = [tensor for tensor in compiled.tensors if tensor.replicated and not tensor.best]
-    least = _WORTH_TELLING * sum(tensor.replicated for tensor in compiled.tensors)
-    for named, why in (
-        (True, "that no free axis divides"),
-        (False, "whose sharding has no name here for the axes of a mesh"),
-    ):
-        members = [tensor for tensor in tensors if (tensor.sharding is not None) is named]
-        wasted = sum(tensor.replicated for tensor in members)
-        if wasted > least:
-            words = counted(len(members), "tensor")
-            yield f"{size(wasted)} per device are redundant in {words} {why}"
+    yield from (Paragraph(text, "warning") for text in memory_remarks(compiled.notes))

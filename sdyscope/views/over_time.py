@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied, Zero
-from sdyscope.facts.program import Partitioner
-from sdyscope.terminal.alike import alike
 from sdyscope.terminal.chart import Area, Band
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, fitted, number
@@ -32,29 +30,10 @@ __all__ = [
     "picture",
     "remedies",
     "remedies_footer",
-    "told",
     "trials",
     "varied_paragraph",
     "zero",
 ]
-
-
-def told(
-    every: Sequence[MemoryOverTime],
-) -> Iterator[tuple[MemoryOverTime, tuple[Partitioner, ...]]]:
-    """Each picture to show, with the partitioners under which it is the same."""
-    for same in alike(every, _bare):
-        yield same[0], tuple(one.partitioner for one in same if one.partitioner is not None)
-
-
-def _bare(over_time: MemoryOverTime) -> object:
-    """What is left of it when it does not matter whose it is, or how instructions are called."""
-    return (
-        over_time.by_category,
-        over_time.moments,
-        [(one.category, one.name, one.op, one.array, one.bytes) for one in over_time.held],
-        over_time.counted,
-    )
 
 
 def picture(over_time: MemoryOverTime, top: int) -> Area:

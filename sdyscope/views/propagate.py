@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sdyscope.analysis.propagation.propagate import ProgramValue, PropagateDocument, Section
 from sdyscope.annotations import op_name
@@ -26,6 +27,7 @@ from sdyscope.words.sharding import MANUAL, NONE, REPLICATED, short
 from sdyscope.words.types import type_text
 
 __all__ = [
+    "ValueTable",
     "changed",
     "footer",
     "heading",
@@ -85,9 +87,20 @@ def rows_inside(document: PropagateDocument, *, everything: bool) -> list[Progra
     return [value for value in inside if not value.written and value.is_sharded]
 
 
+@dataclass(frozen=True, slots=True)
+class ValueTable(Table):
+    """A row a value.
+
+    Attributes:
+      unlisted: how many values inside that came to be sharded have no row.
+    """
+
+    unlisted: int = 0
+
+
 def table(
     document: PropagateDocument, *, everything: bool = False, columns: int | None = None
-) -> Table:
+) -> ValueTable:
     """A row a value: arguments, results and constraints, then by scope what came to be sharded.
 
     Args:
@@ -96,10 +109,21 @@ def table(
       columns: the width to keep to. Where the table is wider, files go without their folders, and
         columns are left out: that of blocks, and that of requests when everything is as requested.
     """
-    return fitted(lambda brief: _table(document, everything, brief=brief), columns)
+    scopes, unlisted = _scopes(document, everything)
+    return fitted(
+        lambda brief: _table(document, scopes, unlisted, everything=everything, brief=brief),
+        columns,
+    )
 
 
-def _table(document: PropagateDocument, everything: bool, *, brief: bool) -> Table:
+def _table(
+    document: PropagateDocument,
+    scopes: Sequence[_Group],
+    unlisted: int,
+    *,
+    everything: bool,
+    brief: bool,
+) -> ValueTable:
     partitioners = document.partitioners
     requested = any(value.requested is not None for value in document.values)
     if brief and all(all(value.as_requested.values()) for value in document.values):
@@ -115,7 +139,8 @@ def _table(document: PropagateDocument, everything: bool, *, brief: bool) -> Tab
     header += [number("bytes"), number(REPLICAS if brief else "replicas")]
     header += [Column("from")] if origins else []
     rows: list[Row] = []
-    for title, file, group in _groups(document, everything):
+    for title, group in (*_sections(document), *scopes):
+        file = _common_file(group)
         rows.append(Heading(title + (f" in {file}" if file else "")))
         made: list[Cells] = []
         for value in group:
@@ -134,7 +159,7 @@ def _table(document: PropagateDocument, everything: bool, *, brief: bool) -> Tab
             made.append(tuple(cells))
         paths = group[0].section in ("argument", "result")
         rows += folded_rows(made, "argument" if paths else "value", everything=everything)
-    return Table(tuple(header), tuple(rows))
+    return ValueTable(tuple(header), tuple(rows), unlisted=unlisted)
 
 
 #: Dimensions at the end of a PartitionSpec that it need not say.
@@ -149,22 +174,20 @@ def _brief(text: str) -> str:
     return _FOLDERS.sub("", text)
 
 
-def _groups(
-    document: PropagateDocument, everything: bool
-) -> Iterator[tuple[str, str, list[ProgramValue]]]:
-    """(title, the file that all are from, values); of repeated layers the values of the first."""
+_Group: TypeAlias = tuple[str, list[ProgramValue]]
+"""Values with a title."""
+
+
+def _sections(document: PropagateDocument) -> Iterator[_Group]:
+    """Arguments, results and constraints."""
     for section, title in _TITLES.items():
         group = [value for value in document.values if value.section == section]
         if group:
-            yield f"{title} ({len(group):,})", _common_file(group), group
-    for scope, group in _scopes(document, everything)[0]:
-        yield scope, _common_file(group), group
+            yield f"{title} ({len(group):,})", group
 
 
-def _scopes(
-    document: PropagateDocument, everything: bool
-) -> tuple[list[tuple[str, list[ProgramValue]]], int]:
-    """The values inside by scope, each with a title, and how many values have no row.
+def _scopes(document: PropagateDocument, everything: bool) -> tuple[list[_Group], int]:
+    """The values inside by scope, and how many have no row; of repeated layers the first's.
 
     Scopes of repeated layers are one unless all are asked for, and then no more are listed than
     there is room for.
@@ -174,12 +197,13 @@ def _scopes(
     for value in inside:
         scopes.setdefault(_place(value.name), []).append(value)
     titles, groups = list(scopes), list(scopes.values())
-    looks = [tuple(_looks(value, document.partitioners) for value in group) for group in groups]
+    look = _Look(document.partitioners)
+    looks = [tuple(map(look, group)) for group in groups]
     if everything:
         alike = [Folded(title, (place,), False) for place, title in enumerate(titles)]
     else:
         alike = folded(titles, looks, "value")
-    made: list[tuple[str, list[ProgramValue]]] = []
+    made: list[_Group] = []
     room, told = LISTED, 0
     for one in alike:
         first, times = one.members[0], len(one.members)
@@ -196,14 +220,36 @@ def _scopes(
     return made, len(inside) - told
 
 
-def _looks(value: ProgramValue, partitioners: Sequence[Partitioner]) -> Hashable:
-    """What a value's row says, but for the numbers of layers."""
-    return (
-        _name(value, "", brief=False),
-        _type(value),
-        *(_sharding(value, partitioner, partitioners) for partitioner in partitioners),
-        *(masked(text) for partitioner in partitioners for text in _origins(value, partitioner)),
-    )
+class _Look:
+    """What the row of a value inside says, but for the numbers of layers.
+
+    Values share their shardings and origins, which are put into words once.
+    """
+
+    def __init__(self, partitioners: Sequence[Partitioner]) -> None:
+        self._partitioners = partitioners
+        self._shardings: dict[Hashable, Cell] = {}
+        self._origins: dict[int, tuple[str, ...]] = {}
+
+    def __call__(self, value: ProgramValue) -> Hashable:
+        line = None if value.source is None else (value.source.file, value.source.line)
+        said: list[Hashable] = [value.primitive or value.kind, line, value.shape, value.dtype]
+        for partitioner in self._partitioners:
+            one = value.propagated.get(partitioner)
+            if one is None:
+                said.append(None)
+                continue
+            key = (partitioner, id(one.sharding), one.fate, value.same)
+            sharding = self._shardings.get(key)
+            if sharding is None:
+                sharding = _sharding(value, partitioner, self._partitioners)
+                self._shardings[key] = sharding
+            origins = self._origins.get(id(one.origins))
+            if origins is None:
+                origins = tuple(map(masked, _origins(value, partitioner)))
+                self._origins[id(one.origins)] = origins
+            said += (sharding, origins)
+        return tuple(said)
 
 
 def _place(scope: str) -> str:
@@ -278,7 +324,7 @@ def _origins(value: ProgramValue, partitioner: Partitioner) -> list[str]:
 
 
 def footer(
-    document: PropagateDocument, made: Table, *, everything: bool = False
+    document: PropagateDocument, made: ValueTable, *, everything: bool = False
 ) -> Iterator[Paragraph]:
     """What became of every value, what the table leaves out, and what there is to know."""
     for text, tone in _footer(document, made, everything):
@@ -289,7 +335,7 @@ def footer(
 
 
 def _footer(
-    document: PropagateDocument, made: Table, everything: bool
+    document: PropagateDocument, made: ValueTable, everything: bool
 ) -> Iterator[tuple[str, Tone]]:
     for propagation in document.propagations:
         total = sum(propagation.counts.values())
@@ -300,10 +346,9 @@ def _footer(
     inside = [value for value in document.values if value.section == "inside"]
     shown = rows_inside(document, everything=everything)
     if not everything:
-        rest = _scopes(document, everything)[1]
-        if rest > 0:
+        if made.unlisted > 0:
             yield (
-                f"{counted(rest, 'value')} more that are sharded: --all lists them",
+                f"{counted(made.unlisted, 'value')} more that are sharded: --all lists them",
                 "muted",
             )
         left_out = len(inside) - len(shown)

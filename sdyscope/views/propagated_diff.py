@@ -9,7 +9,13 @@ from sdyscope.analysis.naming.resolve import NamedValue
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
-from sdyscope.words.differences import across_text, extent_text, inputs_text, not_compared_text
+from sdyscope.words.differences import (
+    across_text,
+    extent_text,
+    inputs_text,
+    not_compared_text,
+    propagated_verdict,
+)
 from sdyscope.words.places import source_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import REPLICATED, placed_text, short
@@ -23,20 +29,8 @@ LISTED = 10
 
 def total(diff: PropagatedDiff) -> Paragraph:
     """The first line."""
-    every = counted(diff.same_values + diff.different_values, "value")
-    sides = f"{across_text(diff.across, diff.a)} and {diff.b}"
-    if diff.different_values:
-        verb = "is" if diff.different_values == 1 else "are"
-        text = (
-            f"{diff.name}: {diff.different_values:,} of {every} {verb} sharded differently "
-            f"{sides}, from {counted(len(diff.beginnings), 'place')} on"
-        )
-    else:
-        text = f"{diff.name}: {every}, sharded the same way {sides}"
-    for only, label in ((diff.only_a, diff.a), (diff.only_b, diff.b)):
-        if only:
-            text += f"; {counted(only, 'value')} only in {label}"
-    return Paragraph(text, "good" if diff.same else "bad", hang=2)
+    tone: Tone = "good" if diff.same else "bad"
+    return Paragraph(f"{diff.name}: {propagated_verdict(diff)}", tone, hang=2)
 
 
 def provenance(diff: PropagatedDiff) -> Iterator[Paragraph]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.analysis.recompiles import Recompile
 from sdyscope.analysis.show import Show, ShownProgram
-from sdyscope.facts.recorded import Line, Record, RecordedProgram, Run
+from sdyscope.facts.recorded import Line, Record, RecordedProgram, RecordedRun
 from sdyscope.process.compiler_log import signal_name
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number
@@ -15,6 +15,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_texts
 from sdyscope.words.places import source_text
 from sdyscope.words.recompiles import advice, cause, cause_key
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE
 
 #: How many programs, and how many lines that call one, are listed.
@@ -32,7 +33,7 @@ def totals(record: Record) -> str:
     return "; ".join(parts)
 
 
-def ended(run: Run) -> str:
+def ended(run: RecordedRun) -> str:
     """How a run ended, where that is worth a sentence."""
     if run.status is None:
         return "It has not ended, or its recording was killed."
@@ -41,7 +42,7 @@ def ended(run: Run) -> str:
     return f"The script ended with exit status {run.status}." if run.status else ""
 
 
-def summary(record: Record, folder: str, run: Run) -> Iterator[Paragraph]:
+def summary(record: Record, folder: str, run: RecordedRun) -> Iterator[Paragraph]:
     """What a run that was just recorded left, for its end."""
     if sentence := ended(run):
         yield Paragraph(sentence, "warning")
@@ -54,7 +55,7 @@ def summary(record: Record, folder: str, run: Run) -> Iterator[Paragraph]:
             "warning",
             hang=2,
         )
-    for problem in record.problems:
+    for problem in remark_texts(record.problems):
         yield Paragraph(problem, "warning", hang=2)
 
 
@@ -83,10 +84,10 @@ def overview(
     """A row a program, and what was recorded of each.
 
     Args:
-      show: the document of its modules.
-      record: what was recorded.
-      everything: whether to list JAX's own functions as well.
-      columns: the width to keep to.
+        show: the document of its modules.
+        record: what was recorded.
+        everything: whether to list JAX's own functions as well.
+        columns: the width to keep to.
     """
     return fitted(lambda brief: _overview(show, record, everything, brief=brief), columns)
 
@@ -202,7 +203,7 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
             yield Paragraph(
                 f"{program.label}: nothing under {partitioner}: {why}", "warning", hang=3
             )
-    yield from (Paragraph(problem, "bad", hang=3) for problem in record.problems)
+    yield from (Paragraph(problem, "bad", hang=3) for problem in remark_texts(record.problems))
     for unread in show.unread:
         yield Paragraph(f"could not be read: {unread.error}", "bad", hang=3)
 
@@ -214,10 +215,12 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         functions.setdefault((recompile.name, recompile.defined), []).append(recompile)
     for (name, defined), function in functions.items():
         where = f" at {source_text(defined)}" if defined else ""
-        times = sum(one.times for one in function)
+        times = sum(recompile.times for recompile in function)
         again = "once" if times == 1 else f"{times:,} times"
-        seconds = sum(one.compile_seconds for one in function)
-        called = dict.fromkeys(source_text(line) for one in function for line in one.called)
+        seconds = sum(recompile.compile_seconds for recompile in function)
+        called = dict.fromkeys(
+            source_text(line) for recompile in function for line in recompile.called
+        )
         by = f", called from {_few(list(called))}" if called else ""
         yield Paragraph(
             f"{name}{where} was compiled again {again} in {seconds:,.2f} s{by}",
@@ -228,7 +231,7 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         for one in function:
             groups.setdefault(cause_key(one), []).append(one)
         for alike in groups.values():
-            labels = _few([one.program for one in alike])
+            labels = _few([recompile.program for recompile in alike])
             yield Paragraph(f"{labels}: {cause(alike)}", "plain", 3, 3)
             yield Paragraph(advice(alike[0]), "muted", 6)
 

@@ -6,27 +6,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sdyscope.analysis.run.numerics import Numeric
 from sdyscope.analysis.run.values import (
-    Checked,
     Executed,
     ExecutedTensor,
     MeshComparison,
     MeshRun,
     PartitionerRun,
+    ProcessResult,
     Run,
     Verdict,
 )
 from sdyscope.facts.execution import Reference
 from sdyscope.facts.measured import Measured
+from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape
-from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told
 from sdyscope.words.mesh import mesh_text, sizes_words
 from sdyscope.words.rates import time_text
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.run import (
     ERROR,
     compared_with,
+    inputs_text,
     meshes_text,
     random_numbers_text,
     reference_text,
@@ -279,7 +281,7 @@ def _span(devices: Sequence[str]) -> str:
     return f"{len(devices)} from {devices[0]}"
 
 
-def _checked(checked: Checked) -> Cell | str:
+def _checked(checked: ProcessResult) -> Cell | str:
     if not checked.shards:
         return Cell(NONE, "muted")
     more = "" if checked.step is None else f", {time_text(checked.step.median)}"
@@ -397,7 +399,7 @@ def footer(run: Run) -> Iterator[Paragraph]:
     if run.meshes:
         base = next((mesh.mesh for mesh in run.meshes if mesh.is_base), None)
         yield Paragraph(meshes_text(run.reference, base), "muted")
-    yield Paragraph(f"Values: {run.inputs}.", "muted")
-    for note in filter(None, (*run.notes, random_numbers_text(run.reference))):
+    yield Paragraph(f"Values: {inputs_text(run.inputs)}.", "muted")
+    for note in filter(None, (*remark_texts(run.notes), random_numbers_text(run.reference))):
         yield Paragraph(note, "muted")
     yield from finding_paragraphs(tuple(map(told, run.findings)))

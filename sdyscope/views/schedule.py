@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Exposed, Schedule
-from sdyscope.terminal.alike import alike
-from sdyscope.terminal.chart import Span, Track
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Note, Row, Table, fitted, number
 from sdyscope.words.counts import counted, percent
@@ -26,18 +24,10 @@ from sdyscope.words.schedule import (
     way_text,
 )
 
-__all__ = ["exposed", "footer", "heading", "lanes", "timeline", "told"]
+__all__ = ["exposed", "footer", "heading", "lanes"]
 
 #: How many collectives are shown unless all are asked for.
 LISTED = 12
-
-
-def told(
-    schedules: Sequence[Schedule],
-) -> Iterator[tuple[Schedule, tuple[Partitioner, ...]]]:
-    """The schedules to tell of, each with the partitioners under which it is the same."""
-    for same in alike(schedules, lambda one: (one.lanes, one.seconds, one.pipelines)):
-        yield same[0], tuple(one.partitioner for one in same if one.partitioner is not None)
 
 
 def heading(
@@ -52,20 +42,6 @@ def heading(
         parts.append(f"compiled for {found.hardware} ({found.device_kind}){under}")
     yield Paragraph("; ".join(parts), hang=2)
     yield Paragraph(step_text(found), "heading", hang=2)
-
-
-def timeline(found: Schedule, longest: float) -> tuple[list[Track], str]:
-    """The lanes, and how long the longest step is."""
-    whole = longest or 1.0
-    tracks = []
-    for lane in found.lanes:
-        computes = lane is found.lanes[0]
-        spans = [
-            Span(one.start / whole, one.end / whole, computes or one.exposed)
-            for one in lane.segments
-        ]
-        tracks.append(Track(lane.name, spans, "plain" if computes else "bad"))
-    return tracks, time_text(longest)
 
 
 def lanes(found: Schedule) -> Table:

@@ -54,8 +54,8 @@ def candidates(search: Search) -> Table:
     rows = [_row(search, "as it is", search.start)]
     if search.chosen is not None:
         rows.append(_row(search, "best", search.chosen, "good"))
-    for index, one in enumerate(shown(search), 1):
-        rows.append(_row(search, f"other {index}", one))
+    for index, candidate in enumerate(shown(search), 1):
+        rows.append(_row(search, f"other {index}", candidate))
     checked = [number("by XLA")] if search.partitioned else []
     timed = [number("estimate")] if search.rates.bandwidths else []
     return Table(
@@ -76,12 +76,16 @@ def candidates(search: Search) -> Table:
 def shown(search: Search) -> list[Candidate]:
     """The candidates of the front that differ much enough to be shown, without the best."""
     limit = search.start.prediction.held if search.chosen is None else search.chosen.prediction.held
-    made = []
-    for one in search.front:
-        if one.prediction.held < _LESS * limit and one.changes and one != search.chosen:
-            made.append(one)
-            limit = one.prediction.held
-    return made[:_SHOWN]
+    others = []
+    for candidate in search.front:
+        if (
+            candidate.prediction.held < _LESS * limit
+            and candidate.changes
+            and candidate != search.chosen
+        ):
+            others.append(candidate)
+            limit = candidate.prediction.held
+    return others[:_SHOWN]
 
 
 def _row(search: Search, name: str, candidate: Candidate, tone: Tone = "plain") -> Row:
@@ -110,9 +114,11 @@ def changes(search: Search, *, everything: bool = False) -> Table:
     if search.chosen is not None:
         groups.append(("best", search.chosen))
     if everything:
-        groups += [(f"other {index}", one) for index, one in enumerate(shown(search), 1)]
+        groups += [
+            (f"other {index}", candidate) for index, candidate in enumerate(shown(search), 1)
+        ]
     rows: list[Row] = []
-    for title, one in groups:
+    for title, candidate in groups:
         if len(groups) > 1:
             rows.append(Heading(title))
         rows += [
@@ -122,7 +128,7 @@ def changes(search: Search, *, everything: bool = False) -> Table:
                 Cell(str(change.after), "good"),
                 _members(change.decision),
             )
-            for change in one.changes
+            for change in candidate.changes
         ]
     return Table(
         (Column("change"), Column("now", fold=False), Column("to", fold=False), Column("with it")),
@@ -194,9 +200,9 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
         columns += [("compiled now", pair[0].measured), ("best", pair[1].measured)]
     totals: dict[tuple[str, str], list[int]] = {}
     for at, (_, figures) in enumerate(columns):
-        for one in figures.traffic:
-            key = (one.kind, " x ".join(one.axes) or "no single axis")
-            totals.setdefault(key, [0] * len(columns))[at] += one.sent
+        for traffic in figures.traffic:
+            key = (traffic.kind, " x ".join(traffic.axes) or "no single axis")
+            totals.setdefault(key, [0] * len(columns))[at] += traffic.sent
     ordered = sorted(totals.items(), key=lambda item: -max(item[1]))
     rows: list[Row] = [
         (kind, over, *(_sent(count) for count in counts))
@@ -220,7 +226,7 @@ def _sent(count: int) -> Cell:
 
 def compiled_pair(search: Search) -> tuple[Compiled, Compiled] | None:
     """What the compiler made of the program and of the best; None where it was not asked."""
-    made = next(
+    trial = next(
         (
             trial.compiled
             for trial in search.trials
@@ -228,9 +234,9 @@ def compiled_pair(search: Search) -> tuple[Compiled, Compiled] | None:
         ),
         None,
     )
-    if search.compiled_start is None or made is None:
+    if search.compiled_start is None or trial is None:
         return None
-    return search.compiled_start, made
+    return search.compiled_start, trial
 
 
 def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
@@ -268,15 +274,15 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
     )
     pair = compiled_pair(search)
     if pair is not None:
-        one, two = pair
+        written, chosen = pair
         confirmed = "confirmed" if search.outcome == "confirmed" else "not confirmed"
         needs = (
-            f": a device needs {size(two.total)} in total, and {size(one.total)} as it is"
-            if one.total is not None and two.total is not None
+            f": a device needs {size(chosen.total)} in total, and {size(written.total)} as it is"
+            if written.total is not None and chosen.total is not None
             else ""
         )
         tone: Tone = "good" if search.outcome == "confirmed" else "warning"
-        yield Paragraph(f"{confirmed} by a compile for {two.hardware}{needs}", tone, hang=3)
+        yield Paragraph(f"{confirmed} by a compile for {chosen.hardware}{needs}", tone, hang=3)
     elif search.outcome == "not confirmed":
         yield Paragraph("not confirmed by a compile", "warning")
     else:
@@ -296,9 +302,9 @@ def _times(before: int, after: int) -> str:
 
 
 def _legend(search: Search) -> Iterable[str]:
-    made = []
+    sentences = []
     if search.partitioned:
-        made.append(
+        sentences.append(
             "sent, predicted: by Shardy's own reshards; by XLA: what XLA's partitioner makes of it"
         )
     per_byte = search.rates.flops_per_byte
@@ -310,16 +316,16 @@ def _legend(search: Search) -> Iterable[str]:
         cost += f", as over the fastest axis ({given})"
     if not math.isinf(per_byte):
         cost += f", and a byte for {per_byte:,.0f} FLOPs of matmuls"
-    made.append(f"cost: {cost}; held: arguments and results, which is not part of the cost")
+    sentences.append(f"cost: {cost}; held: arguments and results, which is not part of the cost")
     if search.limit is not None:
-        made.append(f"at most {size(search.limit)} of arguments and results on a device")
+        sentences.append(f"at most {size(search.limit)} of arguments and results on a device")
     pair = compiled_pair(search)
     if pair is not None and not pair[1].comparable:
-        made.append(
+        sentences.append(
             "compiled: a CPU has no reduce-scatter, and sends bf16 as f32; compile for the real "
             "hardware with --on"
         )
-    return made
+    return sentences
 
 
 def _large(count: int) -> str:

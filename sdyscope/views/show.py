@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sdyscope.analysis.show import Show, ShownProgram, ShownTensor, Total, sections
+from sdyscope.analysis.show import Show, ShownProgram, ShownTensor, TensorSection, sections
+from sdyscope.facts.memory import TensorTotal
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
 from sdyscope.terminal.account import account_paragraphs
@@ -13,8 +14,10 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
 from sdyscope.views.layers import Cells, folded_rows
 from sdyscope.words.counts import counted, size
+from sdyscope.words.memory import apart_text
 from sdyscope.words.mesh import mesh_texts, mesh_words_of
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, UNKNOWN, short
 
 #: What stands in a cell that says what was requested.
@@ -26,6 +29,17 @@ _OPEN = "UNCONSTRAINED"
 
 #: Header of the number of replicas where there is no room for the word.
 REPLICAS = "x"
+
+
+#: What stands above each group of tensors.
+_TITLES: Mapping[TensorSection, str] = {
+    "arguments": "arguments",
+    "results": "results",
+    "boundaries": "constraints and shard_map boundaries",
+    "by JAX": "constraints that JAX wrote",
+    "of inner functions": "arguments and results of inner functions",
+    "other ops": "other ops with a sharding",
+}
 
 
 def heading(program: ShownProgram) -> str:
@@ -53,13 +67,13 @@ def table(
     """A row a tensor, in groups.
 
     Args:
-      program: the document.
-      written: whether to show shardings as they are written in each module, in place of whether
-        they are what was requested and of what a device holds.
-      everything: whether the tensors of repeated layers have a row each.
-      columns: the width to keep to. Where the table is wider, the columns of partitioners are left
-        out that would only say that every tensor is as requested, and a file that a whole group is
-        from is only named once.
+        program: the document.
+        written: whether to show shardings as they are written in each module, in place of whether
+            they are what was requested and of what a device holds.
+        everything: whether the tensors of repeated layers have a row each.
+        columns: the width to keep to. Where the table is wider, the columns of partitioners are
+            left out that would only say that every tensor is as requested, and a file that a whole
+            group is from is only named once.
     """
     return fitted(lambda brief: _table(program, written, everything, brief=brief), columns)
 
@@ -83,7 +97,8 @@ def _table(program: ShownProgram, written: bool, everything: bool, *, brief: boo
             number(REPLICAS if brief else "replicas"),
         ]
     rows: list[Row] = []
-    for title, group in sections(program.tensors):
+    for section, group in sections(program.tensors):
+        title = _TITLES[section]
         file = _common_file(group) if brief else ""
         rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
         of_group: list[Cells] = []
@@ -178,26 +193,26 @@ def _held(tensor: ShownTensor) -> list[Cell | str]:
     ]
 
 
-def footer(program: ShownProgram, made: Table) -> Iterator[Paragraph]:
+def footer(program: ShownProgram, table: Table) -> Iterator[Paragraph]:
     """The totals, what the signs stand for, and all that the table leaves out.
 
     Args:
-      program: the document.
-      made: its table.
+        program: the document.
+        table: its table.
     """
-    for text, tone in _footer(program, made):
+    for text, tone in _footer(program, table):
         yield Paragraph(text, tone, hang=3)
     yield from account_paragraphs(program.account)
 
 
-def _footer(program: ShownProgram, made: Table) -> Iterator[tuple[str, Tone]]:
+def _footer(program: ShownProgram, table: Table) -> Iterator[tuple[str, Tone]]:
     donated = sum(t.donated and t.kind == "argument" for t in program.tensors)
     for what, total in (("arguments", program.arguments), ("results", program.results)):
         if total.tensors:
             extra = f"; {donated} donated" if donated and what == "arguments" else ""
             yield _total(what, total) + extra, "plain"
-    signs = {cell.text for row in made.cells for cell in row}
-    headers = [column.header for column in made.columns]
+    signs = {cell.text for row in table.cells for cell in row}
+    headers = [column.header for column in table.columns]
     if AGREES not in signs and _all_agree(program) and not set(program.partitioners) & set(headers):
         under = " and ".join(program.partitioners)
         yield f"every tensor is lowered as requested under {under}", "muted"
@@ -227,37 +242,23 @@ def _footer(program: ShownProgram, made: Table) -> Iterator[tuple[str, Tone]]:
         )
     if program.hidden:
         yield f"{counted(program.hidden, 'tensor')} left out by the filters", "muted"
-    for note in program.notes:
+    for note in remark_texts(program.notes):
         yield note, "muted"
 
 
-def _total(what: str, total: Total) -> str:
+def _total(what: str, total: TensorTotal) -> str:
     text = f"{what}: {size(total.bytes)}, a device holds {size(total.bytes_per_device)}"
     apart = apart_text(total)
     return f"{text} ({apart})" if apart else text
-
-
-def apart_text(total: Total) -> str:
-    """What of a total is counted otherwise, or not at all; empty for nothing."""
-    words = []
-    if total.unplaced:
-        without = counted(total.unplaced, "tensor")
-        words.append(f"{without} without a sharding, counted as replicated")
-    if total.impossible:
-        wrong = counted(total.impossible, "tensor")
-        words.append(f"{wrong} with a sharding that can't be, not counted")
-    if total.unknown:
-        words.append(f"{counted(total.unknown, 'tensor')} of unknown size, not counted")
-    return "; ".join(words)
 
 
 def overview(show: Show, columns: int | None = None) -> Table:
     """A row a module of a directory of dumps.
 
     Args:
-      show: the document.
-      columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
-        the module's, which most of them repeat.
+        show: the document.
+        columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
+            the module's, which most of them repeat.
     """
     return fitted(lambda brief: _overview(show, brief=brief), columns)
 

@@ -28,8 +28,8 @@ def paragraphs(slices: ProgramSlices, hidden: int) -> Iterator[Paragraph]:
     """Every tensor with the sentences about it; tensors that are held alike share them.
 
     Args:
-      slices: the document.
-      hidden: how many tensors the filters left out.
+        slices: the document.
+        hidden: how many tensors the filters left out.
     """
     groups: dict[object, list[TensorSlices]] = {}
     for tensor in slices.tensors:

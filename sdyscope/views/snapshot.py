@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from sdyscope.snapshots import Change, Comparison, Item
-from sdyscope.snapshots.blocks import Block, BlockChange, Blocks, NamedTensors
+from sdyscope.snapshots import Comparison, Item, TensorChange
+from sdyscope.snapshots.blocks import BlockChange, Blocks, DeviceBlock, NamedTensors
 from sdyscope.snapshots.document import SnapshotDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.counts import counted, size
+from sdyscope.words.snapshots import comparison_text, item_text, snapshot_name, stage_texts
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,9 @@ class Sides:
     """What the two sides of a comparison are called.
 
     Attributes:
-      removed: what stands before a tensor that only the first has.
-      added: before one that only the second has.
-      same: what is said of what both have alike.
+        removed: what stands before a tensor that only the first has.
+        added: before one that only the second has.
+        same: what is said of what both have alike.
     """
 
     removed: str
@@ -55,7 +56,7 @@ def _hints(document: SnapshotDocument) -> Iterator[Paragraph]:
     if document.action != "check" or document.same:
         return
     yield Paragraph("")
-    if document.missing or not all(one.is_same for one in document.compared):
+    if document.missing or not all(comparison.is_same for comparison in document.compared):
         yield Paragraph(
             "If this is intended, write it with --update instead of --check.", "muted", hang=2
         )
@@ -69,35 +70,29 @@ def _hints(document: SnapshotDocument) -> Iterator[Paragraph]:
 
 def comparisons(every: Sequence[Comparison], sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
     """What changed of each program, with an empty line behind what is long."""
-    for number, one in enumerate(every):
+    for number, compared in enumerate(every):
         if number and not every[number - 1].is_same:
             yield Paragraph("")
-        yield from comparison(one, sides)
+        yield from comparison(compared, sides)
 
 
-def comparison(one: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
+def comparison(compared: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
     """What changed of one program."""
-    same = f"{one.same:,} {'is' if one.same == 1 else 'are'} {sides.same}"
-    if one.is_same:
-        yield Paragraph(f"{one.name}: {_tensors(one.same)}, all {sides.same}", "good", hang=2)
-    else:
-        number = f"{_tensors(one.different)} {'differs' if one.different == 1 else 'differ'}"
-        if one.header and not one.different:
-            # Written on other axes, or for another size of them, nothing else need read otherwise.
-            number = f"{' and '.join(change.word for change in one.header)} changed"
-        yield Paragraph(f"{one.name}: {number}, {same}", "bad", hang=2)
-    if one.not_compared:
-        stages = " and ".join(one.not_compared)
+    header = [change.word for change in compared.header]
+    text = comparison_text(compared.same, compared.different, header, sides.same)
+    yield Paragraph(f"{compared.name}: {text}", "good" if compared.is_same else "bad", hang=2)
+    if compared.not_compared:
+        stages = " and ".join(compared.not_compared)
         yield Paragraph(f"not compared: {stages}, which one side does not have", "warning", 2, 2)
-    if one.header:
+    if compared.header:
         yield Paragraph("")
-    for change in one.header:
+    for change in compared.header:
         yield Paragraph(change.word, "heading", 2, 2)
         yield Paragraph(f"- {change.before or 'none'}", "bad", 4, 2)
         yield Paragraph(f"+ {change.after or 'none'}", "good", 4, 2)
-    if one.blocks is not None:
-        yield from _blocks(one.blocks)
-    for difference in one.changes:
+    if compared.blocks is not None:
+        yield from _blocks(compared.blocks)
+    for difference in compared.changes:
         yield Paragraph("")
         yield from _change(difference, sides)
 
@@ -119,7 +114,7 @@ def _blocks(blocks: Blocks) -> Iterator[Paragraph]:
         if change not in left:
             yield from _block_change(change)
     if left:
-        more = counted(sum(of.count for one in left for of in one.tensors), "value")
+        more = counted(sum(of.count for change in left for of in change.tensors), "value")
         yield Paragraph(f"other blocks of {more} inside", "muted", 4, 2)
     rest = f"the same blocks of {counted(blocks.same, 'other tensor')}" if blocks.same else ""
     unknown = f"of {blocks.unknown:,} it is not known" if blocks.unknown else ""
@@ -146,9 +141,9 @@ _NAMED = 4
 
 def _named(tensors: Sequence[NamedTensors]) -> str:
     words = [
-        _name(tensor.name)
+        snapshot_name(tensor.name)
         if tensor.kind in ("argument", "result")
-        else f"{tensor.kind} {_name(tensor.name)}"
+        else f"{tensor.kind} {snapshot_name(tensor.name)}"
         for tensor in tensors
     ]
     # One more takes no more room than to say that there is one more.
@@ -158,7 +153,7 @@ def _named(tensors: Sequence[NamedTensors]) -> str:
     return ", ".join(words)
 
 
-def _shape(block: Block) -> str:
+def _shape(block: DeviceBlock) -> str:
     return f"[{','.join(map(str, block.shape))}]"
 
 
@@ -170,17 +165,16 @@ def _amount(before: int, after: int) -> str:
     return f"{size(before)} -> {size(after)}"
 
 
-def _tensors(number: int) -> str:
-    return (
-        f"{number:,} tensor{'' if number == 1 else 's'} or collective{'' if number == 1 else 's'}"
-    )
-
-
-def _change(change: Change, sides: Sides) -> Iterator[Paragraph]:
+def _change(change: TensorChange, sides: Sides) -> Iterator[Paragraph]:
     type_ = change.type_before
     if change.type_after != type_:
         type_ += f" -> {change.type_after}"
-    words = [change.kind, f"{change.over} in" if change.over else "", _name(change.name), type_]
+    words = [
+        change.kind,
+        f"{change.over} in" if change.over else "",
+        snapshot_name(change.name),
+        type_,
+    ]
     before = {"changed": "", "removed": sides.removed, "added": sides.added}[change.what]
     title = before + " ".join(word for word in words if word)
     yield Paragraph(title, "heading", 2, 2)
@@ -189,16 +183,15 @@ def _change(change: Change, sides: Sides) -> Iterator[Paragraph]:
         return
     for item in change.before:
         if item not in change.after:
-            yield Paragraph(f"- {_item(item)}", "bad", 4, 2)
+            yield Paragraph(f"- {item_text(item)}", "bad", 4, 2)
     for item in change.after:
         if item not in change.before:
-            yield Paragraph(f"+ {_item(item)}", "good", 4, 2)
+            yield Paragraph(f"+ {item_text(item)}", "good", 4, 2)
 
 
 def _stages(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Paragraph]:
     """Stage by stage; what both say alike is told once."""
-    old, new = [[_words(item) for item in items] for items in (before, after)]
-    olds, news = dict(old[0] if old else ()), dict(new[0] if new else ())
+    olds, news = stage_texts(before), stage_texts(after)
     for stage in dict.fromkeys([*olds, *news]):
         if olds.get(stage) == news.get(stage):
             yield Paragraph(f"  {stage} {olds[stage]}", "muted", 4, 2)
@@ -207,21 +200,3 @@ def _stages(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Paragraph
             yield Paragraph(f"- {stage} {olds[stage]}", "bad", 4, 2)
         if stage in news:
             yield Paragraph(f"+ {stage} {news[stage]}", "good", 4, 2)
-
-
-def _words(item: Item) -> list[tuple[str, str]]:
-    """What each stage says, with the partitioner that it is about."""
-    count = f"×{item.count} " if item.count > 1 else ""
-    return [
-        (f"{cell.stage} {cell.partitioner}:" if cell.partitioner else cell.stage, count + cell.text)
-        for cell in item.cells
-    ]
-
-
-def _item(item: Item) -> str:
-    words = "; ".join(f"{stage} {text}" for stage, text in _words(replace(item, count=1)))
-    return f"×{item.count} {words}"
-
-
-def _name(name: str) -> str:
-    return "the top of the program" if name == "." else name

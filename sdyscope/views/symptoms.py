@@ -19,9 +19,9 @@ _LONG = 200
 def paragraphs(symptoms: Symptoms) -> Iterator[Paragraph]:
     """All symptoms with what they are seen as, or what to do about those that were found."""
     if symptoms.source is None:
-        for one in symptoms.symptoms:
-            yield Paragraph(one.title, "heading")
-            yield Paragraph(", ".join(one.seen_as), "muted", indent=2)
+        for entry in symptoms.symptoms:
+            yield Paragraph(entry.title, "heading")
+            yield Paragraph(", ".join(entry.seen_as), "muted", indent=2)
         yield Paragraph("")
         yield Paragraph(
             "`sdyscope symptoms FILE` searches a log for these, and says which commands find "

@@ -108,15 +108,15 @@ def left_out(document: VerifyDocument) -> Iterator[Paragraph]:
         for stage in program.stages:
             counter = counts.setdefault((program.partitioner, stage.stage), Counter())
             counter.update(stage.left_out)
-    told = {
+    texts = {
         key: ", ".join(f"{count:,} {_LEFT_OUT[why]}" for why, count in counter.most_common())
         for key, counter in sorted(counts.items(), key=lambda item: STAGES.index(item[0][1]))
         if counter
     }
-    if told:
+    if texts:
         yield Paragraph("")
         yield Paragraph("not compared", "muted")
-    for (partitioner, stage_name), text in told.items():
+    for (partitioner, stage_name), text in texts.items():
         yield Paragraph(f"{stage_name}, {partitioner}: {text}", "muted", 2, 2)
 
 
@@ -129,17 +129,17 @@ def exceptions(document: VerifyDocument, top: int) -> Iterator[Paragraph]:
         for disagreement in stage.disagreements
     ]
     shown = listed[:top] if top else listed
-    for program, stage, one in shown:
+    for program, stage, disagreement in shown:
         yield Paragraph("")
-        line = f" ({source_text(one.source)})" if one.source is not None else ""
+        line = f" ({source_text(disagreement.source)})" if disagreement.source is not None else ""
         yield Paragraph(
-            f"{program.name}, {program.partitioner}, {stage.stage}: {one.name}{line}",
-            "muted" if one.unstable else "bad",
+            f"{program.name}, {program.partitioner}, {stage.stage}: {disagreement.name}{line}",
+            "muted" if disagreement.unstable else "bad",
             hang=2,
         )
-        yield Paragraph(f"shown:  {one.shown}", indent=2, hang=8)
-        yield Paragraph(f"in XLA: {one.found}", indent=2, hang=8)
-        if one.unstable:
+        yield Paragraph(f"shown:  {disagreement.shown}", indent=2, hang=8)
+        yield Paragraph(f"in XLA: {disagreement.found}", indent=2, hang=8)
+        if disagreement.unstable:
             yield Paragraph("XLA's own two compiles of it differ here.", "muted", 2)
     if len(listed) > len(shown):
         yield Paragraph("")
@@ -148,9 +148,9 @@ def exceptions(document: VerifyDocument, top: int) -> Iterator[Paragraph]:
         return
     yield Paragraph("")
     yield Paragraph(f"{counted(len(document.not_verified), 'module')} not audited", "warning")
-    reasons = Counter((one.reason, one.crashed) for one in document.not_verified)
+    reasons = Counter((module.reason, module.crashed) for module in document.not_verified)
     for (reason, crashed), count in reasons.most_common(top or None):
-        names = [one.name for one in document.not_verified if one.reason == reason]
+        names = [module.name for module in document.not_verified if module.reason == reason]
         yield Paragraph(
             f"{count:,}: {reason} ({names[0]}{', ...' if len(set(names)) > 1 else ''})",
             "bad" if crashed else "plain",

@@ -9,9 +9,9 @@ def counted(count: int, one: str, many: str = "") -> str:
     """`1 value`, `1,234 values`.
 
     Args:
-      count: how many.
-      one: what one of them is called.
-      many: what several are; by default with an s.
+        count: how many.
+        one: what one of them is called.
+        many: what several are; by default with an s.
     """
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 

@@ -19,10 +19,10 @@ from sdyscope.facts.sharded import Sharded
 from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Placement
-from sdyscope.words.counts import counted, size
+from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
-from sdyscope.words.remarks import remark_text
+from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import placement_text, short
 from sdyscope.words.types import type_text
 
@@ -32,6 +32,7 @@ __all__ = [
     "compared_over_text",
     "compiled_notes",
     "compiled_remarks",
+    "compiled_verdict",
     "device_verb",
     "entry_text",
     "extent_text",
@@ -39,8 +40,10 @@ __all__ = [
     "inputs_text",
     "lone_mesh_text",
     "lowered_notes",
+    "lowered_verdict",
     "not_compared_entries_text",
     "not_compared_text",
+    "propagated_verdict",
     "uncompared_text",
 ]
 
@@ -51,20 +54,63 @@ def across_text(across: Across, label: str) -> str:
     return f"{where[across]}{label}"
 
 
-def uncompared_text(one: Uncompared) -> str:
+def uncompared_text(uncompared: Uncompared) -> str:
     """That a file could not be read, or that there is no such stage of a program."""
-    about = f"{one.name} was not {one.stage}" if one.name else "not read"
-    return f"{about}: {one.said}"
+    about = f"{uncompared.name} was not {uncompared.stage}" if uncompared.name else "not read"
+    return f"{about}: {uncompared.said}"
 
 
 # --- lowered --------------------------------------------------------------------------------------
 
 
-def lone_mesh_text(one: LoneMesh) -> str:
+def lone_mesh_text(lone: LoneMesh) -> str:
     """That only one side has a mesh, a sentence."""
-    mesh = one.mesh
+    mesh = lone.mesh
     words = mesh if isinstance(mesh, str) else mesh_words(mesh_document("", mesh))
-    return f"Only {one.label} has this mesh: {words}."
+    return f"Only {lone.label} has this mesh: {words}."
+
+
+class _Ops(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+class _LoweredVerdict(Protocol):
+    @property
+    def across(self) -> Across: ...
+    @property
+    def a(self) -> str: ...
+    @property
+    def b(self) -> str: ...
+    @property
+    def same(self) -> bool: ...
+    @property
+    def same_tensors(self) -> int: ...
+    @property
+    def not_compared(self) -> Sequence[str]: ...
+    @property
+    def meshes(self) -> Sequence[object]: ...
+    @property
+    def tensors(self) -> Sequence[object]: ...
+    @property
+    def ops(self) -> Sequence[_Ops]: ...
+
+
+def lowered_verdict(lowered: _LoweredVerdict) -> str:
+    """What two modules differ in, a clause: ``2 of 44 tensors differ between shardy and gspmd``."""
+    every = counted(lowered.same_tensors + len(lowered.tensors), "tensor")
+    if lowered.same:
+        text = f"{every}, the same {across_text(lowered.across, lowered.a)} and {lowered.b}"
+        missing = len(lowered.not_compared)
+        return f"{text}; {missing:,} not compared" if missing else text
+    differ = [f"{len(lowered.tensors):,} of {every}"] if lowered.tensors else []
+    if lowered.meshes:
+        differ.append("the meshes")
+    if lowered.ops:
+        ops = sum(op.size for op in lowered.ops)
+        differ.append(f"{counted(ops, 'op')} in {counted(len(lowered.ops), 'place')}")
+    verb = "differs" if len(differ) == 1 and len(lowered.tensors) == 1 else "differ"
+    return f"{listed(differ)} {verb} between {lowered.a} and {lowered.b}"
 
 
 class _Lowered(Protocol):
@@ -109,6 +155,42 @@ def not_compared_text(not_compared_values: NotComparedValues, across: Across) ->
         side=not_compared_values.side, where=across_text(across, not_compared_values.side)
     )
     return f"{counted(not_compared_values.values, 'value')} not compared: {why}"
+
+
+class _PropagatedVerdict(Protocol):
+    @property
+    def across(self) -> Across: ...
+    @property
+    def a(self) -> str: ...
+    @property
+    def b(self) -> str: ...
+    @property
+    def same_values(self) -> int: ...
+    @property
+    def different_values(self) -> int: ...
+    @property
+    def only_a(self) -> int: ...
+    @property
+    def only_b(self) -> int: ...
+    @property
+    def beginnings(self) -> Sequence[object]: ...
+
+
+def propagated_verdict(propagated: _PropagatedVerdict) -> str:
+    """What two propagations differ in, a clause: ``11 values, sharded the same way under ...``."""
+    differ = propagated.different_values
+    every = counted(propagated.same_values + differ, "value")
+    sides = f"{across_text(propagated.across, propagated.a)} and {propagated.b}"
+    if differ:
+        verb = "is" if differ == 1 else "are"
+        places = counted(len(propagated.beginnings), "place")
+        text = f"{differ:,} of {every} {verb} sharded differently {sides}, from {places} on"
+    else:
+        text = f"{every}, sharded the same way {sides}"
+    for only, label in ((propagated.only_a, propagated.a), (propagated.only_b, propagated.b)):
+        if only:
+            text += f"; {counted(only, 'value')} only in {label}"
+    return text
 
 
 #: How many annotations a sentence names.
@@ -245,9 +327,100 @@ def not_compared_entries_text(entries: _Entries, labels: tuple[str, str] = ("A",
     return f"{count} {verb} not compared: {who} not say how {named} {verb} sharded"
 
 
+class _Sent(Protocol):
+    @property
+    def count(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+
+
+class _ComparedSide(Protocol):
+    @property
+    def label(self) -> str: ...
+    @property
+    def failure(self) -> str: ...
+    @property
+    def total(self) -> _Sent | None: ...
+
+
+class _MemoryRow(Protocol):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def a(self) -> int | None: ...
+    @property
+    def b(self) -> int | None: ...
+    @property
+    def differs(self) -> bool: ...
+
+
+class _ComparedEntries(Protocol):
+    @property
+    def different(self) -> Sequence[object]: ...
+
+
+class _CompiledVerdict(Protocol):
+    @property
+    def across(self) -> Across: ...
+    @property
+    def a(self) -> _ComparedSide: ...
+    @property
+    def b(self) -> _ComparedSide: ...
+    @property
+    def same(self) -> bool: ...
+    @property
+    def has_text(self) -> bool: ...
+    @property
+    def collectives(self) -> Sequence[object]: ...
+    @property
+    def memory(self) -> Sequence[_MemoryRow]: ...
+    @property
+    def entries(self) -> _ComparedEntries | None: ...
+
+
+def compiled_verdict(compiled: _CompiledVerdict) -> str:
+    """How much more or less the second side sends and needs, a clause; or that it is the same."""
+    a, b = compiled.a, compiled.b
+    where_a, where_b = (across_text(compiled.across, side.label) for side in (a, b))
+    if a.failure or b.failure:
+        there, missing = (where_b, where_a) if a.failure else (where_a, where_b)
+        return f"compiles {there}, not {missing}"
+    assert a.total is not None
+    assert b.total is not None
+    needs = device_verb(compiled.has_text)
+    total = next((row for row in compiled.memory if row.kind == "total"), None)
+    if compiled.same:
+        sent = counted(a.total.count, "collective") if a.total.count else "no collectives"
+        if a.total.count:
+            sent += f" per step sending {size(a.total.sent)}"
+        if total is not None and total.a is not None:
+            sent += f", and {size(total.a)} that a device {needs}"
+        return f"{sent}, the same {where_a} and {b.label}"
+    changes = []
+    if a.total != b.total or compiled.collectives:
+        changes.append(_changed("sends", a.total.sent, b.total.sent))
+    if any(row.differs for row in compiled.memory):
+        before, after = (0, 0) if total is None else (total.a or 0, total.b or 0)
+        changes.append(_changed(needs, before, after))
+    differ = 0 if compiled.entries is None else len(compiled.entries.different)
+    which = counted(differ, "argument or result is", "arguments and results are")
+    sharded = f"{which} sharded differently"
+    if not changes:
+        return f"{sharded} in {a.label} and {b.label}"
+    text = f"{where_b} a device {' and '.join(changes)} than {where_a}"
+    return text + (f"; {sharded}" if differ else "")
+
+
+def _changed(verb: str, before: int, after: int) -> str:
+    if before == after:
+        return f"{verb} as much ({size(after)}), but not the same"
+    more = "more" if after > before else "less"
+    return f"{verb} {size(abs(after - before))} {more} ({size(after)}, not {size(before)})"
+
+
 class _CompiledSide(Protocol):
     @property
-    def notes(self) -> Sequence[str]: ...
+    def notes(self) -> Sequence[Remark]: ...
     @property
     def unread(self) -> int: ...
     @property
@@ -258,9 +431,9 @@ class _CompiledSide(Protocol):
 
 def compiled_notes(side: _CompiledSide) -> Iterator[str]:
     """What else there is to know of one side that was compiled, in sentences."""
-    yield from side.notes
+    yield from remark_texts(side.notes)
     if side.origins_missing:
-        yield f"The origins of collectives are not known: {remark_text(side.origins_missing)}"
+        yield remark_text(side.origins_missing)
     if side.memory_missing:
         yield side.memory_missing
     if side.unread:

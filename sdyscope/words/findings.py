@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from sdyscope.facts.account import Account
@@ -11,16 +12,20 @@ from sdyscope.facts.execution import Extent, Process
 from sdyscope.facts.findings import (
     Amount,
     ArgumentDropped,
+    BudgetDoubt,
     BudgetSubject,
     CountedOnce,
     DependsOnMesh,
     DonationDropped,
     DonationUnused,
     DroppedAxes,
+    ExecutionFact,
     Fact,
     Holder,
+    MemoryFact,
     MemoryLimit,
     MixedAttributes,
+    ModuleFact,
     NoMemoryAnalysis,
     NoPlacement,
     NoReference,
@@ -41,6 +46,7 @@ from sdyscope.facts.findings import (
     OtherPlacement,
     OtherPriorities,
     OtherType,
+    OverBudget,
     OverCommunication,
     OverMemory,
     OverReplication,
@@ -62,15 +68,28 @@ from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted
+from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.remarks import remark_text
 from sdyscope.words.run import counterpart_text, inside_text
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
-__all__ = ["SEVERITIES", "Check", "Finding", "budget_text", "holder_text", "index_text", "observed"]
-__all__ += ["subject_text", "told"]
+__all__ = [
+    "SEVERITIES",
+    "Check",
+    "Finding",
+    "budget_text",
+    "check_summary",
+    "folded",
+    "holder_text",
+    "index_text",
+    "observed",
+    "subject_text",
+    "told",
+]
 
 #: The severities, the worst first.
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
@@ -134,6 +153,24 @@ class Check:
     account: Account
 
 
+def check_summary(check: Check) -> str:
+    """`mlp: 44 comparisons under shardy and gspmd, all agree`."""
+    under = " and ".join(check.partitioners)
+    if not check.compared:
+        if check.passed:
+            return (
+                f"{check.name}: {counted(check.tensors, 'tensor')} for {under} can be read; "
+                "what was requested is not known"
+            )
+        return f"{check.name}: {counted(check.tensors, 'tensor')} for {under}, with findings"
+    start = f"{check.name}: {counted(check.compared, 'comparison')} under {under}"
+    wrong = check.compared - check.agreed
+    if wrong:
+        return f"{start}, {wrong:,} {'disagrees' if wrong == 1 else 'disagree'}"
+    worse = [finding for finding in check.findings if finding.severity != "note"]
+    return f"{start}, all agree" + (f"; {counted(len(worse), 'other finding')}" if worse else "")
+
+
 def told(observation: Observation) -> Finding:
     """What was found, in words."""
     words = _words(observation.fact)
@@ -191,6 +228,37 @@ def subject_text(finding: Finding) -> str:
     return f"{' '.join(parts)} [{finding.rule}]"
 
 
+#: How many tensors, or places, a finding names.
+_NAMED: Final = 3
+
+#: What differs in what is said of two tensors alike: their paths, and numbers.
+_VARYING: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\]|\.\w+)+|\d[\d,]*")
+
+
+def folded(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Findings; those that say the same of several tensors as one, which names them."""
+    groups: dict[object, list[Finding]] = {}
+    for finding in findings:
+        said = (finding.message, finding.expected, finding.found, finding.hint)
+        key = (
+            replace(finding, tensor="", message="", expected="", found="", hint=""),
+            finding.tensor if finding.kind not in ("argument", "result") else "",
+            *(_VARYING.sub("#", text) for text in said),
+        )
+        groups.setdefault(key, []).append(finding)
+    for first, *rest in groups.values():
+        if not rest:
+            yield first
+            continue
+        names = list(
+            dict.fromkeys(finding.tensor for finding in rest if finding.tensor != first.tensor)
+        )
+        more = len(names) - _NAMED
+        listed = ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        alike = f" Likewise: {listed}." if names else f" Likewise {len(rest):,} more."
+        yield replace(first, message=first.message + alike)
+
+
 @dataclass(frozen=True, slots=True)
 class _Words:
     """What a finding says beside where it is; see ``Finding``."""
@@ -202,39 +270,25 @@ class _Words:
 
 
 def _words(fact: Fact) -> _Words:
-    match fact:
-        case ReadBack():
-            return _Words(fact.message, fact.expected, fact.found, fact.hint)
-        case (
-            NotExecuted()
-            | NoReference()
-            | NotOnMesh()
-            | DependsOnMesh()
-            | OtherBlocks()
-            | UnequalReplicas()
-            | OtherNumbers()
-        ):
-            return _executed(fact)
-        case OtherBytes() | DonationUnused() | DonationDropped():
-            return _memory(fact)
-        case OverCommunication() | OverReplication() | OverMemory():
-            return _over_budget(fact)
-        case CountedOnce() | OverUnknownAxes() | UnreadLines() | NoSuchTensor():
-            return _uncertain(fact)
-        case NoMemoryAnalysis():
-            return _uncertain(fact)
-        case NothingLowered() | MixedAttributes() | SilentFallback() | UnreadAttribute():
-            return _module(fact)
-        case _:
-            return _tensor(fact)
+    if isinstance(fact, ReadBack):
+        return _Words(fact.message, fact.expected, fact.found, fact.hint)
+    if isinstance(fact, ModuleFact):
+        return _module(fact)
+    if isinstance(fact, TensorFact):
+        return _tensor(fact)
+    if isinstance(fact, MemoryFact):
+        return _memory(fact)
+    if isinstance(fact, ExecutionFact):
+        return _executed(fact)
+    if isinstance(fact, OverBudget):
+        return _over_budget(fact)
+    return _uncertain(fact)
 
 
 # --- Modules and tensors, by check ----------------------------------------------------------------
 
 
-def _module(
-    fact: NothingLowered | MixedAttributes | SilentFallback | UnreadAttribute,
-) -> _Words:
+def _module(fact: ModuleFact) -> _Words:
     match fact:
         case NothingLowered(partitioner, reason, hint):
             return _Words(f"There is nothing to compare under {partitioner}: {reason}", hint=hint)
@@ -264,10 +318,10 @@ def _tensor(fact: TensorFact) -> _Words:
         case NoPlacement(sharding, reason):
             wrong = "could not be read" if isinstance(sharding, str) else "gives no placement"
             is_requested = isinstance(sharding, NamedSharding)
-            found = "" if is_requested else str(sharding)
-            return _Words(f"{sharding} {wrong}: {reason.rstrip('.')}.", found=found)
+            written = "" if is_requested else str(sharding)
+            return _Words(f"{sharding} {wrong}: {reason.rstrip('.')}.", found=written)
         case OtherType(given, lowered):
-            types = [type_text(one.shape, one.dtype) for one in (lowered, given)]
+            types = [type_text(sharded.shape, sharded.dtype) for sharded in (lowered, given)]
             return _Words(f"It is {types[0]} in the module but was given as {types[1]}.")
         case NotRequested(lowered):
             return _Words(
@@ -318,8 +372,8 @@ def _tensor(fact: TensorFact) -> _Words:
             return _Words(
                 "The program does not use it, so jit drops it and the module has no such argument."
             )
-        case RequestNote(text):
-            return _Words(text)
+        case RequestNote(remark):
+            return _Words(remark_text(remark))
         case NotDivisible(dim, size, blocks, padding, requested):
             return _Words(
                 f"Dimension {dim} of size {size} does not divide into {blocks}: blocks of "
@@ -340,7 +394,7 @@ def _manual(fact: OtherManualAxes, digits: Digits) -> str:
 _TENSORS = 3
 
 
-def _memory(fact: OtherBytes | DonationUnused | DonationDropped) -> _Words:
+def _memory(fact: MemoryFact) -> _Words:
     match fact:
         case OtherBytes(tensors, ours, compiled):
             named = f" ({', '.join(tensors[:_TENSORS])})" if tensors else ""
@@ -432,15 +486,7 @@ def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
     )
 
 
-def _executed(
-    fact: NotExecuted
-    | NoReference
-    | NotOnMesh
-    | DependsOnMesh
-    | OtherBlocks
-    | UnequalReplicas
-    | OtherNumbers,
-) -> _Words:
+def _executed(fact: ExecutionFact) -> _Words:
     match fact:
         case NotExecuted(partitioner, is_refused, reason, hint):
             what = "There is nothing to run" if is_refused else "It does not run"
@@ -535,10 +581,6 @@ def _numbers(fact: OtherNumbers) -> _Words:
 
 
 # --- Budgets --------------------------------------------------------------------------------------
-
-#: How much of what a budget was spent on a finding names.
-_NAMED = 3
-
 _LIMITS: Final[Mapping[MemoryLimit, str]] = {
     "arguments": " of arguments",
     "temporaries": " of temporaries",
@@ -546,18 +588,18 @@ _LIMITS: Final[Mapping[MemoryLimit, str]] = {
 }
 
 
-def _over_budget(fact: OverCommunication | OverReplication | OverMemory) -> _Words:
-    message, found, see = _spent(fact)
+def _over_budget(fact: OverBudget) -> _Words:
+    message, uses, see = _spent(fact)
     counts_ops = isinstance(fact, OverCommunication) and fact.unit == "collectives"
     return _Words(
         f"{message}; {fact.allowed:,} are allowed.",
         f"at most {fact.allowed:,} {'in a step' if counts_ops else 'bytes'}",
-        "; ".join(found),
+        "; ".join(uses),
         f"If this is intended, allow more; sdyscope {see}.",
     )
 
 
-def _spent(fact: OverCommunication | OverReplication | OverMemory) -> tuple[str, list[str], str]:
+def _spent(fact: OverBudget) -> tuple[str, list[str], str]:
     """How much is used, for what, and which command says more."""
     match fact:
         case OverCommunication("bytes", used, _, amounts):
@@ -567,18 +609,21 @@ def _spent(fact: OverCommunication | OverReplication | OverMemory) -> tuple[str,
             message = f"A step runs {used:,} of them"
             return message, _amounts(amounts, "times"), "comms lists every collective"
         case OverReplication(used, _, tensors):
-            found = [
+            uses = [
                 f"{bytes_:,} bytes: {name}, {counted(replicas, 'replica')}"
                 for name, bytes_, replicas in tensors[:_NAMED]
             ]
             message = f"A device holds {used:,} bytes that other devices also hold"
-            return message, found, "memory shows what could be sharded further"
+            return message, uses, "memory shows what could be sharded further"
         case OverMemory(limit, used, _, parts):
             # The parts of a total are few, and all of them are worth knowing.
             named = parts if limit == "total" else parts[:_NAMED]
-            found = [f"{size:,} bytes: {what}" for what, size in named]
+            uses = [
+                f"{size:,} bytes: {what if isinstance(what, str) else part_text(what)}"
+                for what, size in named
+            ]
             message = f"A device needs {used:,} bytes{_LIMITS[limit]}"
-            return message, found, "memory has every argument"
+            return message, uses, "memory has every argument"
 
 
 def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
@@ -593,7 +638,7 @@ def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
             f"{where}{because}"
         )
     if rest := amounts[_NAMED:]:
-        texts.append(f"{sum(one.amount for one in rest):,} {unit} for {len(rest):,} more")
+        texts.append(f"{sum(amount.amount for amount in rest):,} {unit} for {len(rest):,} more")
     return texts
 
 
@@ -601,9 +646,7 @@ def _distinct(texts: Iterable[str]) -> Iterable[str]:
     return dict.fromkeys(texts)
 
 
-def _uncertain(
-    fact: CountedOnce | OverUnknownAxes | UnreadLines | NoSuchTensor | NoMemoryAnalysis,
-) -> _Words:
+def _uncertain(fact: BudgetDoubt) -> _Words:
     match fact:
         case CountedOnce(count):
             return _Words(

@@ -2,25 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from sdyscope.facts.memory import GroupName, MemoryPart, Redundant, Sureness, TensorTotal
+from sdyscope.facts.remarks import Remark, RemarkKind
 from sdyscope.words.counts import counted, size
+from sdyscope.words.remarks import remark_texts
+from sdyscope.words.tone import Tone
 
 __all__ = [
     "NOT_COMPILED",
+    "PARTS",
     "agreement_text",
+    "apart_text",
     "chosen_text",
+    "group_text",
+    "memory_legend",
+    "memory_remarks",
+    "part_text",
     "peak_text",
     "propagated_text",
+    "redundant_text",
     "remade_text",
     "results_table_text",
     "savings_text",
+    "sureness_texts",
     "unknown_text",
 ]
-
 
 #: What is not known of a program that was not compiled.
 NOT_COMPILED = (
     "temporaries, code and tile padding are not known: without --predicted the program is compiled"
 )
+
+
+#: The parts of what a device needs, in the order in which they are told.
+PARTS: Final[Mapping[MemoryPart, str]] = {
+    MemoryPart.ARGUMENTS: "arguments",
+    MemoryPart.RESULTS: "results",
+    MemoryPart.ALIASES: "results in donated buffers",
+    MemoryPart.TEMPORARIES: "temporaries",
+    MemoryPart.CODE: "code",
+    MemoryPart.TOTAL: "total",
+    MemoryPart.HOST: "in host memory",
+}
+
+
+def part_text(part: GroupName | MemoryPart, aliases: int = 0) -> str:
+    """A part of what a device needs: ``temporaries``; or a group's name.
+
+    Args:
+        part: the part.
+        aliases: bytes of results in the buffers of donated arguments, which the results do not
+            count.
+    """
+    if isinstance(part, GroupName):
+        return group_text(part)
+    return "other results" if part is MemoryPart.RESULTS and aliases else PARTS[part]
+
+
+def group_text(group: GroupName) -> str:
+    """The name, and where it is when that is not the device: ``opt_state, on the host``."""
+    return group.name if group.memory == "device" else f"{group.name}, on the host"
+
+
+def memory_legend(*, padded: bool, shared: bool) -> tuple[str, ...]:
+    """What the columns of bytes mean.
+
+    Args:
+        padded: whether what is stored is more than what is held.
+        shared: whether results lie in the buffers of arguments.
+    """
+    return (
+        "per device: what a device holds; redundant: what it would not hold if every block were "
+        "stored once",
+        *(["stored: with the padding of the hardware's tiles"] if padded else []),
+        *(["reused: buffers of donated arguments, in which results are stored"] if shared else []),
+    )
+
+
+def redundant_text(redundant: Redundant) -> str:
+    """What is held more than once, and no free axis would save."""
+    why = (
+        "that no free axis divides"
+        if redundant.is_named
+        else "whose sharding has no name here for the axes of a mesh"
+    )
+    tensors = counted(redundant.tensors, "tensor")
+    return f"{size(redundant.replicated)} per device are redundant in {tensors} {why}"
+
+
+def sureness_texts(sureness: Sureness) -> Iterator[tuple[str, Tone]]:
+    """How sure the figures are, and who placed the tensors, each with its tone.
+
+    That the compiler counts otherwise is a finding, and not told here.
+    """
+    if not sureness.is_text:
+        if sureness.equal is not False:
+            yield agreement_text(sureness.equal), "good" if sureness.equal else "warning"
+        if sureness.unknown:
+            yield unknown_text(sureness.unknown), "warning"
+        if sureness.chosen:
+            yield chosen_text(sureness.chosen), "muted"
+    if sureness.remade:
+        yield remade_text(sureness.remade), "warning"
+
+
+#: What of a compile is for those who ask for costs.
+_COSTS: Final[frozenset[RemarkKind]] = frozenset(("general cost analysis", "no cost analysis"))
+
+
+def memory_remarks(remarks: Iterable[Remark]) -> tuple[str, ...]:
+    """What else a compile says, but for what is about costs."""
+    return remark_texts(remark for remark in remarks if remark.kind not in _COSTS)
 
 
 def agreement_text(equal: bool | None) -> str:
@@ -68,3 +163,17 @@ def remade_text(values: int) -> str:
 def results_table_text(table: int) -> str:
     """How many bytes the table of the results' addresses takes."""
     return f"results: includes {size(table)} for the table of their addresses"
+
+
+def apart_text(total: TensorTotal) -> str:
+    """What of a total is counted otherwise, or not at all; empty for nothing."""
+    words = []
+    if total.unplaced:
+        without = counted(total.unplaced, "tensor")
+        words.append(f"{without} without a sharding, counted as replicated")
+    if total.impossible:
+        wrong = counted(total.impossible, "tensor")
+        words.append(f"{wrong} with a sharding that can't be, not counted")
+    if total.unknown:
+        words.append(f"{counted(total.unknown, 'tensor')} of unknown size, not counted")
+    return "; ".join(words)

@@ -19,11 +19,11 @@ class MeshDocument:
     """A mesh.
 
     Attributes:
-      name: its symbol in the module; empty for a mesh that only JAX has.
-      axes: sizes of its axes by name, in order.
-      devices: how many devices it has.
-      order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
-        order 0, 1, 2, ...
+        name: its symbol in the module; empty for a mesh that only JAX has.
+        axes: sizes of its axes by name, in order.
+        devices: how many devices it has.
+        order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
+            order 0, 1, 2, ...
     """
 
     name: str
@@ -37,10 +37,10 @@ class MeshForm:
     """A mesh.
 
     Attributes:
-      axes: sizes of its axes by name, in order.
-      devices: how many devices it has.
-      order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
-        order 0, 1, 2, ...
+        axes: sizes of its axes by name, in order.
+        devices: how many devices it has.
+        order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
+            order 0, 1, 2, ...
     """
 
     axes: dict[str, int]
@@ -85,13 +85,18 @@ def mesh_words(mesh: MeshDocument) -> str:
     name = "" if mesh.name in ("mesh", "") else f"{label(mesh.name)}: "
     if not mesh.axes:
         return f"{name}device {mesh.order or 0} alone"
-    shown = {axis: size for axis, size in mesh.axes.items() if size > 1}
-    of_one = len(mesh.axes) - len(shown)
-    if not shown or of_one < _FOLDED:
-        shown, of_one = dict(mesh.axes), 0
-    axes = sizes_words(shown)
-    axes += f" and {of_one} axes of size 1" if of_one else ""
+    shown, of_one = _folded(mesh.axes)
+    axes = sizes_words(shown) + of_one
     return f"{name}{axes}, {counted(mesh.devices, 'device')}{_order(mesh)}"
+
+
+def _folded(axes: Mapping[str, int]) -> tuple[Mapping[str, int], str]:
+    """The axes that are listed, and how the others are counted: `` and 9 axes of size 1``."""
+    shown = {axis: size for axis, size in axes.items() if size > 1}
+    of_one = len(axes) - len(shown)
+    if not shown or of_one < _FOLDED:
+        return axes, ""
+    return shown, f" and {of_one} axes of size 1"
 
 
 def sizes_words(sizes: Mapping[str, int]) -> str:
@@ -125,8 +130,9 @@ def mesh_words_of(meshes: Mapping[str, Mesh]) -> list[str]:
 def mesh_texts(meshes: Mapping[str, Mesh], *, brief: bool) -> list[str]:
     """Each mesh for a cell; brief, as `--mesh` takes it."""
     return [
-        mesh_text(mesh.axes) if brief and mesh.axes else mesh_words(mesh)
+        "".join((mesh_text(shown), of_one)) if brief and mesh.axes else mesh_words(mesh)
         for mesh in mesh_documents(meshes)
+        for shown, of_one in [_folded(mesh.axes)]
     ]
 
 
@@ -145,8 +151,8 @@ def axes_text(axes: Sequence[AxisRef] | None, mesh: Mesh | None) -> str:
     """`data=4 x model=2`; of a part of an axis `data:(1)2`.
 
     Args:
-      axes: the axes; None where no set of axes is meant.
-      mesh: their mesh.
+        axes: the axes; None where no set of axes is meant.
+        mesh: their mesh.
     """
     if axes is None or mesh is None:
         return "no single axis"
@@ -175,5 +181,5 @@ def axis_text(axis: object) -> str:
     """A mesh axis, or anything that is written with axes: `a:(1)2` for `"a":(1)2`."""
     text = str(axis)
     if "\\" in text:
-        text = _QUOTED.sub(lambda found: label(unescape(found[0])), text)
+        text = _QUOTED.sub(lambda match: label(unescape(match[0])), text)
     return text.replace('"', "")

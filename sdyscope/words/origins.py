@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from sdyscope.facts.origins import (
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import axis_text
-from sdyscope.words.places import op_text, shown_name, source_text
+from sdyscope.words.places import callers_text, op_text, shown_name, source_text
 from sdyscope.words.sharding import shardy_text
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "OriginAnnotationDocument",
     "OriginDocument",
     "annotation_text",
+    "causes_text",
     "origin_annotation_document",
     "origin_document",
     "origin_text",
@@ -90,6 +91,8 @@ class OriginDocument:
         of these was found.
       known: whether it leads to an annotation, or to the program's own collective.
       value: the value that is moved, or summed; empty where it was not found.
+      form: the op that gives it the form in which it is moved, whose sharding is another
+        (`transpose`); empty where it is moved as it is.
       before: sharding that it has.
       after: sharding that it is needed with; empty where that is not known, and of a sum.
       op: the op that needs it; `return` where the program returns it.
@@ -108,6 +111,7 @@ class OriginDocument:
     kind: OriginKind
     known: bool
     value: str
+    form: str
     before: str
     after: str
     op: str
@@ -128,6 +132,7 @@ def origin_document(origin: CollectiveOrigin) -> OriginDocument:
         kind=origin.kind,
         known=origin.is_known,
         value=origin.value,
+        form=op_text(origin.form),
         before=spec_text(origin.before),
         after=spec_text(origin.after),
         op=op_text(origin.op),
@@ -215,16 +220,38 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         words = f"it indexes a {_sharded_dimension(has, origin, file)}"
     else:
         words = _resharding(origin, needed, file)
-        own = [annotation for annotation in has if annotation.name != origin.value]
+        itself = "" if origin.form else origin.value
+        own = [annotation for annotation in has if annotation.name != itself]
         if own:
             words += f"; {_sharded(own, origin, file)}"
     return words + _followed(origin)
 
 
+def causes_text(
+    origins: Iterable[CollectiveOrigin], file: str = "", callers: Sequence[SourceLocation] = ()
+) -> str:
+    """Why collectives of one row are there: the first cause, and how many others there are.
+
+    Args:
+        origins: those of each of them.
+        file: the file whose name need not be repeated.
+        callers: the lines behind theirs, where their line is reached in several ways.
+    """
+    called = f"called at {callers_text(callers)}" if callers else ""
+    texts = list(dict.fromkeys(origin_text(origin, file) for origin in origins))
+    if not texts:
+        return called
+    words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
+    if called:
+        words = f"{called}; {words}"
+    return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
+
+
 def _resharding(origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], file: str) -> str:
     """`params['w'] is P('fsdp') but constraint at line 9 P('data') requires P()`."""
     name = shown_name(origin.value, "") or "the value"
-    value = f"{name} is {spec_text(origin.before) or 'sharded'}"
+    form = f"{op_text(origin.form)} of " if origin.form else ""
+    value = f"{form}{name} is {spec_text(origin.before) or 'sharded'}"
     after = spec_text(origin.after)
     if origin.result:
         result = _listed(needed, file) or f"{origin.result} {after}".strip()
@@ -247,14 +274,14 @@ def _sharded_dimension(
 
 
 def _sharded(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, file: str) -> str:
-    axes = dict.fromkeys(axis_text(axis) for one in annotations for axis in one.axes)
+    axes = dict.fromkeys(axis_text(axis) for annotation in annotations for axis in annotation.axes)
     by = f"{_listed(annotations, file)}{_otherwise(origin, file)}"
     return f"sharded over {' and '.join(axes)} by {by}"
 
 
 def _otherwise(origin: CollectiveOrigin, file: str) -> str:
     """Who else says the axes: one by name, and how many more."""
-    names = dict.fromkeys(annotation_name(one, file) for one in origin.otherwise)
+    names = dict.fromkeys(annotation_name(annotation, file) for annotation in origin.otherwise)
     if not names:
         return ""
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""

@@ -8,7 +8,13 @@ from typing import Final
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.words.counts import size
 
-__all__ = ["needs_sentence", "partitioner_name", "sends_sentence"]
+__all__ = ["SENT", "needs_sentence", "partitioner_name", "sends_sentence"]
+
+#: What the bytes are that a device sends.
+SENT: Final = (
+    "sent: bytes each device sends per step (it receives as many), counted by ring algorithms, "
+    "not measured"
+)
 
 _PARTS: Final[Mapping[str, str]] = {
     "arguments": "arguments",
@@ -52,7 +58,9 @@ def needs_sentence(needed: Sequence[tuple[str | None, MemoryAnalysis]]) -> str:
     """
     if not needed:
         return "The compiler does not say what a device needs."
-    (less, few), (more, many) = _ends([(one, memory.total) for one, memory in needed])
+    (less, few), (more, many) = _ends(
+        [(partitioner, memory.total) for partitioner, memory in needed]
+    )
     if few == many:
         return f"A device needs {size(many)}{' under both' if len(needed) > 1 else ''}."
     if not few or _is_alike(few, many):
@@ -68,7 +76,9 @@ def needs_sentence(needed: Sequence[tuple[str | None, MemoryAnalysis]]) -> str:
 
 def _ends(figures: Sequence[tuple[str | None, int]]) -> tuple[tuple[str, int], tuple[str, int]]:
     """The partitioner with the least and the one with the most."""
-    named = sorted(((partitioner_name(one), bytes_) for one, bytes_ in figures), key=_bytes)
+    named = sorted(
+        ((partitioner_name(partitioner), bytes_) for partitioner, bytes_ in figures), key=_bytes
+    )
     return named[0], named[-1]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import getcwd, sep
 from typing import Protocol
@@ -13,9 +15,11 @@ from sdyscope.values.source import SourceLocation
 
 __all__ = [
     "OpDocument",
+    "callers_text",
     "file_text",
     "op_document",
     "op_text",
+    "paths_from",
     "scope_of",
     "shortened",
     "shown_name",
@@ -28,6 +32,10 @@ _INSTALLED = re.compile(rf"^.*{_PACKAGES}")
 _INSTALLED_IN_TEXT = re.compile(rf"{re.escape(sep)}\S*{_PACKAGES}")
 
 
+#: The folder that files are named relative to; empty for the working directory.
+_folder: list[str] = []
+
+
 class _Line(Protocol):
     @property
     def file(self) -> str: ...
@@ -35,9 +43,28 @@ class _Line(Protocol):
     def line(self) -> int: ...
 
 
+@contextlib.contextmanager
+def paths_from(folder: str) -> Iterator[None]:
+    """Names files relative to a folder: the reader is in another one than this process.
+
+    Args:
+        folder: an absolute path.
+    """
+    before = _folder[:]
+    _folder[:] = [folder]
+    try:
+        yield
+    finally:
+        _folder[:] = before
+
+
+def _here() -> str:
+    return (_folder[0] if _folder else getcwd()) + sep
+
+
 def file_text(file: str) -> str:
     """A path as short as it is clear: below the working directory, or below `site-packages`."""
-    return _INSTALLED.sub("", file.removeprefix(getcwd() + sep))
+    return _INSTALLED.sub("", file.removeprefix(_here()))
 
 
 def source_text(source: _Line | None) -> str:
@@ -49,9 +76,14 @@ def source_text(source: _Line | None) -> str:
     return f"{file_text(source.file)}:{source.line}"
 
 
+def callers_text(lines: Sequence[_Line]) -> str:
+    """`attentions.py:703 < llama2.py:170`: the files without their folders; empty for none."""
+    return " < ".join(f"{line.file.rpartition(sep)[2]}:{line.line}" for line in lines)
+
+
 def shortened(words: str) -> str:
     """Words in which each path is as short as ``file_text`` makes it."""
-    return _INSTALLED_IN_TEXT.sub("", words).replace(getcwd() + sep, "")
+    return _INSTALLED_IN_TEXT.sub("", words).replace(_here(), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,9 +81,9 @@ def moves_text(moves: int, steps: int, last: int | None) -> str:
     """`914 moves of an axis in 641 steps, numbered by Shardy up to 687`.
 
     Args:
-      moves: how many moves there are.
-      steps: in how many steps.
-      last: the number of the last step; None without any.
+        moves: how many moves there are.
+        steps: in how many steps.
+        last: the number of the last step; None without any.
     """
     text = f"{counted(moves, 'move')} of an axis in {counted(steps, 'step')}"
     return text if last is None else f"{text}, numbered by Shardy up to {last:,}"

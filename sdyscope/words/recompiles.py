@@ -107,7 +107,7 @@ def cause(alike: Sequence[_Recompile]) -> str:
         if argument.moved is not False or _is_seen(argument)
     ]
     parts = [
-        _argument([one.arguments[number] for one in alike], first.before)
+        _argument([recompile.arguments[number] for recompile in alike], first.before)
         for number in numbers[:_LISTED]
     ]
     if len(numbers) > _LISTED:
@@ -115,7 +115,7 @@ def cause(alike: Sequence[_Recompile]) -> str:
     if first.meshes and not numbers:
         parts.append("another mesh")
     if first.op is not None:
-        ops = [one.op for one in alike if one.op is not None]
+        ops = [recompile.op for recompile in alike if recompile.op is not None]
         parts.append(_op(ops, first.before))
     return "; ".join(parts) or "only source lines differ"
 
@@ -131,8 +131,8 @@ def _argument(alike: Sequence[_Argument], before: str) -> str:
     if change == "tree":
         return f"{name} {f'({first.type}) is new' if first.type else f'({first.was_type}) is gone'}"
     if change == "type":
-        return f"{name} was {first.was_type}, then {_few([one.type for one in alike])}"
-    was, now = _sharding(first.was), _few([_sharding(one.now) for one in alike])
+        return f"{name} was {first.was_type}, then {_few([change.type for change in alike])}"
+    was, now = _sharding(first.was), _few([_sharding(change.now) for change in alike])
     text = f"{name} was {was}, then {now}"
     if first.moved is False:
         return f"{text}, the same placement written differently"
@@ -159,7 +159,7 @@ def _op(alike: Sequence[_Op], before: str) -> str:
     where = f" at {line}" if line else ""
     if not op.attribute:
         return f"other ops{where}: {op.now or 'no more'} where {before} has {op.was or 'no more'}"
-    now = _few([_value(one.now_text) for one in alike])
+    now = _few([_value(change.now_text) for change in alike])
     return f"{op.attribute} of {op.now}{where} was {_value(op.was_text)}, then {now}"
 
 
@@ -230,7 +230,7 @@ def _sharding_advice(arguments: Sequence[_Argument]) -> list[str]:
             f"{first.returned_as} as {_sharding(first.was)} with out_shardings{more}."
         )
     if moved:
-        names = listed([one.name for one in moved[:_LISTED]])
+        names = listed([change.name for change in moved[:_LISTED]])
         said.append(
             f"Give {names} the same sharding before each call, with jax.device_put or in_shardings."
         )

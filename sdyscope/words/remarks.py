@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sdyscope.facts.remarks import PropagationSource, Remark, RemarkKind, ShardyProcess
-from sdyscope.words.counts import counted, sentence
+from sdyscope.words.counts import counted, listed, sentence, size
+from sdyscope.words.rates import metric_text
 
 __all__ = [
     "propagation_source_clause",
@@ -41,6 +42,46 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "another JAX propagated": "{said} lowered it, and {names} propagated it.",
     "another JAX compiled": "{said} lowered it, and this JAX compiled it.",
+    "read from an export": "Read from what jax.export serialized.",
+    "read from HLO": "Read from HLO, converted to StableHLO by XLA.",
+    "read as text": (
+        "MLIR's bindings could not read it ({said}); it was read as text, and what was not "
+        "understood is listed."
+    ),
+    "constants elided": (
+        "Its large constants were not recorded: it can be looked at, but not compiled."
+    ),
+    "layout": "Requested with the layout {said}.",
+    "in_shardings layout": "The in_shardings of jit ask for a layout too.",
+    "out_shardings layout": "The out_shardings of jit ask for a layout too.",
+    "no mesh axes": "Given as {said}, which names no mesh axes: {other}.",
+    "memory kind": 'Requested in memory "{said}".',
+    "reduction": "Unreduced by {said}.",
+    "no request": "{said} is not a valid request: {other}.",
+    "key array": "A PRNG key array: the last dimensions, {said}, are the keys themselves.",
+    "two shardings": "The argument comes as {said} and jit's in_shardings say {other}.",
+    "Explicit result": "By its type, on Explicit axes, it is {said}.",
+    "reshard": "Requested by jax.sharding.reshard.",
+    "jit input": "Argument {count} of a nested jit, by its in_shardings.",
+    "jit output": "Result {count} of a nested jit, by its out_shardings.",
+    "local shape": "Inside a shard_map: the shape is the local one over its manual axes.",
+    "Explicit axes alone": (
+        "It says {said} of the Explicit axes and leaves the Auto ones to the compiler, which no "
+        "PartitionSpec can say."
+    ),
+    "no boundary": "Every manual axis has size 1: JAX writes no boundary.",
+    "CPU devices instead": "JAX finds {there}: compiled for {cpus} instead.",
+    "other plugin": "{said}, which it was made with.",
+    "general cost analysis": (
+        "The cost analysis is XLA's general one: this platform's compiler has none."
+    ),
+    "no cost analysis": "XLA has no cost analysis of this module: {said}",
+    "compiled in a recorded run": "{said} compiled it for {other} in the recorded run.",
+    "unreadable lines": "{count} of the lines of {said} can't be read, the first of them {of}.",
+    "file outside": "{said} is left out: {other} is outside this directory.",
+    "module gone": "{said} has no module for {names} any more: {other} is gone.",
+    "compiled program gone": "The compiled {said} is gone: {other}.",
+    "not fetched": "{said} can't be fetched whole, so it is not compared: {other}",
     "simplified before": (
         "This is what XLA's CPU compiler propagates; that of {said} may simplify the program first."
     ),
@@ -62,17 +103,52 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "{process} when it records where axes come from; they are followed along its steps instead."
     ),
     "no steps": ("{process} when it records its steps; where axes come from is not known here."),
+    "no fitting mesh": "No known mesh fits, so no axes are named; for a file, give --mesh.",
+    "no source lines": "{count:,} of {of:,} tensors have no source line.",
+    "log cut": "{count:,} of {remade} cut short in XLA's log: scope or line may be missing.",
+    "some without origin": "{count:,} of {of:,} tensors have no origin.",
     "no rule": "Shardy has no rule for these, so no collective is predicted: {names}.",
     "unknown calls": "What these custom calls send is not known, and not counted: {names}.",
     "no bytes": "Values of these types count as 0 bytes: {names}.",
-    "not told": "The run's own compile did not record the op of each instruction.",
-    "not asked for": "They were not requested.",
-    "no mesh": "No mesh is known whose axes could have one.",
-    "not propagated": "It can't be propagated: {said}",
+    "not told": (
+        "Origins are not known: the run's own compile did not record the op of each instruction."
+    ),
+    "not asked for": "Origins were not requested.",
+    "no mesh": "Origins are not known: no mesh is known whose axes could have one.",
+    "not propagated": "Origins are not known: the module can't be propagated: {said}",
     "estimate": (
         "An estimate from models of the hardware and published peak figures, not a measurement; a "
         "real step takes longer."
     ),
+    "no times": (
+        "{count:,} of {of:,} communicated tensors have no known time (+): no bandwidth is known "
+        "for what they run over{bandwidth}."
+    ),
+    "loops of unknown trips": (
+        "{count:,} of {of:,} loops have an unknown trip count and count once: a step may take "
+        "longer."
+    ),
+    "conditionals": (
+        "{conditionals}: the most expensive branch counts for arithmetic and memory, and "
+        "collectives as if every branch were taken."
+    ),
+    "uncounted calls": (
+        "{count:,} custom calls whose operations are not known count as 0: {first}."
+    ),
+    "no peak": "No peak is known for {listed}: the peak of bf16 is used.",
+    "counted by sdyscope": (
+        "Operations and bytes are counted by sdyscope: XLA has no cost analysis for this."
+    ),
+    "further trips added": (
+        "XLA's cost analysis counts a loop once: {flops} and {size}; the further trips are added."
+    ),
+    "counted by XLA": "Operations and bytes: XLA's cost analysis.",
+    "order of chips": (
+        "Positions of the mesh are chips in the compiler's order; jax.make_mesh may put an axis on "
+        "other links."
+    ),
+    "no latency": "Latency over {listed}: not known, counted as 0; --latency gives it.",
+    "figures": "Figures of {said}: {titles}.",
     "JAX's own": "{said}: {count} of JAX's own functions were left out; --all compares them.",
     "no choice": "{arguments} can only stay as {they} {are}: no axis divides {them}.",
     "constraints stay": "{constraints} inside the program {stay} as written.",
@@ -98,24 +174,42 @@ def remark_text(remark: Remark | str) -> str:
     if remark.kind == "unread line":
         return _unread_line(remark.count, remark.said)
     count = remark.count
-    one = count == 1
+    is_one = count == 1
     first = ", ".join(name for name, _ in remark.names[:_NAMED])
     process = "" if remark.process is None else f"{_PROCESS[remark.process]} ({remark.said})"
     return _REMARKS[remark.kind].format(
         said=remark.said,
+        other=remark.other,
         count=count,
         of=remark.of,
         process=process,
+        remade=counted(remark.of, "rematerialization"),
+        bandwidth=f"; --bandwidth {remark.said}=90GB/s gives them" if remark.said else "",
+        conditionals=counted(count, "conditional"),
+        listed=listed([name for name, _ in remark.names]),
+        titles="; ".join(name for name, _ in remark.names),
+        flops=metric_text(count, "FLOP"),
+        size=size(remark.of),
         names=", ".join(f"{name} ({times:,})" if times else name for name, times in remark.names),
         first=first + (", ..." if len(remark.names) > _NAMED else ""),
         origins=counted(count, "origin"),
-        arguments="1 of the arguments" if one else f"{count} of the arguments",
+        arguments="1 of the arguments" if is_one else f"{count} of the arguments",
         constraints=counted(count, "constraint"),
-        are="is" if one else "are",
-        they="it" if one else "they",
-        them="it" if one else "them",
-        stay="stays" if one else "stay",
+        are="is" if is_one else "are",
+        they="it" if is_one else "they",
+        them="it" if is_one else "them",
+        stay="stays" if is_one else "stay",
+        there=_there(remark) if remark.kind == "CPU devices instead" else "",
+        cpus=counted(count, "virtual CPU device"),
     )
+
+
+def _there(remark: Remark) -> str:
+    """Which accelerators there are, where they are too few: ``1 GPU (H100), and ... 8 devices``."""
+    accelerators = [f"{counted(number, remark.said)} ({kind})" for kind, number in remark.names]
+    if not accelerators:
+        return f"no {remark.said}"
+    return f"{' and '.join(accelerators)}, and the program is for {remark.count:,} devices"
 
 
 def _unread_line(number: int, error: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sdyscope.facts.execution import Reference
+from sdyscope.facts.execution import InputSource, Reference
 from sdyscope.facts.findings import DependsOnMesh, InnerDifference, Inside
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted
@@ -14,6 +14,7 @@ __all__ = [
     "ERROR",
     "compared_with",
     "counterpart_text",
+    "inputs_text",
     "inside_text",
     "meshes_text",
     "random_numbers_text",
@@ -50,6 +51,22 @@ def reference_text(reference: Reference, seconds: str = "") -> str:
             if reference.alone_failure:
                 return f"{text}Not compared on a mesh of one device: {reference.alone_failure}."
             return f"{text}On a mesh of one device the program computes something different."
+
+
+def inputs_text(source: InputSource | str) -> str:
+    """Where the values that a program ran on came from; as it was written where it is read back."""
+    if isinstance(source, str):
+        return source
+    match source.kind:
+        case "inputs":
+            return "the program's own inputs"
+        case "arguments":
+            return "the program's arguments"
+        case "made":
+            return (
+                f"made with seed {source.seed}: floats are normal with deviation "
+                f"{source.deviation:g}, integers are zero"
+            )
 
 
 def compared_with(reference: Reference) -> str:

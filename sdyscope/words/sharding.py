@@ -54,13 +54,13 @@ class PlacementDocument:
     """Where a sharding puts a tensor.
 
     Attributes:
-      words: the placement in words.
-      shards: into how many blocks each dimension is cut.
-      replicas: how many devices hold the same block.
-      local_shape: shape of the block that a device holds, padding included; null for a tensor
-        whose shape is not known.
-      bytes_per_device: bytes of that block; null likewise.
-      padding: elements that each dimension is padded by; null likewise.
+        words: the placement in words.
+        shards: into how many blocks each dimension is cut.
+        replicas: how many devices hold the same block.
+        local_shape: shape of the block that a device holds, padding included; null for a tensor
+            whose shape is not known.
+        bytes_per_device: bytes of that block; null likewise.
+        padding: elements that each dimension is padded by; null likewise.
     """
 
     words: str
@@ -76,13 +76,13 @@ class ShardingDocument:
     """A sharding, written, requested or decided.
 
     Attributes:
-      text: as it is written: a PartitionSpec, `sdy.sharding`'s or `mhlo.sharding`'s text; empty
-        when there is none.
-      short: in its most readable form, as a PartitionSpec where it can be one.
-      open_dims: dimensions that the compiler may shard further.
-      manual_axes: axes of a `shard_map` boundary that its body is manual on.
-      placement: where it puts the tensor; null where nothing says.
-      problem: why there is no placement; empty when there is one or no sharding.
+        text: as it is written: a PartitionSpec, `sdy.sharding`'s or `mhlo.sharding`'s text; empty
+            when there is none.
+        short: in its most readable form, as a PartitionSpec where it can be one.
+        open_dims: dimensions that the compiler may shard further.
+        manual_axes: axes of a `shard_map` boundary that its body is manual on.
+        placement: where it puts the tensor; null where nothing says.
+        problem: why there is no placement; empty when there is one or no sharding.
     """
 
     text: str

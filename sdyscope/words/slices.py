@@ -102,8 +102,8 @@ class Repeat:
     """The same devices again, at a stride.
 
     Attributes:
-      times: how many times in all.
-      apart: how many devices further each time.
+        times: how many times in all.
+        apart: how many devices further each time.
     """
 
     times: int
@@ -115,13 +115,13 @@ class DeviceSlice:
     """One slice of a tensor, and the devices that hold it.
 
     Attributes:
-      index: start and stop of each dimension; where they are equal it is padding.
-      text: who holds it, in words.
-      devices: how many devices hold it.
-      first: the first of them; a position of the mesh where its devices are in an order of their
-        own.
-      repeats: where the others are, most significant first: 16 times 2,048 apart and 8 times 1
-        apart are 8 devices in a row, and that 16 times.
+        index: start and stop of each dimension; where they are equal it is padding.
+        text: who holds it, in words.
+        devices: how many devices hold it.
+        first: the first of them; a position of the mesh where its devices are in an order of their
+            own.
+        repeats: where the others are, most significant first: 16 times 2,048 apart and 8 times 1
+            apart are 8 devices in a row, and that 16 times.
     """
 
     index: tuple[tuple[int, int], ...]

@@ -23,8 +23,8 @@ class Seen:
     """A line in which a symptom is seen.
 
     Attributes:
-      line: its number, from 1.
-      text: the line.
+        line: its number, from 1.
+        text: the line.
     """
 
     line: int
@@ -36,12 +36,12 @@ class Symptom:
     """One symptom.
 
     Attributes:
-      title: what it is.
-      seen_as: what messages of JAX and XLA, and people, say of it.
-      commands: the command lines that find the reason, with TARGET for the program.
-      about: what is said of it, in Markdown.
-      seen: the first lines in which it is seen.
-      lines: in how many lines it is seen; 0 where nothing was searched.
+        title: what it is.
+        seen_as: what messages of JAX and XLA, and people, say of it.
+        commands: the command lines that find the reason, with TARGET for the program.
+        about: what is said of it, in Markdown.
+        seen: the first lines in which it is seen.
+        lines: in how many lines it is seen; 0 where nothing was searched.
     """
 
     title: str
@@ -57,9 +57,9 @@ class Symptoms:
     """The document of `sdyscope symptoms --json`.
 
     Attributes:
-      schema: name and version of this form.
-      source: the file that was searched, or the words; null where all symptoms are listed.
-      symptoms: those that are seen in it, or all.
+        schema: name and version of this form.
+        source: the file that was searched, or the words; null where all symptoms are listed.
+        symptoms: those that are seen in it, or all.
     """
 
     schema: Literal["sdyscope.symptoms/1"] = "sdyscope.symptoms/1"
@@ -90,19 +90,19 @@ def searched(
     """Those of the symptoms that are seen in a log, or that a person's words name.
 
     Args:
-      symptoms: all of them.
-      lines: the lines of the log, or the words as one.
-      words: whether a person wrote them: then a word of a title is enough.
+        symptoms: all of them.
+        lines: the lines of the log, or the words as one.
+        words: whether a person wrote them: then a word of a title is enough.
     """
     seen: dict[str, list[Seen]] = {symptom.title: [] for symptom in symptoms}
     count = dict.fromkeys(seen, 0)
     for number, line in enumerate(lines, 1):
         text = line.lower()
-        for one in symptoms:
-            if _is_seen(one, text, words):
-                count[one.title] += 1
-                if len(seen[one.title]) < _TOLD:
-                    seen[one.title].append(Seen(number, line.strip()))
+        for symptom in symptoms:
+            if _is_seen(symptom, text, words):
+                count[symptom.title] += 1
+                if len(seen[symptom.title]) < _TOLD:
+                    seen[symptom.title].append(Seen(number, line.strip()))
     return tuple(
         Symptom(
             symptom.title,
@@ -122,5 +122,5 @@ def _is_seen(symptom: Symptom, text: str, words: bool) -> bool:
     if any(phrase in text for phrase in phrases):
         return True
     asked = set(re.findall(r"\w{3,}", text)) if words else set()
-    told = re.findall(r"\w+", " ".join((symptom.title.lower(), *phrases)))
-    return bool(asked) and all(any(word in one for one in told) for word in asked)
+    known = re.findall(r"\w+", " ".join((symptom.title.lower(), *phrases)))
+    return bool(asked) and all(any(word in name for name in known) for word in asked)

@@ -16,3 +16,13 @@ def shapes_text(shapes: Sequence[object]) -> str:
     if rest and {first} == set(rest):
         return f"{len(shapes)} x {first}"
     return " ".join((first, *rest))
+
+
+def largest_text(shapes: Sequence[object], tensors: int) -> str:
+    """The largest of several tensors, and how many others there are: ``f32[4,128] and 2 more``.
+
+    Args:
+        shapes: the arrays of the largest.
+        tensors: how many tensors there are.
+    """
+    return shapes_text(shapes) + (f" and {tensors - 1:,} more" if tensors > 1 else "")

@@ -18,14 +18,14 @@ def visible(text: str) -> str:
     Bytes that are no UTF-8 are ``\xff``.
     """
     text = without_surrogates(text)
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _byte(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _byte(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
@@ -48,4 +48,4 @@ def abridged(text: str) -> str:
     """A text with words of thousands of characters, such as lists of devices, cut short."""
     if len(text) <= _LONGEST_WORD:
         return text
-    return _LONG_WORD.sub(lambda found: f"{found[1]}... ({len(found[2]):,} more characters)", text)
+    return _LONG_WORD.sub(lambda match: f"{match[1]}... ({len(match[2]):,} more characters)", text)

@@ -160,7 +160,7 @@ def test_memory_is_the_compiler_s():
     assert not temporaries.findings
     assert [one.rule for one in (*arguments.findings, *total.findings)] == ["over-memory"] * 2
     assert told(arguments.findings[0]).found.startswith("64 bytes: params['w']")
-    assert "30 bytes: results beside them" in told(total.findings[0]).found
+    assert "30 bytes: results" in told(total.findings[0]).found
 
 
 def test_memory_that_the_compiler_does_not_tell_is_told():

@@ -18,7 +18,7 @@ def malformed(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("command", ["show", "graph", "check", "snapshot"])
+@pytest.mark.parametrize("command", ["show", "graph", "lower", "check", "snapshot"])
 def test_it_is_told_and_strict_fails(sdyscope, malformed, command):
     done = sdyscope(
         command, malformed, "--strict", *(["--partitioner", "gspmd"] * (command == "snapshot"))
@@ -27,6 +27,13 @@ def test_it_is_told_and_strict_fails(sdyscope, malformed, command):
     said = " ".join((done.out + done.err).split())
     assert "not known" in said
     assert "{devices=[3]<=[8} could not be read" in said
+
+
+def test_a_page_is_written_and_strict_fails(sdyscope, malformed, tmp_path):
+    page = tmp_path / "page.html"
+    done = sdyscope("report", malformed, "--no-compile", "-o", page, "--strict")
+    assert (done.status, page.exists()) == (1, True)
+    assert "{devices=[3]<=[8} could not be read" in " ".join(done.err.split())
 
 
 def test_a_diff_calls_no_unreadable_shardings_the_same(sdyscope, malformed):

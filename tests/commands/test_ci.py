@@ -126,6 +126,20 @@ def outcome(ci):
     return run
 
 
+def test_all_paths_are_told_from_the_repository_s_root(project, outcome, monkeypatch):
+    folder = project(STEP) / "inner"
+    folder.mkdir()
+    (folder / "step.py").write_text(PROGRAM)
+    budgets = "\n[tool.sdyscope.targets.step.budgets]\nunlisted-communication = 0\n"
+    (folder / "pyproject.toml").write_text(STEP.replace("snapshot", "# snapshot") + budgets)
+    monkeypatch.chdir(folder)
+    found = [finding.finding for finding in outcome().findings]
+    assert {one.source.file for one in found if one.source} == {"inner/step.py"}
+    budget = [one.found for one in found if "step.py:" in one.found]
+    assert budget
+    assert all("inner/step.py:" in words for words in budget)
+
+
 def test_what_changed_is_told_on_its_line_and_others_break_alone(project, ci, monkeypatch):
     broken = '[tool.sdyscope.targets.{0}]\ntarget = "step.py:{0}"\n'
     folder = project(STEP, broken.format("aborts"), broken.format("raises"))

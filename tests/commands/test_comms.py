@@ -149,7 +149,7 @@ def test_a_file_of_hlo_is_read_as_it_is(sdyscope, hlo):
     assert "jit_f" in done.out
     assert "1 collective per step; a device sends 4.0 KiB" in done.out
     assert "groups of 2" in done.out
-    assert "no known mesh fits" in done.out
+    assert "No known mesh fits" in done.out
     named = sdyscope("comms", hlo, "--mesh", "data=4,model=2")
     assert "all-reduce  model=2  1  f32[1024]  4.0 KiB  layer  a.py:3" in named.out
 

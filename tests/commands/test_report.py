@@ -47,7 +47,7 @@ def test_html_goes_to_report_html(sdyscope, target, tmp_path, monkeypatch):
 
 
 def test_json_follows_its_schema(sdyscope, target):
-    done = sdyscope("report", target, "--no-compile", "--format", "json")
+    done = sdyscope("report", target, "--no-compile", "--json")
     found = json.loads(done.out)
     jsonschema.validate(found, schema(document_type("report")))
     assert found["name"] == "small"
@@ -168,7 +168,7 @@ def test_communication_is_one_picture(sdyscope, target, tmp_path):
 
 @pytest.mark.compiles
 def test_what_was_run_closes_the_last_stage(sdyscope, target):
-    found = json.loads(sdyscope("report", target, "--run", "--format", "json").out)
+    found = json.loads(sdyscope("report", target, "--run", "--json").out)
     stage = found["stages"][-1]
     assert (stage["state"], stage["verdict"]) == ("good", "as placed")
     assert "32 shards compared, all in their places." in stage["words"]
@@ -208,7 +208,7 @@ def test_a_run_that_was_is_shown(sdyscope, target, tmp_path):
     told["findings"] = [finding]
     file = tmp_path / "run.json"
     file.write_text(json.dumps(told))
-    words = ("report", target, "--no-compile", "--format", "json", "--ran", file)
+    words = ("report", target, "--no-compile", "--json", "--ran", file)
     found = json.loads(sdyscope(*words).out)
     assert "of 2 processes on 2 hosts. 32 shards compared" in found["stages"][-1]["words"]
     assert found["run"] == told
@@ -223,7 +223,7 @@ def test_a_run_that_was_is_shown(sdyscope, target, tmp_path):
 
 
 def test_what_can_t_be_run_is_said(sdyscope, mlp_files):
-    done = sdyscope("report", mlp_files / "gspmd.mlir", "--no-compile", "--run", "--format", "json")
+    done = sdyscope("report", mlp_files / "gspmd.mlir", "--no-compile", "--run", "--json")
     stage = json.loads(done.out)["stages"][-1]
     assert (stage["state"], stage["verdict"]) == ("bad", "failed")
     assert "without input values" in stage["words"]

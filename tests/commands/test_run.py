@@ -108,6 +108,7 @@ def programs(tmp_path):
     return path
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_mlp_in_80_columns():
     done = run("mlp", "--steps", 2, COLUMNS="80")
     assert (done.returncode, done.stderr) == (0, "")
@@ -132,6 +133,7 @@ def test_document_follows_its_schema():
     ]
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_as_many_virtual_devices_as_the_program_needs(programs):
     done = run(f"{programs}:double", "--steps", 1)
     assert (done.returncode, done.stderr) == (0, "")

@@ -119,6 +119,7 @@ def is_there(pid):
     return True
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_two_processes_check_what_each_holds():
     # In a pod, and in the shell of an allocation, of which they are no part.
     cluster = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "SLURM_JOB_ID": "1"}

@@ -6,6 +6,8 @@ import pytest
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.recorded import INDEX, SCHEMA, is_recorded, read_record
+from sdyscope.facts.remarks import Remark
+from sdyscope.words.remarks import remark_texts
 
 HEADER = {
     "line": "process",
@@ -93,7 +95,7 @@ def test_a_line_that_was_cut_off_is_no_problem_and_a_bad_one_is(tmp_path):
     assert read_record(tmp_path).problems == ()
     write(tmp_path, "a", HEADER, {"line": "surprise", "at": 2}, lowered("m1", 2.0))
     found = read_record(tmp_path)
-    assert found.problems == ("1 of the lines of a.jsonl can't be read, the first of them 2.",)
+    assert found.problems == (Remark("unreadable lines", "a.jsonl", 1, 2),)
     assert [program.label for program in found.programs] == ["step"]
 
 
@@ -109,7 +111,9 @@ def test_the_other_partitioner(tmp_path):
     (tmp_path / "modules" / "m2.mlir").unlink()
     found = read_record(tmp_path)
     assert list(found.programs[0].modules) == ["shardy"]
-    assert found.problems == ("step has no module for gspmd any more: modules/m2.mlir is gone.",)
+    assert remark_texts(found.problems) == (
+        "step has no module for gspmd any more: modules/m2.mlir is gone.",
+    )
 
 
 def test_what_was_only_seen_to_be_compiled(tmp_path):
@@ -143,7 +147,9 @@ def test_files_outside_of_the_directory_are_not_read(tmp_path, name):
     (tmp_path / "secret.mlir").write_text("module {}")
     found = read_record(folder)
     assert [one.name for one in found.programs] == ["step"]
-    assert any("evil is left out" in problem for problem in found.problems)
+    assert any(
+        problem.kind == "file outside" and problem.said == "evil" for problem in found.problems
+    )
 
 
 def test_a_link_out_of_the_directory_is_not_followed(tmp_path):
@@ -162,7 +168,7 @@ def test_bytes_that_are_no_text_and_depth_are_bad_lines(tmp_path, line):
     with (tmp_path / "processes" / "a.jsonl").open("ab") as file:
         file.write(line + b"\n")
     found = read_record(tmp_path)
-    assert found.problems == ("1 of the lines of a.jsonl can't be read, the first of them 3.",)
+    assert found.problems == (Remark("unreadable lines", "a.jsonl", 1, 3),)
     (tmp_path / INDEX).write_bytes(line)
     with pytest.raises(TargetError, match=INDEX):
         read_record(tmp_path)

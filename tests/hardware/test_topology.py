@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdyscope.hardware.topology import DIMENSIONS, Digit, Topology, topology_of
+from sdyscope.hardware.topology import DIMENSIONS, DeviceDigit, Topology, topology_of
 
 
 def places_of(names, digits):
@@ -25,7 +25,7 @@ def topologies(draw):
     digits, reached = [], dict.fromkeys(names, 1)
     for _ in range(draw(st.integers(0, 5))):
         name, size = draw(st.sampled_from(names)), draw(st.integers(2, 4))
-        digits.append(Digit(name, size, reached[name]))
+        digits.append(DeviceDigit(name, size, reached[name]))
         reached[name] *= size
     order = draw(st.permutations(digits))
     return names, tuple(order)
@@ -38,7 +38,7 @@ def same_digits(digits):
         if made and made[-1].dimension == digit.dimension:
             last = made[-1]
             if last.step == digit.step * digit.size:
-                made[-1] = Digit(digit.dimension, last.size * digit.size, digit.step)
+                made[-1] = DeviceDigit(digit.dimension, last.size * digit.size, digit.step)
                 continue
         made.append(digit)
     return tuple(made)
@@ -70,12 +70,24 @@ def test_other_orders_are_none_or_right(drawn, random):
 
 
 def test_the_size_of_a_dimension_is_that_of_all_its_digits():
-    v5e = Topology((Digit("y", 2, 2), Digit("x", 2, 2), Digit("y", 2, 1), Digit("x", 2, 1)))
+    v5e = Topology(
+        (
+            DeviceDigit("y", 2, 2),
+            DeviceDigit("x", 2, 2),
+            DeviceDigit("y", 2, 1),
+            DeviceDigit("x", 2, 1),
+        )
+    )
     assert (v5e.size("x"), v5e.size("y"), v5e.size("core")) == (4, 4, 1)
 
 
 def test_many_devices_are_no_work():
-    digits = (Digit("slice", 8, 1), Digit("z", 16, 1), Digit("y", 16, 1), Digit("x", 16, 1))
+    digits = (
+        DeviceDigit("slice", 8, 1),
+        DeviceDigit("z", 16, 1),
+        DeviceDigit("y", 16, 1),
+        DeviceDigit("x", 16, 1),
+    )
     places = places_of(("slice", "z", "y", "x"), digits)
     start = time.perf_counter()
     assert topology_of(("slice", "z", "y", "x"), places) == Topology(digits)

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from sdyscope.errors import TargetError
-from sdyscope.mesh_config.mesh_text import parse_mesh_shape
+from sdyscope.mesh_config.mesh_shape import parse_mesh_shape
 from sdyscope.mesh_config.read import read_mesh_config
 
 DIGITS = "9" * 5_000

@@ -34,6 +34,8 @@ TINY = {
     "optimizer": "sgd",
     "donate": False,
 }
+#: Of what runs whole: a stage of one layer, and no more microbatches than stages.
+TINIEST = {**TINY, "layers": 2, "microbatches": 2}
 
 
 def mesh_of(*shape):
@@ -401,7 +403,7 @@ def test_a_prompt_longer_than_the_caches_is_refused():
 
 @pytest.mark.compiles
 def test_eight_devices_compute_and_drop_what_one_does():
-    program = resolve("parallel-3d", settings={**TINY, "dropout": 0.3})
+    program = resolve("parallel-3d", settings={**TINIEST, "dropout": 0.3})
     ran = Inspection(program).run(steps=1)
     assert ran.passed
     assert set(ran.executions) == {"shardy", "gspmd"}
@@ -412,7 +414,7 @@ def test_eight_devices_compute_and_drop_what_one_does():
 
 @pytest.mark.compiles
 def test_stages_in_two_processes():
-    settings = (f"{name}={value}" for name, value in TINY.items())
+    settings = (f"{name}={value}" for name, value in TINIEST.items())
     command = [
         *(sys.executable, "-m", "sdyscope", "run", "parallel-3d", "--mesh", "pp=2,dp=2,tp=2"),
         *(word for setting in settings for word in ("--set", setting)),

@@ -39,6 +39,7 @@ VARIANTS = [
     ("fsdp-transformer", {"constrained": False, "dtype": "float32"}),
 ]
 each_variant = pytest.mark.parametrize(("name", "options"), VARIANTS)
+each_number = pytest.mark.parametrize("number", range(len(VARIANTS)))
 
 
 @contextlib.contextmanager
@@ -70,6 +71,13 @@ def lower(program):
     return program.fun.trace(*program.args).lower(lowering_platforms=("cpu",))
 
 
+@functools.cache
+def lowered_variant(number, partitioner):
+    """A variant under the partitioner that JAX is set to."""
+    name, options = VARIANTS[number]
+    return lower(make(name, **options))
+
+
 def op_names(lowered):
     """How often each op occurs in the StableHLO module, regions and called functions included."""
     counts = collections.Counter()
@@ -88,11 +96,11 @@ def constraints(lowered):
     return text.count("sdy.sharding_constraint") + text.count("custom_call @Sharding(")
 
 
-@each_variant
-def test_lowers_without_devices(name, options, partitioner):
-    lowered = lower(make(name, **options))
+@each_number
+def test_lowers_without_devices(number, partitioner):
+    lowered = lowered_variant(number, partitioner)
     assert ("sdy.mesh" in lowered.as_text()) == (partitioner == "shardy")
-    assert (constraints(lowered) > 0) == options.get("constrained", True)
+    assert (constraints(lowered) > 0) == VARIANTS[number][1].get("constrained", True)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -126,9 +134,9 @@ def test_moments_lie_where_their_parameters_do(name, options):
     assert [(m.shape, m.sharding) for m in moments] == [(p.shape, p.sharding) for p in expected]
 
 
-@each_variant
-def test_every_argument_and_result_is_requested(name, options, partitioner):
-    lowered = lower(make(name, **options))
+@each_number
+def test_every_argument_and_result_is_requested(number, partitioner):
+    lowered = lowered_variant(number, partitioner)
     attribute = {"shardy": "sdy.sharding = ", "gspmd": "mhlo.sharding = "}[partitioner]
     main = next(line for line in lowered.as_text().split("\n") if "func public @main" in line)
     tensors = re.split("tensor<", main)[1:]

@@ -13,11 +13,11 @@ pytest_plugins = ["pytester"]
 
 CONFTEST = """
 import pytest
-from sdyscope.snapshots import Cell, Item, Key, Snapshot
+from sdyscope.snapshots import Item, Key, Snapshot, StageText
 
 def made(name="step", **says):
     items = {
-        Key("argument", path, "f32[8]"): (Item((Cell("requested", text),)),)
+        Key("argument", path, "f32[8]"): (Item((StageText("requested", text),)),)
         for path, text in says.items()
     }
     return Snapshot(name, "data=4", ("shardy",), ("requested",), "", items)

@@ -2,6 +2,8 @@
 
 `open_page(html, "#tensors")` opens a page as from the disk, without a network. When the test ends,
 everything that the page logged as an error or asked the network for makes the test fail.
+
+A new process of Chromium needs more CPU time than a page, so all pages are opened in one.
 """
 
 import os
@@ -27,6 +29,7 @@ ARGUMENTS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--process-per-site",
 )
 
 #: Without a browser its tests are left out; with 1 in the environment they fail then, and with 0
@@ -35,7 +38,8 @@ NEEDED = "SDYSCOPE_TEST_BROWSER"
 
 
 def chromium():
-    names = ("chromium", "chromium-browser", "google-chrome")
+    # The first has no windows to draw, and takes a third of the time.
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)
 
 
@@ -64,24 +68,31 @@ class Watched:
     requests: list = field(default_factory=list)
 
 
+@pytest.fixture(scope="session")
+def context(browser):
+    """What all pages are opened in, but for those with options of their own."""
+    made = browser.new_context(offline=True)
+    # While one page is open, the next ones find its process.
+    made.new_page().goto((ASSETS / "README.md").as_uri())
+    return made
+
+
 @pytest.fixture
-def open_page(browser, tmp_path):
+def open_page(browser, context, tmp_path):
     """Opens a page: its HTML, or the file that it is in; what stands after it in the address."""
-    contexts, watched = [], Watched()
+    pages, own, watched = [], [], Watched()
 
     def open_one(html, where="", *, width=1280, height=800, dark=False, **options):
         file = html
         if not isinstance(html, Path):
-            file = tmp_path / f"page{len(contexts)}.html"
+            file = tmp_path / f"page{len(pages)}.html"
             file.write_text(html, encoding="utf-8")
-        context = browser.new_context(
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if dark else "light",
-            offline=True,
-            **options,
-        )
-        contexts.append(context)
-        page = context.new_page()
+        if options:
+            own.append(browser.new_context(offline=True, **options))
+        page = (own[-1] if options else context).new_page()
+        pages.append(page)
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light")
         page.set_default_timeout(15_000)
         page.on("console", lambda said: said.type == "error" and watched.errors.append(said.text))
         page.on("pageerror", lambda error: watched.errors.append(str(error)))
@@ -91,8 +102,12 @@ def open_page(browser, tmp_path):
         return page
 
     yield open_one
-    for context in contexts:
-        context.close()
+    for page in pages:
+        # The next page is opened as if there had been none.
+        page.evaluate("localStorage.clear()")
+        page.close()
+    for each in own:
+        each.close()
     assert not watched.errors
     assert not watched.requests
 
@@ -148,17 +163,34 @@ def axe_source():
     return (ASSETS / "axe.min.js").read_text(encoding="utf-8")
 
 
+#: Colours change in steps.
+SETTLED = """async () => {
+  const steps = document.getAnimations().filter((one) => one instanceof CSSTransition);
+  await Promise.allSettled(steps.map((one) => one.finished));
+}"""
+
+
 @pytest.fixture
 def violations(axe_source):
-    """What axe-core finds that keeps people from using a page: serious and critical."""
+    """What axe-core finds that keeps people from using a page: serious and critical.
+
+    In light and in dark colours, on the same page.
+    """
 
     def find(page):
         page.evaluate(axe_source)
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        return [
-            (one["id"], one["help"], [node["html"][:160] for node in one["nodes"][:3]])
-            for one in found["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
+        before = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+        found = []
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.evaluate(SETTLED)
+            said = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            found += [
+                (scheme, one["id"], one["help"], [node["html"][:160] for node in one["nodes"][:3]])
+                for one in said["violations"]
+                if one["impact"] in ("serious", "critical")
+            ]
+        page.emulate_media(color_scheme="dark" if before else "light")
+        return found
 
     return find

@@ -31,9 +31,8 @@ def test_each_view_says_it_and_leads_to_the_whole_account(open_page, unread, vio
     assert violations(page) == []
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_sharding_that_cannot_be_read_has_its_mark(open_page, unread, violations, dark):
-    page = open_page(unread.html, "#tensors?tensor=main(0)", dark=dark)
+def test_a_sharding_that_cannot_be_read_has_its_mark(open_page, unread, violations):
+    page = open_page(unread.html, "#tensors?tensor=main(0)")
     marked = page.locator(".details .spec[data-tone=bad]").first
     assert marked.inner_text().startswith("! {devices=[3]<=[8}")
     assert page.inner_text(".details .verdict") == "! not known"

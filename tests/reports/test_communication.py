@@ -148,9 +148,8 @@ def test_what_is_estimated_says_so(open_page, estimated):
     assert "TPU" in text.upper()
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_accessible(open_page, differing, violations, dark):
-    page = open_page(differing.html, "#communication", dark=dark)
+def test_accessible(open_page, differing, violations):
+    page = open_page(differing.html, "#communication")
     page.wait_for_selector("[data-slot=cause]:not([hidden])")
     page.locator(".collective-line").first.click()
     assert violations(page) == []

@@ -11,7 +11,7 @@ from sdyscope.inspection import inspect
 from sdyscope.page import document as report
 from sdyscope.page import ir as report_ir
 from sdyscope.page.columns import Pool
-from sdyscope.page.ir_text import WIDTH, Line, broken, elided, text_part
+from sdyscope.page.ir_text import WIDTH, IrLine, broken, elided, text_part
 
 pytestmark = pytest.mark.compiles
 
@@ -256,7 +256,7 @@ def test_marks_are_where_a_broken_line_has_them():
     line = f"    %0 = stablehlo.add {', '.join(f'%long_name_{n}' for n in range(12))} " + (
         '{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}]>]>} : tensor<4xf32>'
     )
-    found = text_part(Pool({}, 1), [Line(line, changes=("added",))])
+    found = text_part(Pool({}, 1), [IrLine(line, changes=("added",))])
     lines = found["text"].split("\n")
     assert len(lines) > 1
     marks = [
@@ -267,9 +267,8 @@ def test_marks_are_where_a_broken_line_has_them():
     assert marks == ['sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}]>]>']
 
 
-@pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("where", ["#ir?value=%2523", "#ir?at=propagated&of=%2523"])
-def test_accessible(open_page, differing, violations, where, dark):
-    page = open_page(differing.html, where, dark=dark)
+def test_accessible(open_page, differing, violations, where):
+    page = open_page(differing.html, where)
     page.wait_for_selector(".details")
     assert violations(page) == []

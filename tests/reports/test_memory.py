@@ -78,9 +78,8 @@ def test_unknown_by_the_compiler(open_page, mlp):
     assert "The compiler does not say" in page.inner_text(".memory")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_accessible(open_page, differing, violations, dark):
-    page = open_page(differing.html, "#memory", dark=dark)
+def test_accessible(open_page, differing, violations):
+    page = open_page(differing.html, "#memory")
     assert violations(page) == []
 
 

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from sdyscope.inspection import inspect
 from sdyscope.snapshots import compare, read_snapshots, update, write
-from sdyscope.snapshots.reduced import reduced
+from sdyscope.snapshots.items import reduced
 
 pytestmark = pytest.mark.compiles
 

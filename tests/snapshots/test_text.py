@@ -10,10 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdyscope.errors import SyntaxTextError, TargetError
-from sdyscope.snapshots import Cell, Item, Key, Snapshot, compare, read_snapshots, update, write
+from sdyscope.snapshots import (
+    Item,
+    Key,
+    Snapshot,
+    StageText,
+    compare,
+    read_snapshots,
+    update,
+    write,
+)
 from sdyscope.snapshots.folding import expanded, fold
+from sdyscope.snapshots.items import counted
 from sdyscope.snapshots.read import read_file, read_sections
-from sdyscope.snapshots.reduced import counted
 from sdyscope.snapshots.values import KINDS
 from sdyscope.snapshots.write import MARK
 
@@ -55,7 +64,7 @@ texts = st.one_of(
 ).filter(lambda text: '"' not in text)
 cells = st.lists(
     st.builds(
-        Cell,
+        StageText,
         st.sampled_from(["requested", "lowered", "propagated"]),
         texts,
         st.sampled_from([None, "shardy", "gspmd"]),
@@ -123,11 +132,11 @@ def test_exactly_what_changed_is_found_and_rewritten(before, data):
         if data.draw(st.booleans()):
             del changed[key]
         else:
-            changed[key] = (Item((Cell("requested", "what it is now"),)),)
+            changed[key] = (Item((StageText("requested", "what it is now"),)),)
     added = set()
     for key in data.draw(st.lists(keys(), max_size=3)):
         if key not in before.items and key.kind not in ("argument", "result"):
-            changed[key] = (Item((Cell("lowered", "new"),)),)
+            changed[key] = (Item((StageText("lowered", "new"),)),)
             added.add(key)
     after = replace(before, items=changed)
     found = compare(before, after)
@@ -166,7 +175,8 @@ def file_with(*layers, extra=""):
 
 def program(**says):
     found = {
-        Key("value", name, "f32[2]"): (Item((Cell("lowered", t),)),) for name, t in says.items()
+        Key("value", name, "f32[2]"): (Item((StageText("lowered", t),)),)
+        for name, t in says.items()
     }
     return Snapshot("step", "", ("shardy",), ("lowered",), "", found)
 
@@ -206,7 +216,7 @@ def read_snapshots_one(text):
 def test_an_argument_of_another_type_is_the_same_argument():
     def taken(type_, text):
         key = Key("argument", "x", type_)
-        return replace(program(), items={key: (Item((Cell("lowered", text),)),)})
+        return replace(program(), items={key: (Item((StageText("lowered", text),)),)})
 
     (change,) = compare(taken("f32[2]", "a"), taken("f32[4]", "a")).changes
     assert (change.what, change.key.type, change.type_after) == ("changed", "f32[2]", "f32[4]")
@@ -220,12 +230,14 @@ def test_fewer_stages_are_compared_in_full():
 
     whole = taken(
         ("requested", "lowered", "propagated"),
-        Cell("requested", "P('a')"),
-        Cell("lowered", "="),
-        Cell("propagated", "="),
+        StageText("requested", "P('a')"),
+        StageText("lowered", "="),
+        StageText("propagated", "="),
     )
     less = taken(
-        ("requested", "propagated"), Cell("requested", "P('a')"), Cell("propagated", "P('a')")
+        ("requested", "propagated"),
+        StageText("requested", "P('a')"),
+        StageText("propagated", "P('a')"),
     )
     found = compare(whole, less)
     assert found.is_same
@@ -242,8 +254,10 @@ def test_version_1_is_read():
     weights = [key for key in two.items if key.kind == "argument"]
     assert [key.name for key in weights] == [f"params['layers'][{n}]['w1']" for n in (0, 1, 2, 7)]
     assert two.items[Key("constraint", "jvp(layer)", "f32[4]")] == (
-        Item((Cell("requested", "P('data',)"), Cell("lowered", "replicated", "gspmd")), 2),
-        Item((Cell("requested", "nothing"),), 1),
+        Item(
+            (StageText("requested", "P('data',)"), StageText("lowered", "replicated", "gspmd")), 2
+        ),
+        Item((StageText("requested", "nothing"),), 1),
     )
     now = update(V1.read_text(), [one, two])
     assert now.startswith("sdyscope snapshot 3\n")
@@ -267,7 +281,9 @@ def test_version_1_is_read():
 def test_version_3_has_quotes_in_shardys_form(old, text):
     head = "sdyscope snapshot 3\n\nprogram  step\n  partitioners shardy\n  stages lowered\n\n"
     (snapshot,) = read_snapshots(f"{head}argument  x  f32[4,4]\n  lowered {old}\n")
-    assert snapshot.items[Key("argument", "x", "f32[4,4]")] == (Item((Cell("lowered", text),)),)
+    assert snapshot.items[Key("argument", "x", "f32[4,4]")] == (
+        Item((StageText("lowered", text),)),
+    )
     assert write([snapshot]).startswith("sdyscope snapshot 4\n")
     assert read_snapshots(write([snapshot])) == (snapshot,)
 
@@ -277,7 +293,7 @@ def test_version_2_is_read():
     (one,) = read_snapshots(text)
     held = {key.name: items for key, items in one.items.items() if key.kind == "memory"}
     assert held["argument params"] == (
-        Item((Cell("compiled", "a device holds 70,656 B, 52,992 B of it copies"),)),
+        Item((StageText("compiled", "a device holds 70,656 B, 52,992 B of it copies"),)),
     )
     now = (
         text.replace(f"{MARK} 2\n", f"{MARK} 3\n")

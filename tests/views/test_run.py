@@ -9,9 +9,10 @@ from sdyscope.facts.execution import (
     DeviceMemory,
     ExecutedArray,
     Execution,
+    InputSource,
     Machine,
-    Part,
     Process,
+    ProcessTimes,
     Reference,
     Shard,
 )
@@ -25,7 +26,7 @@ RAN = Execution("shardy", compile_seconds=1.5, step_seconds=(0.002, 0.001, 0.004
 
 
 def made(*executions, machine=CPU, reference=Reference()):  # noqa: B008 - frozen
-    return judge("step", machine, "made", TensorTable(()), executions, reference)
+    return judge("step", machine, InputSource("made"), TensorTable(()), executions, reference)
 
 
 def facts(document):
@@ -99,7 +100,7 @@ def test_a_row_a_mesh():
 
 def test_a_row_a_process():
     members = (Process(0, "vm", 7, (0,)), Process(1, "vm", 8, (1,)))
-    parts = (Part(1.0, (0.001,), None), Part(2.0, (0.003, 0.002), 4096))
+    parts = (ProcessTimes(1.0, (0.001,), None), ProcessTimes(2.0, (0.003, 0.002), 4096))
     shards = tuple(Shard(device, ((0, 4),), (4,), device) for device in (0, 1))
     array = ExecutedArray("argument", 0, (4,), "{replicated}", 1, shards)
     document = made(

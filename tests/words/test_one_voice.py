@@ -24,7 +24,6 @@ from sdyscope.commands import opening
 from sdyscope.page.markdown import sentence
 from sdyscope.process import child, output
 from sdyscope.values.source import SourceLocation
-from sdyscope.views.lint import folded
 from sdyscope.words.differences import (
     across_text,
     compiled_notes,
@@ -32,7 +31,7 @@ from sdyscope.words.differences import (
     lowered_notes,
     not_compared_text,
 )
-from sdyscope.words.findings import Finding
+from sdyscope.words.findings import Finding, folded
 from tests.ci_cases import target
 from tests.commands.test_comms import SUB_AXES
 

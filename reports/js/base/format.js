@@ -16,13 +16,6 @@ export function size(bytes) {
   return `${value.toFixed(1)} ${UNITS[unit]}`;
 }
 
-/** "1.5 MiB less (2.0 MiB, not 3.5 MiB)"; "640 B more (of 1.5 MiB)" where both read the same. */
-export function moreOrLess(before, after) {
-  const [one, two] = [size(before ?? 0), size(after ?? 0)];
-  const by = `${size(Math.abs((after ?? 0) - (before ?? 0)))} ${after > before ? "more" : "less"}`;
-  return one === two ? `${by} (of ${one})` : `${by} (${two}, not ${one})`;
-}
-
 /** "1 tensor", "2,000 tensors". */
 export function count(number, one, many = `${one}s`) {
   return `${whole(number)} ${number === 1 ? one : many}`;
@@ -46,22 +39,17 @@ export function dims(shape) {
   return shape ? `[${shape.join(",")}]` : "[?]";
 }
 
-/** The parts of what a device needs, and what they are called. */
-export const MEMORY_PARTS = [
-  ["arguments", "arguments"],
-  ["outputs", "results"],
-  ["temporaries", "temporaries"],
-  ["code", "code"],
-];
+/** The parts of what a device needs under some partitioner: their names and what they are called. */
+export function memoryParts(needs) {
+  return [...new Map(needs.flatMap(({ parts }) => parts.map(([name, words]) => [name, words])))];
+}
+
+/** The bytes of one part. */
+export function memoryPart({ parts }, name) {
+  return parts.find(([part]) => part === name)?.[2] ?? 0;
+}
 
 /** What people call a partitioner. */
 export function partitionerName(partitioner) {
   return { shardy: "Shardy", gspmd: "GSPMD" }[partitioner] ?? partitioner;
-}
-
-/** "data=4 × model=2" of a mesh's axes. */
-export function meshText(axes) {
-  return Object.entries(axes)
-    .map(([name, length]) => `${name}=${length}`)
-    .join(" × ");
 }

@@ -46,10 +46,3 @@ function held({ beginning }) {
 export function withoutPlace(data) {
   return (data.compiled?.collectives ?? []).filter((one) => one.cause === null);
 }
-
-/** Whether nothing differs at any stage that could be compared. */
-export function isSame(data) {
-  const stages = [data.lowered, data.propagated, data.compiled];
-  const compared = stages.filter((one) => !one.unavailable);
-  return compared.length > 0 && compared.every((one) => one.same);
-}

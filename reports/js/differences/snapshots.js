@@ -13,7 +13,7 @@ export function snapshots({ data, slots, state }) {
     slots[slot].hidden = true;
   }
   slots.totals.append(
-    el("h2.view-title", {}, title(data)),
+    el("h2.view-title", { dir: "auto" }, data.title),
     ...only(data.onlyA, data.labels[0]),
     ...only(data.onlyB, data.labels[1]),
   );
@@ -38,22 +38,6 @@ function axesOf(compared) {
   return Object.fromEntries([...new Set(names)].map((name) => [name, 0]));
 }
 
-function title({ labels, snapshots: compared, same }) {
-  const [a, b] = labels.map((label) => el("bdi", {}, label));
-  const different = compared.reduce((sum, one) => sum + one.different, 0);
-  const all = different + compared.reduce((sum, one) => sum + one.same, 0);
-  if (same) return ["The same in ", a, " and ", b, `: ${count(all, "tensor")} and collectives.`];
-  return different
-    ? [
-        `${whole(different)} of ${count(all, "tensor")} and collectives differ in `,
-        a,
-        " and ",
-        b,
-        ".",
-      ]
-    : [a, " and ", b, " differ."];
-}
-
 function only(names, label) {
   if (!names.length) return [];
   return [
@@ -71,9 +55,6 @@ function only(names, label) {
 function program(one, labels, all, state) {
   const found = one.changes;
   const shown = all ? found : found.slice(0, SHOWN);
-  const same = one.different
-    ? `${count(one.different, "difference")}, ${whole(one.same)} unchanged`
-    : "no differences";
   return el(
     "section",
     {},
@@ -81,7 +62,7 @@ function program(one, labels, all, state) {
       "div.section-bar",
       {},
       el("h2.section-title", {}, el("bdi", {}, one.name)),
-      el("output.toolbar-count", {}, same),
+      el("output.toolbar-count", {}, one.words),
     ),
     one.notCompared.length
       ? el(
@@ -175,7 +156,7 @@ function row(change, labels) {
       "th",
       { scope: "row" },
       change.over ? [coloured(change.over), " in "] : null,
-      el("bdi", {}, change.name === "." ? "the top of the program" : change.name),
+      el("bdi", {}, change.name),
       el("span.muted", {}, ` ${change.kind}${change.count > 1 ? ` ×${whole(change.count)}` : ""}`),
       type ? el("div", {}, el("code.muted", {}, type)) : null,
     ),

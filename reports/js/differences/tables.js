@@ -56,20 +56,16 @@ export function kindTable(compiled, labels) {
 
 /** What a device needs, where it differs. */
 export function memoryTable(compiled, labels) {
-  const rows = byPart(compiled.memory.filter(([kind, , a, b]) => a !== b || kind === "total"));
+  const rows = byPart(compiled.memory.filter(([kind, , , a, b]) => a !== b || kind === "total"));
   if (!rows.length) return null;
   return table(
     "Memory per device",
     head(labels, ["memory per device"]),
-    rows.map(([kind, name, a, b]) =>
+    rows.map(([kind, , words, a, b]) =>
       el(
         "tr",
         { data: { kind } },
-        el(
-          "th",
-          { scope: "row" },
-          kind === "total" ? el("strong", {}, "total") : el("bdi", {}, name),
-        ),
+        el("th", { scope: "row" }, el(kind === "total" ? "strong" : "bdi", {}, words)),
         el("td.end", {}, size(a)),
         el("td.end", {}, size(b)),
         el("td.end", {}, changeText((b ?? 0) - (a ?? 0))),
@@ -173,7 +169,7 @@ export function loweredPart(lowered, context) {
   if (lowered.tensors.length) made.push(tensorTable(lowered.tensors, context));
   if (lowered.ops.length) made.push(opTable(lowered.ops, context));
   if (!made.length) {
-    made.push(el("p.muted", {}, `${count(lowered.sameTensors, "tensor")}, no differences.`));
+    made.push(el("p.muted", { dir: "auto" }, lowered.words));
   }
   made.push(...lowered.notes.map((words) => el("p.muted", { dir: "auto" }, words)));
   return made;

@@ -1,8 +1,8 @@
 // Two partitioners, programs or kinds of hardware: what differs, by where it begins.
 
 import { el } from "../base/dom.js";
-import { count, moreOrLess, partitionerName, whole } from "../base/format.js";
-import { isSame, places, withoutPlace } from "./model.js";
+import { count, partitionerName } from "../base/format.js";
+import { places, withoutPlace } from "./model.js";
 import { place } from "./places.js";
 import { snapshots } from "./snapshots.js";
 import { collectiveTable, entryTable, kindTable, loweredPart, memoryTable } from "./tables.js";
@@ -10,15 +10,11 @@ import { collectiveTable, entryTable, kindTable, loweredPart, memoryTable } from
 /** How many places are shown before the rest is asked for. */
 const SHOWN = 8;
 
-/** What stands before the name of a side. */
-const WHERE = { partitioners: "under", programs: "in", hardware: "on" };
-
 export function mount(_root, context) {
   const { data, slots, state } = context;
   if (data.across === "snapshots") return snapshots(context);
   const labels = data.labels.map(partitionerName);
-  const where = WHERE[data.across];
-  const shared = { ...context, labels, where };
+  const shared = { ...context, labels };
   const found = places(data);
   slots.totals.append(...totals(data, labels));
   slots.causesSection.hidden = !found.length;
@@ -70,83 +66,17 @@ export function mount(_root, context) {
 
 function totals(data, labels) {
   return [
-    el("h2.view-title", {}, title(data, labels)),
-    el("ol.compared-stages", {}, stageItems(data, labels)),
+    el("h2.view-title", { dir: "auto" }, data.title),
+    el(
+      "ol.compared-stages",
+      {},
+      ["lowered", "propagated", "compiled"].map((name) => stage(name, data[name])),
+    ),
     ...tables(data, labels),
   ];
 }
 
-function title(data, labels) {
-  const where = WHERE[data.across];
-  const [a, b] = labels;
-  if (isSame(data)) return [`The same ${where} `, el("bdi", {}, a), " and ", el("bdi", {}, b), "."];
-  const words = [];
-  const { compiled, propagated } = data;
-  if (!compiled.unavailable && compiled.a.total && compiled.b.total) {
-    const [one, two] = [compiled.a.total.sent, compiled.b.total.sent];
-    if (one !== two) words.push(`sends ${moreOrLess(one, two)}`);
-    const total = compiled.memory.find(([kind]) => kind === "total");
-    if (total && total[2] !== total[3])
-      words.push(`${compiled.verb} ${moreOrLess(total[2], total[3])}`);
-  }
-  if (words.length) {
-    const than = where.charAt(0).toUpperCase() + where.slice(1);
-    return [`${than} `, el("bdi", {}, b), ` a device ${words.join(" and ")}.`];
-  }
-  if (propagated.differentValues) {
-    const all = propagated.sameValues + propagated.differentValues;
-    return [
-      `${whole(propagated.differentValues)} of ${count(all, "value")} are sharded differently ${where} `,
-      el("bdi", {}, a),
-      " and ",
-      el("bdi", {}, b),
-      ".",
-    ];
-  }
-  const isCompared = [data.lowered, propagated, compiled].some((one) => !one.unavailable);
-  const verdict = isCompared ? " differ." : " could not be compared.";
-  return [el("bdi", {}, a), " and ", el("bdi", {}, b), verdict];
-}
-
-function stageItems(data, labels) {
-  const { lowered, propagated, compiled } = data;
-  return [
-    stage("lowered", lowered, () => {
-      const all = lowered.sameTensors + lowered.tensors.length;
-      if (lowered.same) return `${count(all, "tensor")}, no differences`;
-      const parts = [
-        lowered.tensors.length &&
-          `${whole(lowered.tensors.length)} of ${count(all, "tensor")} differ`,
-        lowered.ops.length && `${count(lowered.ops.length, "kind")} of ops differ`,
-        lowered.meshes.length && "the meshes differ",
-      ];
-      return parts.filter(Boolean).join(", ");
-    }),
-    stage("propagated", propagated, () => {
-      const all = propagated.sameValues + propagated.differentValues;
-      const only = propagated.only.map((number, at) =>
-        number ? `; ${whole(number)} only in ${labels[at]}` : "",
-      );
-      return propagated.differentValues
-        ? `${whole(propagated.differentValues)} of ${count(all, "value")} differ, from ${count(propagated.beginnings.length, "place")} on${only.join("")}`
-        : `${count(all, "value")}, no differences${only.join("")}`;
-    }),
-    stage("compiled", compiled, () => {
-      const failed = [compiled.a, compiled.b].find((side) => side.failure);
-      if (failed) return `${failed.label}: ${failed.failure}`;
-      if (compiled.same) return `a device sends and ${compiled.verb} the same`;
-      const entries = compiled.entries?.different.length;
-      const parts = [
-        compiled.collectives.length &&
-          `${count(compiled.collectives.length, "difference")} in collectives`,
-        entries && `${count(entries, "argument or result", "arguments and results")} differ`,
-      ].filter(Boolean);
-      return parts.join(", ") || "a device does not send and hold the same";
-    }),
-  ];
-}
-
-function stage(name, data, words) {
+function stage(name, data) {
   const tone = data.unavailable ? "muted" : data.same ? "good" : "warning";
   const mark = { muted: "–", good: "=", warning: "≠" }[tone];
   return el(
@@ -154,7 +84,7 @@ function stage(name, data, words) {
     { data: { tone } },
     el("span.compared-mark", { "aria-hidden": "true" }, mark),
     el("strong", {}, name),
-    el("span.compared-words", { dir: "auto" }, data.unavailable ?? words()),
+    el("span.compared-words", { dir: "auto" }, data.unavailable ?? data.words),
   );
 }
 

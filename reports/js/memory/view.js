@@ -1,7 +1,15 @@
 // What a device holds: in all, by group, and what other devices could hold.
 
 import { el, remarks } from "../base/dom.js";
-import { count, MEMORY_PARTS, partitionerName, size, type, whole } from "../base/format.js";
+import {
+  count,
+  memoryPart,
+  memoryParts,
+  partitionerName,
+  size,
+  type,
+  whole,
+} from "../base/format.js";
 import { link } from "../base/link.js";
 import { spec } from "../base/spec.js";
 import { charts, heldAtPeak } from "./step.js";
@@ -84,7 +92,6 @@ function totals(programs) {
 
 function needsRow(one, most) {
   const { needs } = one;
-  const shown = MEMORY_PARTS.filter(([name]) => needs[name] > 0);
   return el(
     "div.sent-total",
     {},
@@ -93,17 +100,17 @@ function needsRow(one, most) {
       "span.needs-stack",
       {
         role: "img",
-        "aria-label": shown.map(([name, words]) => `${words}: ${size(needs[name])}`).join(", "),
+        "aria-label": needs.parts.map(([, words, bytes]) => `${words}: ${size(bytes)}`).join(", "),
       },
-      shown.map(([name, words]) =>
+      needs.parts.map(([name, words, bytes]) =>
         el(
           "span.stack-part",
           {
             data: { part: name },
-            title: `${words}: ${size(needs[name])}`,
-            style: { width: `${(100 * needs[name]) / most}%` },
+            title: `${words}: ${size(bytes)}`,
+            style: { width: `${(100 * bytes) / most}%` },
           },
-          needs[name] > most / 7 ? el("span", {}, size(needs[name])) : null,
+          bytes > most / 7 ? el("span", {}, size(bytes)) : null,
         ),
       ),
     ),
@@ -112,12 +119,15 @@ function needsRow(one, most) {
 }
 
 function needsTable(known) {
-  const rows = [
-    ...MEMORY_PARTS.filter(([name]) => known.some((one) => one.needs[name])),
-    ...(known.some((one) => one.needs.aliased)
-      ? [["aliased", "results in donated buffers, counted as arguments"]]
-      : []),
-  ];
+  const row = (name, words, bytes) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, el("span.legend-item", { data: { part: name } }, words)),
+      known.map((one) => el("td", {}, size(bytes(one.needs)))),
+    );
+  const parts = memoryParts(known.map((one) => one.needs));
+  const [aliases, aliasWords] = known[0].needs.aliases;
   return el(
     "table.mini.needs-table",
     {},
@@ -134,14 +144,10 @@ function needsTable(known) {
     el(
       "tbody",
       {},
-      rows.map(([name, words]) =>
-        el(
-          "tr",
-          {},
-          el("th", { scope: "row" }, el("span.legend-item", { data: { part: name } }, words)),
-          known.map((one) => el("td", {}, size(one.needs[name]))),
-        ),
-      ),
+      parts.map(([name, words]) => row(name, words, (needs) => memoryPart(needs, name))),
+      known.some((one) => one.needs.aliases[2])
+        ? row(aliases, `${aliasWords}, counted as arguments`, (needs) => needs.aliases[2])
+        : null,
     ),
   );
 }
@@ -191,15 +197,7 @@ function groups(one, state) {
         el("tbody", {}, section("argument", "arguments"), section("result", "results")),
       ),
     ),
-    el(
-      "p.muted.groups-words",
-      {},
-      "A device: what it holds. ",
-      el("span.redundant-key", {}),
-      "Redundant: what it would not hold if every block were held once.",
-      shared ? " Reused: donated arguments' buffers, in which results lie." : "",
-      padded ? " Stored: with the padding of the hardware's tiles." : "",
-    ),
+    el("p.muted.groups-words", {}, el("span.redundant-key", {}), one.legend.join(" ")),
   ];
 }
 

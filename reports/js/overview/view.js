@@ -1,7 +1,7 @@
 // The overview: the mesh, the stages, the numbers, and what is most worth knowing.
 
 import { el } from "../base/dom.js";
-import { count, MEMORY_PARTS, partitionerName, size, whole } from "../base/format.js";
+import { count, memoryPart, memoryParts, partitionerName, size, whole } from "../base/format.js";
 import { coloured } from "../base/spec.js";
 import { parse } from "../base/state.js";
 import { meshPicture } from "../placement/mesh.js";
@@ -146,7 +146,8 @@ function argumentsCard({ arguments: total, apart, groups }) {
 
 function memoryCard({ memory }) {
   const most = Math.max(...memory.map((one) => one.total), 1);
-  const same = (name) => memory.every((one) => one[name] === memory[0][name]);
+  const same = (name) =>
+    memory.every((one) => memoryPart(one, name) === memoryPart(memory[0], name));
   return card(
     "Memory per device",
     size(memory[0].total),
@@ -160,11 +161,11 @@ function memoryCard({ memory }) {
         el(
           "span.stack",
           {},
-          MEMORY_PARTS.filter(([name]) => one[name] > 0).map(([name, words]) =>
+          one.parts.map(([name, words, part]) =>
             el("span.stack-part", {
               data: { part: name },
-              title: `${words}: ${size(one[name])}`,
-              style: { width: `${(100 * one[name]) / most}%` },
+              title: `${words}: ${size(part)}`,
+              style: { width: `${(100 * part) / most}%` },
             }),
           ),
         ),
@@ -174,11 +175,11 @@ function memoryCard({ memory }) {
     el(
       "p.legend",
       {},
-      MEMORY_PARTS.filter(([name]) => memory.some((one) => one[name] > 0)).map(([name, words]) =>
+      memoryParts(memory).map(([name, words]) =>
         el(
           "span.legend-item",
           { data: { part: name } },
-          same(name) ? `${words} ${size(memory[0][name])}` : words,
+          same(name) ? `${words} ${size(memoryPart(memory[0], name))}` : words,
         ),
       ),
     ),

@@ -1,8 +1,5 @@
 // What of a mesh and of a tensor is laid out where, in cells of which there are never very many.
 
-/** At most so many cells stand in a picture; where there would be more, one stands for several. */
-export const CELLS = 1024;
-
 /** At most so many cells stand in a row or a column. */
 export const ACROSS = 32;
 

@@ -8,7 +8,7 @@ that are sharded on it, to the nearest annotation with it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -25,7 +25,7 @@ from sdyscope.graph import Op
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["AnnotatedAxes", "AnnotatedAxis", "Written"]
+__all__ = ["AnnotatedAxes", "AnnotatedAxis", "WrittenSpec"]
 
 #: Ops whose operands and results are only alike through their regions or functions.
 _CROSSED = frozenset(
@@ -57,7 +57,7 @@ class AnnotatedAxis(NamedTuple):
     recorded: bool
 
 
-class Written(NamedTuple):
+class WrittenSpec(NamedTuple):
     """An annotation, how JAX writes it, and the axes of each dimension in it."""
 
     annotation: Annotation
@@ -85,15 +85,16 @@ class AnnotatedAxes:
         self.pointers = pointers
         self.openness = None if pointers is None else Openness(pointers.flow, annotations)
         self._written = [self._as_written(annotation) for annotation in annotations]
-        self._on_results: dict[int | None, Written] = {}
-        self._on_ops: dict[int, Written] = {}
-        for one in self._written:
-            annotation = one.annotation
+        self._on_results: dict[int | None, WrittenSpec] = {}
+        self._on_ops: dict[int, WrittenSpec] = {}
+        for written in self._written:
+            annotation = written.annotation
             if annotation.kind == "result" and annotation.sharding is not None:
-                self._on_results.setdefault(annotation.index, one)
+                self._on_results.setdefault(annotation.index, written)
             if annotation.kind not in ("argument", "result"):
-                self._on_ops.setdefault(annotation.op, one)
-        self._nearest: dict[AxisPart, dict[_Dim, Written]] = {}
+                self._on_ops.setdefault(annotation.op, written)
+        self._nearest: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
+        self._dims_on: dict[AxisPart, dict[int, list[int]]] = {}
 
     def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
         """Where an axis of a value comes from; nothing where none was found."""
@@ -101,12 +102,12 @@ class AnnotatedAxes:
         if recorded:
             return recorded
         nearest = self._followed(part)
-        found = {
-            id(one): one
+        distinct = {
+            id(written): written
             for dim in self._dims(value, part)
-            if (one := nearest.get((value, dim))) is not None
+            if (written := nearest.get((value, dim))) is not None
         }
-        return tuple(_annotated(one, part, recorded=False) for one in found.values())
+        return tuple(_annotated(written, part, recorded=False) for written in distinct.values())
 
     def in_flow(self, value: ValueId) -> Ref | None:
         """A value as its dimensions are joined: in the propagated graph where Shardy made one."""
@@ -131,7 +132,7 @@ class AnnotatedAxes:
             if shared is not None:
                 yield _annotated(written, shared, recorded=self.pointers is not None)
 
-    def of_result(self, index: int) -> Written | None:
+    def of_result(self, index: int) -> WrittenSpec | None:
         """The annotation of a result of the program."""
         return self._on_results.get(index)
 
@@ -142,12 +143,12 @@ class AnnotatedAxes:
             if shared is not None:
                 yield _annotated(written, shared, recorded=True)
 
-    def of_op(self, op: int) -> Written | None:
+    def of_op(self, op: int) -> WrittenSpec | None:
         """The annotation of a constraint, or that is written on any other op."""
         return self._on_ops.get(op)
 
-    def _as_written(self, annotation: Annotation) -> Written:
-        return Written(annotation, *spec_of(annotation, self.decided.mesh, self.graph.meshes))
+    def _as_written(self, annotation: Annotation) -> WrittenSpec:
+        return WrittenSpec(annotation, *spec_of(annotation, self.decided.mesh, self.graph.meshes))
 
     def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
         kept = self.decided.propagated.values.get(value)
@@ -167,15 +168,15 @@ class AnnotatedAxes:
                     yield AnnotatedAxis(start.kind, start.name, "", piece, start.source, True)
 
     @cached_property
-    def _unreduced(self) -> dict[ValueId, list[tuple[Written, AxisPart]]]:
-        found: dict[ValueId, list[tuple[Written, AxisPart]]] = {}
-        for one in self._written:
-            sharding = one.annotation.sharding
+    def _unreduced(self) -> dict[ValueId, list[tuple[WrittenSpec, AxisPart]]]:
+        by_value: dict[ValueId, list[tuple[WrittenSpec, AxisPart]]] = {}
+        for written in self._written:
+            sharding = written.annotation.sharding
             if isinstance(sharding, TensorSharding) and sharding.unreduced_axes:
                 parts = [part_of(axis, self.decided.mesh) for axis in sharding.unreduced_axes]
-                for value in self._annotated_values(one.annotation):
-                    found.setdefault(value, []).extend((one, part) for part in parts)
-        return found
+                for value in self._annotated_values(written.annotation):
+                    by_value.setdefault(value, []).extend((written, part) for part in parts)
+        return by_value
 
     # What holds an axis together.
 
@@ -189,66 +190,85 @@ class AnnotatedAxes:
         for value, others in self._neighbours.items():
             for dim, own in enumerate(self.decided.axes(value)):
                 for part in own:
-                    held = HeldAxis(value, dim, part.name)
+                    held, dims = HeldAxis(value, dim, part.name), self._on(part)
                     for other, alone in others:
-                        for beside in self._dims(other, part):
+                        for beside in dims(other):
                             if alone or self._same_size(value, dim, other, beside):
                                 yield held, HeldAxis(other, beside, part.name)
 
     @cached_property
-    def _by_component(self) -> dict[HeldAxis, list[tuple[Written, AxisPart]]]:
+    def _by_component(self) -> dict[HeldAxis, list[tuple[WrittenSpec, AxisPart]]]:
         """The annotations of each component, with the part of the axis that each says."""
-        found: dict[HeldAxis, list[tuple[Written, AxisPart]]] = {}
-        for one in self._written:
-            for value in self._annotated_values(one.annotation):
+        by_component: dict[HeldAxis, list[tuple[WrittenSpec, AxisPart]]] = {}
+        for written in self._written:
+            for value in self._annotated_values(written.annotation):
                 at = self.in_flow(value)
                 if at is None:
                     continue
-                for dim, own in enumerate(one.axes):
+                for dim, own in enumerate(written.axes):
                     for part in own:
                         component = self._components.of(HeldAxis(at, dim, part.name))
-                        found.setdefault(component, []).append((one, part))
-        return found
+                        by_component.setdefault(component, []).append((written, part))
+        return by_component
 
     # Following.
 
-    def _followed(self, part: AxisPart) -> dict[_Dim, Written]:
-        """The nearest annotation with an axis, for each dimension that is sharded on it."""
+    def _followed(self, part: AxisPart) -> dict[_Dim, WrittenSpec]:
+        """The nearest annotation with an axis, for each dimension that is sharded on it.
+
+        By hand: NetworkX takes 2.5 times as long (benchmarks/walks.py), most of it to make the
+        graph of dimensions, which is another for each axis.
+        """
         if part in self._nearest:
             return self._nearest[part]
-        found: dict[_Dim, Written] = {}
+        nearest: dict[_Dim, WrittenSpec] = {}
         queue: deque[_Dim] = deque()
-        for one in self._written:
-            if not _has(one.axes, part):
+        dims = self._on(part)
+        for written in self._written:
+            if not _has(written.axes, part):
                 continue
-            for value in self._annotated_values(one.annotation):
-                for dim in self._dims(value, part):
-                    if (value, dim) not in found:
-                        found[value, dim] = one
+            for value in self._annotated_values(written.annotation):
+                for dim in dims(value):
+                    if (value, dim) not in nearest:
+                        nearest[value, dim] = written
                         queue.append((value, dim))
         while queue:
             value, dim = queue.popleft()
             for other, alone in self._neighbours.get(value, ()):
-                for beside in self._dims(other, part):
+                for beside in dims(other):
                     key = (other, beside)
-                    if key not in found and (alone or self._same_size(value, dim, *key)):
-                        found[key] = found[value, dim]
+                    if key not in nearest and (alone or self._same_size(value, dim, *key)):
+                        nearest[key] = nearest[value, dim]
                         queue.append(key)
-        self._nearest[part] = found
-        return found
+        self._nearest[part] = nearest
+        return nearest
 
     def _dims(self, value: ValueId, part: AxisPart) -> list[int]:
         """The dimensions of a value that are sharded on an axis."""
-        return [
-            dim
-            for dim, own in enumerate(self.decided.axes(value))
-            if any(one.shared(part) is not None for one in own)
-        ]
+        return self._on(part)(value)
+
+    def _on(self, part: AxisPart) -> Callable[[ValueId], list[int]]:
+        """``_dims`` of one axis."""
+        # By identity: values that are sharded alike have the same axes, which are kept.
+        known = self._dims_on.setdefault(part, {})
+
+        def dims(value: ValueId) -> list[int]:
+            axes = self.decided.axes(value)
+            sharded = known.get(id(axes))
+            if sharded is None:
+                sharded = known[id(axes)] = [
+                    dim
+                    for dim, own in enumerate(axes)
+                    if any(own_part.shared(part) is not None for own_part in own)
+                ]
+            return sharded
+
+        return dims
 
     def _same_size(self, value: ValueId, dim: int, other: ValueId, beside: int) -> bool:
         """Whether two dimensions of an op's tensors can be the same: they are as large."""
-        one, two = self.decided.shape(value), self.decided.shape(other)
-        return one is None or two is None or one[dim] == two[beside]
+        shape, other_shape = self.decided.shape(value), self.decided.shape(other)
+        return shape is None or other_shape is None or shape[dim] == other_shape[beside]
 
     def _annotated_values(self, annotation: Annotation) -> Iterator[ValueId]:
         graph, main = self.graph, self.graph.main
@@ -278,30 +298,30 @@ class AnnotatedAxes:
 
         And whether they are the op's only two, whose dimensions may have other sizes.
         """
-        found: dict[ValueId, list[tuple[ValueId, bool]]] = {}
+        alike: dict[ValueId, list[tuple[ValueId, bool]]] = {}
 
         def join(values: Iterable[ValueId]) -> None:
             distinct = list(dict.fromkeys(values))
             alone = len(distinct) == 2
-            for one in distinct:
-                others = found.setdefault(one, [])
-                others.extend((other, alone) for other in distinct if other != one)
+            for value in distinct:
+                others = alike.setdefault(value, [])
+                others.extend((other, alone) for other in distinct if other != value)
 
         graph = self.graph
         for op in graph.operations():
-            if op.types and op.kind.rpartition(".")[2] not in _CROSSED:
+            if op.types and op.mnemonic not in _CROSSED:
                 results = ((op.id, result) for result in range(len(op.types)))
                 join([*graph.operand_values[op.id], *results])
         for _, source, target in graph.crossings():
             join((source, target))
-        return found
+        return alike
 
 
 def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:
     return any(own.shared(part) is not None for dim in axes for own in dim)
 
 
-def _annotated(written: Written, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
+def _annotated(written: WrittenSpec, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
     annotation = written.annotation
     return AnnotatedAxis(
         annotation.kind, annotation.path, written.spec, part, annotation.source, recorded

@@ -41,10 +41,10 @@ def axes_of_groups(groups: ReplicaGroups, mesh: Mesh) -> tuple[AxisRef, ...] | N
     groups = _symbolic(groups)
     if isinstance(groups, CollectiveDeviceList):
         return _listed(groups, mesh)
-    found = groups.digits()
-    if found is None:
+    decomposed = groups.digits()
+    if decomposed is None:
         return _listed(groups, mesh)
-    digits, total = found
+    digits, total = decomposed
     if total != mesh.size:
         return None
     positions = _positions(digits, mesh)
@@ -112,7 +112,7 @@ def _inverse(order: IotaTile) -> IotaTile:
 def _axes(digits: _Digits, mesh: Mesh) -> tuple[AxisRef, ...] | None:
     """The axes that digits of a position are; None where they cut one unevenly."""
     spans = merge_digits(sorted(digits, key=lambda digit: -digit[1]))
-    found: list[AxisRef] = []
+    axes: list[AxisRef] = []
     covered = 1
     for axis in mesh.axes:
         low = mesh.strides[axis.name]
@@ -130,11 +130,11 @@ def _axes(digits: _Digits, mesh: Mesh) -> tuple[AxisRef, ...] | None:
                 parts.append(AxisRef(axis.name))
             else:
                 parts.append(AxisRef(axis.name, SubAxisInfo(high // end, part)))
-        found += parts
+        axes += parts
     total = 1
     for size, _ in spans:
         total *= size
-    return tuple(found) if covered == total else None
+    return tuple(axes) if covered == total else None
 
 
 def _listed(groups: ReplicaGroups, mesh: Mesh) -> tuple[AxisRef, ...] | None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.account import collectives_unknowns
-from sdyscope.analysis.collectives.compiled import compiled_collectives
+from sdyscope.analysis.collectives.compiled import explained, read_collectives
 from sdyscope.analysis.collectives.predicted import Prediction, Predictor
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.account import Account
@@ -67,8 +67,8 @@ def comms_document(program: Staged, on: Hardware | str | None = None) -> CommsDo
         TargetError: it can't be compiled for this hardware.
     """
     compiled, _ = program.under_each(lambda partitioner: program.compiled(partitioner, on), on)
-    found = [collectives_under(program, one.partitioner, on) for one in compiled]
-    return _document(program, found, compiled[0])
+    programs = [collectives_under(program, each.partitioner, on) for each in compiled]
+    return _document(program, programs, compiled[0])
 
 
 def predicted_document(program: Staged) -> CommsDocument:
@@ -81,15 +81,17 @@ def predicted_document(program: Staged) -> CommsDocument:
 
 
 def _document(
-    program: Staged, found: Sequence[Collectives], compiled: Compiled | None = None
+    program: Staged, programs: Sequence[Collectives], compiled: Compiled | None = None
 ) -> CommsDocument:
-    unknowns = Account.of(unknown for one in found for unknown in collectives_unknowns(one))
+    unknowns = Account.of(
+        unknown for collectives in programs for unknown in collectives_unknowns(collectives)
+    )
     return CommsDocument(
         name=program.name,
         file=program.file,
         hardware=None if compiled is None else compiled.hardware,
         device_kind=None if compiled is None else compiled.device_kind or None,
-        programs=tuple(map(_largest_first, found)),
+        programs=tuple(map(_largest_first, programs)),
         account=account_of(program) + unknowns,
     )
 
@@ -108,10 +110,21 @@ def collectives_under(
     *,
     origins: bool = True,
 ) -> Collectives:
-    """Every collective of a program that is compiled; see ``Inspection.collectives``."""
+    """Every collective of a program that is compiled; see ``Inspection.collectives``.
+
+    They are read once, and their origins are looked for once.
+    """
     made = program.compiled(partitioner, on)
-    compiled = program.lowered_of(made) if origins else None
-    return compiled_collectives(made, program.meshes.values(), compiled)
+    which = (made.partitioner, made.hardware, made.recorded_by)
+    read = program.once(
+        (read_collectives, *which),
+        lambda: read_collectives(made, program.hlo(partitioner, on), program.meshes.values()),
+    )
+    if not origins:
+        return explained(read, made)
+    return program.once(
+        (explained, *which), lambda: explained(read, made, program.lowered_of(made))
+    )
 
 
 def predicted_collectives(

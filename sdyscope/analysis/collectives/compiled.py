@@ -4,40 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
 
 from sdyscope.analysis.collectives.origins import with_origins
 from sdyscope.analysis.collectives.rematerializations import rematerializations
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collectives
-from sdyscope.annotations import Annotation
+from sdyscope.analysis.propagation.explain import Explainer
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.program import Partitioner
-from sdyscope.facts.propagated import Propagated
 from sdyscope.facts.remarks import Remark
-from sdyscope.graph import OpGraph
-from sdyscope.hlo import read_hlo
+from sdyscope.hlo import HloModule, read_hlo
+from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["Explained", "compiled_collectives"]
-
-
-class Explained(Protocol):
-    """The module that was compiled, and what there is to know about it."""
-
-    def graph(self, partitioner: Partitioner | None = None) -> OpGraph:
-        """Its op graph."""
-
-    def propagated(self, partitioner: Partitioner | None = None) -> Propagated:
-        """Its propagation."""
-
-    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
-        """What is written in it."""
+__all__ = ["compiled_collectives", "explained", "read_collectives"]
 
 
 def compiled_collectives(
-    made: Compiled, meshes: Iterable[Mesh], compiled: Explained | None = None
+    made: Compiled, meshes: Iterable[Mesh], compiled: Staged | None = None
 ) -> Collectives:
     """The collectives of a compiled program, each with its origin.
 
@@ -49,11 +33,36 @@ def compiled_collectives(
     Raises:
         SdyscopeError: the program can't be read.
     """
-    module = read_hlo(made.hlo)
-    collectives = replace(
+    return explained(read_collectives(made, read_hlo(made.hlo), meshes), made, compiled)
+
+
+def read_collectives(made: Compiled, module: HloModule, meshes: Iterable[Mesh]) -> Collectives:
+    """The collectives of a compiled program, without origins.
+
+    Args:
+        made: the program.
+        module: its text.
+        meshes: meshes to name axes of.
+
+    Raises:
+        SdyscopeError: the program can't be read.
+    """
+    return replace(
         collectives_of(made, module, meshes),
         rematerializations=rematerializations(made.rematerializations, module),
     )
+
+
+def explained(
+    collectives: Collectives, made: Compiled, compiled: Staged | None = None
+) -> Collectives:
+    """The same collectives with their origins, or why there are none.
+
+    Args:
+        collectives: those of the program.
+        made: the program.
+        compiled: the module that it was compiled from; without it no origins are looked for.
+    """
     if compiled is None and made.recorded_by is not None:
         return replace(collectives, origins_missing=Remark("not told"))
     if compiled is None:
@@ -66,5 +75,8 @@ def compiled_collectives(
         propagated = compiled.propagated(made.partitioner)
     except SdyscopeError as error:
         return replace(collectives, origins_missing=Remark("not propagated", error.message))
+    pointers = None
+    if propagated.partitioner == "shardy" and propagated.steps:
+        pointers = Explainer.of(compiled, made.partitioner).pointers
     graph, annotations = compiled.graph(made.partitioner), compiled.annotations(made.partitioner)
-    return with_origins(collectives, graph, propagated, annotations)
+    return with_origins(collectives, graph, propagated, annotations, pointers)

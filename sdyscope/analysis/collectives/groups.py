@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sdyscope.analysis.collectives.totals import Collective, Collectives
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.facts.origins import CollectiveOrigin
+from sdyscope.values.source import SourceLocation
 
 __all__ = ["CollectiveGroup", "collective_groups"]
 
@@ -20,10 +21,12 @@ class CollectiveGroup:
         members: the collectives, at least one, in the order of the document.
         scope: the scope that they were made for, with ``*`` for the numbers that they differ in;
             the primitive where there is none.
+        callers: the lines behind theirs, where others of the program come to theirs by other ways.
     """
 
     members: tuple[Collective, ...]
     scope: str
+    callers: tuple[SourceLocation, ...] = ()
 
     @property
     def first(self) -> Collective:
@@ -55,27 +58,38 @@ class CollectiveGroup:
 def collective_groups(collectives: Collectives) -> list[CollectiveGroup]:
     """The collectives by what looks the same, what sends most first.
 
-    Alike are those of one kind, axes, tensors and source line that stand in the same scope, or in
-    scopes that differ in numbers only.
+    Alike are those of one kind, axes, tensors and source line, reached in the same way, that stand
+    in the same scope, or in scopes that differ in numbers only.
     """
     scopes = folded_scopes(
         part.scope for collective in collectives.collectives for part in collective.parts
     )
+    ways: dict[object, set[tuple[SourceLocation, ...]]] = {}
     groups: dict[tuple[object, str], list[Collective]] = {}
-    for one in collectives.collectives:
-        part = one.largest
+    for collective in collectives.collectives:
+        part = collective.largest
         scope = scopes[part.scope] or part.primitive
         key = (
-            one.kind,
-            one.asynchronous,
-            one.unknown_trips,
-            one.conditional,
-            one.axes,
-            one.group_size,
+            collective.kind,
+            collective.asynchronous,
+            collective.unknown_trips,
+            collective.conditional,
+            collective.axes,
+            collective.group_size,
             part.shapes,
-            len(one.parts),
-            part.source and (part.source.file, part.source.line),
+            len(collective.parts),
+            _line(part),
+            part.callers,
         )
-        groups.setdefault((key, scope), []).append(one)
-    told = (CollectiveGroup(tuple(members), scope) for (_, scope), members in groups.items())
-    return sorted(told, key=lambda group: -group.sent)
+        ways.setdefault(_line(part), set()).add(part.callers)
+        groups.setdefault((key, scope), []).append(collective)
+    grouped = [
+        CollectiveGroup(tuple(members), scope, part.callers if len(ways[_line(part)]) > 1 else ())
+        for (_, scope), members in groups.items()
+        for part in [members[0].largest]
+    ]
+    return sorted(grouped, key=lambda group: -group.sent)
+
+
+def _line(part: Part) -> tuple[str, int] | None:
+    return None if part.source is None else (part.source.file, part.source.line)

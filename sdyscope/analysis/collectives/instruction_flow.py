@@ -13,7 +13,7 @@ from functools import cached_property
 
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
 
-__all__ = ["INLINE", "InstructionFlow", "Place", "Reached"]
+__all__ = ["INLINE", "InstructionFlow", "ValuePlace", "WalkEnds"]
 
 #: Ops that are one with their computation, which is what has a say first.
 INLINE = ("fusion", "fusion-start", "call", "async-start", "call-start", "custom-call-start")
@@ -26,7 +26,7 @@ _MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValuePlace:
     """A value of a compiled program.
 
     Attributes:
@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class WalkEnds:
     """The ends of a walk, nearest first.
 
     Attributes:
@@ -69,23 +69,23 @@ class InstructionFlow:
     @cached_property
     def callers(self) -> dict[str, tuple[str, Instruction]]:
         """By computation the first instruction that runs it, and where that is."""
-        found: dict[str, tuple[str, Instruction]] = {}
+        callers: dict[str, tuple[str, Instruction]] = {}
         for name, sites in self.sites.items():
             for instruction, called in sites:
-                found.setdefault(called, (name, instruction))
-        return found
+                callers.setdefault(called, (name, instruction))
+        return callers
 
-    def users(self, place: Place) -> list[Instruction]:
+    def users(self, place: ValuePlace) -> list[Instruction]:
         """The instructions that have the value, or the tuple it is in, as an operand."""
-        found = self._users.get(place.computation)
-        if found is None:
-            found = self._users[place.computation] = {}
+        users = self._users.get(place.computation)
+        if users is None:
+            users = self._users[place.computation] = {}
             for instruction in self.module.computations[place.computation].instructions.values():
                 for operand in dict.fromkeys(instruction.operands):
-                    found.setdefault(operand, []).append(instruction)
-        return found.get(place.name, [])
+                    users.setdefault(operand, []).append(instruction)
+        return users.get(place.name, [])
 
-    def forward(self, start: Place, passes: Callable[[Instruction], bool]) -> Reached:
+    def forward(self, start: ValuePlace, passes: Callable[[Instruction], bool]) -> WalkEnds:
         """The nearest users of a value.
 
         Args:
@@ -95,7 +95,7 @@ class InstructionFlow:
         ends: dict[str, Instruction] = {}
         results: dict[int, None] = {}
 
-        def step(place: Place) -> Iterator[Place]:
+        def step(place: ValuePlace) -> Iterator[ValuePlace]:
             computation = self.module.computations[place.computation]
             if _is_root(computation, place.name):
                 if computation.is_entry:
@@ -105,27 +105,31 @@ class InstructionFlow:
                     if not passes(instruction):
                         ends[instruction.name] = instruction
                     elif instruction.opcode in INLINE:
-                        yield Place(around, instruction.name, place.element)
+                        yield ValuePlace(around, instruction.name, place.element)
             for user in self.users(place):
                 if user.opcode == "get-tuple-element":
                     if place.element in (None, _index(user)):
-                        yield Place(place.computation, user.name)
+                        yield ValuePlace(place.computation, user.name)
                     continue
                 at = [number for number, name in enumerate(user.operands) if name == place.name]
                 inside = self.inside(user)
                 if user.opcode == "tuple":
-                    yield from (Place(place.computation, user.name, number) for number in at)
+                    yield from (ValuePlace(place.computation, user.name, number) for number in at)
                 elif inside is not None:
-                    yield from (one for number in at if (one := _parameter(inside, number)))
+                    yield from (
+                        parameter for number in at if (parameter := _parameter(inside, number))
+                    )
                 elif passes(user):
-                    yield Place(place.computation, user.name)
+                    yield ValuePlace(place.computation, user.name)
                 else:
                     ends[user.name] = user
 
         _walk([start], step)
-        return Reached(tuple(ends.values()), tuple(results))
+        return WalkEnds(tuple(ends.values()), tuple(results))
 
-    def backward(self, start: Iterable[Place], passes: Callable[[Instruction], bool]) -> Reached:
+    def backward(
+        self, start: Iterable[ValuePlace], passes: Callable[[Instruction], bool]
+    ) -> WalkEnds:
         """The nearest instructions that make values; constants are none.
 
         Args:
@@ -135,13 +139,13 @@ class InstructionFlow:
         ends: dict[str, Instruction] = {}
         parameters: dict[int, None] = {}
 
-        def step(place: Place) -> Iterator[Place]:
+        def step(place: ValuePlace) -> Iterator[ValuePlace]:
             computation = self.module.computations[place.computation]
-            one = computation.instructions.get(place.name)
-            if one is None or one.opcode in _NOTHING:
+            maker = computation.instructions.get(place.name)
+            if maker is None or maker.opcode in _NOTHING:
                 return
-            if one.opcode == "parameter":
-                number = int(one.operand_text) if one.operand_text.isdecimal() else 0
+            if maker.opcode == "parameter":
+                number = int(maker.operand_text) if maker.operand_text.isdecimal() else 0
                 caller = self.callers.get(computation.name)
                 if computation.is_entry:
                     parameters[number] = None
@@ -151,26 +155,26 @@ class InstructionFlow:
                     if not passes(instruction):
                         ends[instruction.name] = instruction
                     elif instruction.opcode in INLINE and number < len(operands):
-                        yield Place(around, operands[number], place.element)
+                        yield ValuePlace(around, operands[number], place.element)
                 return
-            operands = one.operands
-            inside = self.inside(one)
-            if one.opcode == "get-tuple-element":
-                yield Place(place.computation, operands[0], _index(one))
-            elif one.opcode == "tuple":
+            operands = maker.operands
+            inside = self.inside(maker)
+            if maker.opcode == "get-tuple-element":
+                yield ValuePlace(place.computation, operands[0], _index(maker))
+            elif maker.opcode == "tuple":
                 at = place.element
                 chosen = operands if at is None else operands[at : at + 1]
-                yield from (Place(place.computation, name) for name in chosen)
+                yield from (ValuePlace(place.computation, name) for name in chosen)
             elif inside is not None and (root := inside.root) is not None:
-                yield Place(inside.name, root.name, place.element)
-            elif passes(one):
-                taken = operands[:1] if one.opcode in _FIRST else operands
-                yield from (Place(place.computation, name) for name in taken)
+                yield ValuePlace(inside.name, root.name, place.element)
+            elif passes(maker):
+                taken = operands[:1] if maker.opcode in _FIRST else operands
+                yield from (ValuePlace(place.computation, name) for name in taken)
             else:
-                ends[one.name] = one
+                ends[maker.name] = maker
 
         _walk(start, step)
-        return Reached(tuple(ends.values()), tuple(parameters))
+        return WalkEnds(tuple(ends.values()), tuple(parameters))
 
     def inside(self, instruction: Instruction) -> Computation | None:
         """The computation that is one with what is around the instruction."""
@@ -180,7 +184,12 @@ class InstructionFlow:
         return self.module.computations.get(called[0]) if called else None
 
 
-def _walk(start: Iterable[Place], step: Callable[[Place], Iterator[Place]]) -> None:
+def _walk(start: Iterable[ValuePlace], step: Callable[[ValuePlace], Iterator[ValuePlace]]) -> None:
+    """Breadth first, through places that are made as they are reached: there is no graph of them.
+
+    Elements of tuples and what is called make more places than there are instructions, and a walk
+    ends after a few of them.
+    """
     queue = deque(start)
     seen = set(queue)
     while queue and len(seen) < _MOST:
@@ -191,14 +200,14 @@ def _walk(start: Iterable[Place], step: Callable[[Place], Iterator[Place]]) -> N
 
 
 def _is_root(computation: Computation, name: str) -> bool:
-    one = computation.instructions.get(name)
-    return one is not None and (one.is_root or one is computation.root)
+    instruction = computation.instructions.get(name)
+    return instruction is not None and (instruction.is_root or instruction is computation.root)
 
 
-def _parameter(computation: Computation, number: int) -> Place | None:
+def _parameter(computation: Computation, number: int) -> ValuePlace | None:
     for instruction in computation.instructions.values():
         if instruction.opcode == "parameter" and instruction.operand_text == str(number):
-            return Place(computation.name, instruction.name)
+            return ValuePlace(computation.name, instruction.name)
     return None
 
 

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.bytes import CollectiveKind
-from sdyscope.analysis.collectives.instruction_flow import INLINE, InstructionFlow, Place, Reached
+from sdyscope.analysis.collectives.instruction_flow import (
+    INLINE,
+    InstructionFlow,
+    ValuePlace,
+    WalkEnds,
+)
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
 
 __all__ = ["MadeFor", "NamedAfter", "Purpose", "Tags"]
@@ -125,7 +130,7 @@ class MadeFor:
         own = [value, collective]
         if around is not None and around[1].opcode in INLINE:
             own.append(around[1])
-        said = [one for one in own if self.is_named(one)]
+        said = [op for op in own if self.is_named(op)]
         if kind in _SUMS or kind in ("send", "recv"):
             if said:
                 return Purpose(tuple(said), self.of(said[:1]))
@@ -202,11 +207,11 @@ class MadeFor:
 
     def users(
         self, computation: Computation, value: Instruction, key: frozenset[object]
-    ) -> Reached:
+    ) -> WalkEnds:
         """What uses a value next, behind what has one of these names and is form only."""
         # CPUs compute bf16 in f32: what was gathered is converted, under the name that it has.
         passes = self.passing(key, {*_FORMS, "convert"})
-        return self.flow.forward(Place(computation.name, value.name), passes)
+        return self.flow.forward(ValuePlace(computation.name, value.name), passes)
 
     def makers(
         self,
@@ -214,7 +219,7 @@ class MadeFor:
         collective: Instruction,
         value: Instruction,
         key: frozenset[object],
-    ) -> Reached:
+    ) -> WalkEnds:
         """What makes the value that a collective communicates; of several joined, this one."""
         operands: Sequence[str] = collective.operands
         if value is not collective and collective.name in value.operands[:1]:
@@ -223,7 +228,7 @@ class MadeFor:
                 operands = operands[int(index) : int(index) + 1]
         elif value is not collective:
             operands = (value.name,)
-        places = [Place(computation.name, name) for name in operands]
+        places = [ValuePlace(computation.name, name) for name in operands]
         return self.flow.backward(places, self.passing(key, _FORMS))
 
     def is_made_by(

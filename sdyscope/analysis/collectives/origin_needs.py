@@ -57,9 +57,6 @@ REACHING: Final = frozenset(
 )
 #: Ops that take tensors of the same shape and need not keep the sharding of any.
 _TOGETHER: Final = SUMMING | LOOKING_UP | REACHING
-#: Ops that give a value another form only.
-_FORMS: Final = frozenset({"reshape", "transpose", "convert", "optimization_barrier"})
-_CONSTRAINTS: Final = frozenset({"sharding_constraint", "reshard"})
 
 #: How many ops around the one that is named are looked at.
 _AROUND = 60
@@ -101,17 +98,17 @@ class _ByRule:
 
     def held(self, value: Ref | None, axes: tuple[AxisPart, ...]) -> set[tuple[int, str]]:
         """On which factors a tensor of the op has which of the axes."""
-        found: set[tuple[int, str]] = set()
+        results: set[tuple[int, str]] = set()
         for slot, other in self.slots:
             tensor = rules.mapping(self.rule, slot) if other == value else None
             for dim, mapped in enumerate(() if tensor is None else tensor.dim_mappings):
                 own = [part for at, part in self.flow.parts(other) if at == dim]
-                found |= {
+                results |= {
                     (factor, part.name)
                     for factor, part in on_factors(self.rule, mapped, own)
                     if any(part.shared(axis) is not None for axis in axes)
                 }
-        return found
+        return results
 
 
 class Needs:
@@ -129,7 +126,7 @@ class Needs:
 
     def needs(self, op: Op, axes: tuple[AxisPart, ...]) -> Iterator[Need]:
         """The values around an op that are sharded on the axes, and what needs them otherwise."""
-        if self.is_constraint(op):
+        if op.is_constraint:
             # The value that it is on stands for the one that it was before.
             given = self.operands(op)[:1]
             users = [Need(value, op) for value in given]
@@ -151,7 +148,7 @@ class Needs:
         if need.op is None:
             wanted = self.wanted(need.result or 0)
             return wanted is not None and self.on(wanted[0], axes) != before
-        if self.is_constraint(need.op):
+        if need.op.is_constraint:
             after = self.on(self.decided.axes((need.op.id, 0)), axes)
             return after != before
         if not any(before):
@@ -160,6 +157,11 @@ class Needs:
         results = [(need.op.id, result) for result in range(len(need.op.types))]
         if kind_of(need.op) in _TOGETHER:
             return True
+        order = need.op.attributes.get("permutation")
+        if kind_of(need.op) == "transpose" and isinstance(order, tuple):
+            by_dim = self.decided.axes(need.value)
+            moved = tuple(by_dim[dim] for dim in order)
+            return self.on(self.decided.axes(results[0]), axes) != self.on(moved, axes)
         if any(self.decided.shape(result) != shape for result in results):
             return True
         return any(self.on(self.decided.axes(result), axes) != before for result in results)
@@ -177,11 +179,11 @@ class Needs:
 
     def on(self, by_dim: AxesByDim, axes: tuple[AxisPart, ...]) -> tuple[tuple[AxisPart, ...], ...]:
         """As much of each dimension's axes as is among these; none where that is none."""
-        found = tuple(
+        shared = tuple(
             tuple(shared for own in dim for axis in axes if (shared := own.shared(axis)))
             for dim in by_dim
         )
-        return found if any(found) else ()
+        return shared if any(shared) else ()
 
     def misfit(
         self, need: Need, collective: Collective, part: Part, axes: tuple[AxisPart, ...]
@@ -199,7 +201,7 @@ class Needs:
             score = 0
         else:
             score = 2 if elements == math.prod(block) else NO_FIT
-        others = need.op is None or self.is_constraint(need.op) or self.conflicting(need, axes)
+        others = need.op is None or need.op.is_constraint or self.conflicting(need, axes)
         return score + (0 if others else 1)
 
     def nearest(self, ops: Sequence[Op]) -> Iterator[Op]:
@@ -207,7 +209,11 @@ class Needs:
         return (op for ring in self.rings(ops) for op in ring)
 
     def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
-        """The ops themselves, then those next to them, and so on."""
+        """The ops themselves, then those next to them, and so on.
+
+        By hand: NetworkX's `bfs_layers` takes 2.5 times as long (benchmarks/walks.py) once the
+        graph is NetworkX's, which takes a hundred times as long as all that is asked here.
+        """
         seen = {op.id for op in ops}
         ring = list(ops)
         while ring and len(seen) < _AROUND:
@@ -233,42 +239,42 @@ class Needs:
 
     def forms(self, values: Iterable[ValueId]) -> set[ValueId]:
         """Values, and what they go on as: inside of what is called, and in other forms."""
-        found = list(dict.fromkeys(values))
-        seen = set(found)
-        for value in found:
+        reached = list(dict.fromkeys(values))
+        seen = set(reached)
+        for value in reached:
             users = (op for op, _ in self.graph.uses(*value) if self.is_form(op))
             for further in (*self.passed.get(value, ()), *((op.id, 0) for op in users)):
                 if further not in seen:
                     seen.add(further)
-                    found.append(further)
+                    reached.append(further)
         return seen
 
     @cached_property
     def passed(self) -> dict[ValueId, list[ValueId]]:
         """By value, what it is on the other side of a boundary of a function or region."""
-        found: dict[ValueId, list[ValueId]] = {}
+        targets: dict[ValueId, list[ValueId]] = {}
         for kind, source, target in self.graph.crossings():
             if kind != "loop" and not self.graph.ops[target[0]].is_result:
-                found.setdefault(source, []).append(target)
-        return found
+                targets.setdefault(source, []).append(target)
+        return targets
 
     def is_form(self, op: Op) -> bool:
         """Whether an op's result is its operand, in another form at most."""
-        return kind_of(op) in _FORMS or self.is_constraint(op)
+        return op.passing in ("unchanged", "type", "shape", "order")
 
     def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""
         if need.op is None:
             return []
         results = [(need.op.id, result) for result in range(len(need.op.types))]
-        others = [one for one in (*results, *self.operands(need.op)) if one != need.value]
-        carried = [one for one in others if self.carried(one, axes)]
+        others = [other for other in (*results, *self.operands(need.op)) if other != need.value]
+        carried = [other for other in others if self.carried(other, axes)]
         by_rule = self._by_rule(need.op)
         own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
         if by_rule is None or not own:
             return carried
-        held = ((one, by_rule.held(self.annotated.in_flow(one), axes)) for one in carried)
-        return [one for one, theirs in held if not theirs or theirs - own]
+        held = ((other, by_rule.held(self.annotated.in_flow(other), axes)) for other in carried)
+        return [other for other, theirs in held if not theirs or theirs - own]
 
     def closing(self, need: Need, axes: tuple[AxisPart, ...]) -> list[Binding]:
         """What keeps the axes from the other tensors of the op, where these go with the value's."""
@@ -300,10 +306,6 @@ class Needs:
         """The values that an op takes."""
         return [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
 
-    def is_constraint(self, op: Op) -> bool:
-        """Whether an op only says how its value is to be sharded."""
-        return kind_of(op) in _CONSTRAINTS or op.call_target == "Sharding"
-
     def is_end(self, op: Op) -> bool:
         """Whether an op is in the program itself, whose return ends it."""
         main = self.graph.main
@@ -322,7 +324,7 @@ class Needs:
 
 def kind_of(op: Op) -> str:
     """An op's name without its dialect; of a custom call, of what it calls where that is known."""
-    name = op.kind.rpartition(".")[2]
+    name = op.mnemonic
     if name != "custom_call":
         return name
     return (collective_of(op.call_target) or name).rpartition(".")[2]

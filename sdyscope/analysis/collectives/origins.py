@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypedDict
 
-from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, Written
+from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, WrittenSpec
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
     NO_FIT,
@@ -30,17 +30,18 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation
 from sdyscope.facts.origins import (
+    NOBODY,
     CollectiveOrigin,
     NotFound,
     OriginAnnotation,
     OriginKind,
     OriginRole,
     Spec,
+    Together,
 )
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
@@ -50,12 +51,16 @@ __all__ = ["with_origins"]
 
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
+#: Ops whose sums XLA may split over devices that would do the same work.
+_PRODUCTS: Final = ("dot_general", "dot", "convolution")
+
 
 def with_origins(
     collectives: Collectives,
     graph: OpGraph,
     propagated: Propagated,
     annotations: tuple[Annotation, ...],
+    pointers: Pointers | None = None,
 ) -> Collectives:
     """The same collectives, each of their tensors with its origin and with a source line.
 
@@ -64,12 +69,11 @@ def with_origins(
         graph: op graph of the lowered module that was compiled.
         propagated: its propagation, under the partitioner that it was compiled with.
         annotations: what is written in it.
+        pointers: where axes come from, as Shardy recorded it; None under GSPMD.
     """
     if collectives.mesh is None:
         return collectives
     decided = PropagatedAxes(graph, propagated, collectives.mesh)
-    recorded = propagated.partitioner == "shardy" and propagated.steps
-    pointers = Pointers(Flow(propagated, graph), annotations) if recorded else None
     search = _Search(decided, AnnotatedAxes(decided, annotations, pointers))
     return replace(
         collectives,
@@ -83,6 +87,14 @@ def with_origins(
     )
 
 
+class _Moved(TypedDict):
+    """The fields of an origin that say which value it is about."""
+
+    value: str
+    form: str
+    before: Spec | None
+
+
 class _Search:
     """Finds the origins of one program."""
 
@@ -92,7 +104,7 @@ class _Search:
         self.graph: OpGraph = decided.graph
         self.names = ValueNames(decided.graph)
         self.around = Needs(decided, annotated)
-        self._together: dict[object, tuple[OriginAnnotation, ...]] = {}
+        self._together: dict[object, Together] = {}
 
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
@@ -105,12 +117,17 @@ class _Search:
         origin = self.origin(collective, part, axes, values)
         if part.named_after != "op" and origin.kind != "unknown":
             origin = replace(origin, followed=True)
-        lines = [part.source, *(op.source for op in ops), origin.source]
-        lines += [op.source for op in makers] + [
-            annotation.source for annotation in origin.annotations
-        ]
-        source = next((line for line in lines if line is not None), None)
-        return replace(part, source=source, origin=origin)
+        if part.source is None:
+            part = self.placed(part, [*ops, *makers], origin)
+        return replace(part, origin=origin)
+
+    def placed(self, part: Part, ops: Sequence[Op], origin: CollectiveOrigin) -> Part:
+        """A tensor to which the compiler kept no line, at that of its ops or causes."""
+        op = next((op for op in ops if op.source is not None), None)
+        if op is not None:
+            return replace(part, source=op.source, callers=op.location.callers)
+        lines = [origin.source, *(annotation.source for annotation in origin.annotations)]
+        return replace(part, source=next((line for line in lines if line is not None), None))
 
     def ops(self, tags: Sequence[tuple[int, ...]]) -> list[Op]:
         """The ops that tags name."""
@@ -141,13 +158,15 @@ class _Search:
     def named_after_op(self, part: Part) -> Part:
         """A tensor that is for the op that makes it."""
         path = part.makers[0]
+        op = self.graph.ops[path[-1]]
         name = "/".join(filter(None, (self.graph.ops[node].scope for node in path)))
         scope, primitive = scope_of(name)
         return replace(
             part,
             scope=scope,
             primitive=primitive,
-            source=self.graph.ops[path[-1]].source or part.source,
+            source=op.source or part.source,
+            callers=part.callers if op.source is None else op.location.callers,
             tags=part.makers,
             makers=(),
             result=None,
@@ -179,6 +198,12 @@ class _Search:
             argument = self.around.argument(part.argument)
             users = [] if argument is None else [op for op, _ in self.graph.uses(*argument)]
             ops = ops or users
+            if collective.kind == "all-reduce" and (
+                collective_origin := self.one_element(ops, axes, part)
+            ):
+                return collective_origin
+            if collective.kind in _REDUCTIONS and self.is_split_by_xla(ops, axes):
+                return _unknown(part, ops, axes)
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
@@ -207,8 +232,7 @@ class _Search:
                     "reduction",
                     op,
                     *(("", "return") if op is None else _scope(op)),
-                    value=self.names.name(value),
-                    before=self.decided.spec(value),
+                    **self.moved(value),
                     annotations=tuple(self.grouped(found, "has")),
                 )
         return None
@@ -228,7 +252,7 @@ class _Search:
             sharded = [
                 value for value in self.around.operands(op) if self.around.carried(value, axes)
             ]
-            if not sharded or (kind == "custom_call" and self.around.is_constraint(op)):
+            if not sharded or (kind == "custom_call" and op.is_constraint):
                 continue
             if kind in LOOKING_UP:
                 sharded = sharded[:1]
@@ -238,12 +262,21 @@ class _Search:
                 "lookup" if kind in LOOKING_UP else "reduction",
                 op,
                 *_scope(op),
-                value=self.names.name(largest),
-                before=self.decided.spec(largest),
+                **self.moved(largest),
                 annotations=annotations,
                 together=self.together(sharded, axes),
             )
         return None
+
+    def is_split_by_xla(self, ops: list[Op], axes: tuple[AxisPart, ...]) -> bool:
+        """Whether it sums a product that XLA splits over axes that none of its tensors has."""
+        if not ops or any(kind_of(op) not in _PRODUCTS for op in ops):
+            return False
+        values = [value for op in ops for value in (*self.around.operands(op), (op.id, 0))]
+        return not any(
+            self.decided.sharding(value) is None or self.around.carried(value, axes)
+            for value in values
+        )
 
     # Reshardings.
 
@@ -278,6 +311,20 @@ class _Search:
                 return self.made(needs[best], axes, part, kind)
         return None
 
+    def one_element(
+        self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
+    ) -> CollectiveOrigin | None:
+        """A dimension of one element is gathered by a sum: one device has it, the others zeros."""
+        for op in ops:
+            for need in self.around.needs(op, axes):
+                shape = self.decided.shape(need.value) or ()
+                held = self.around.on(self.decided.axes(need.value), axes)
+                if need.op is op and all(
+                    size == 1 for size, own in zip(shape, held, strict=False) if own
+                ):
+                    return self.made(need, axes, part, "all-gather")
+        return None
+
     def could_be_for(
         self, value: ValueId, collective: Collective, axes: tuple[AxisPart, ...]
     ) -> bool:
@@ -297,7 +344,7 @@ class _Search:
                 needed.append(self.needed(written, axes))
             wanted = self.around.wanted(need.result or 0)
             after = wanted[1] if wanted is not None else None
-        elif self.around.is_constraint(op):
+        elif op.is_constraint:
             written = self.annotated.of_op(op.id)
             if written is not None:
                 needed.append(self.needed(written, axes))
@@ -318,19 +365,28 @@ class _Search:
             op,
             scope,
             primitive,
-            value=self.names.name(value),
-            before=self.decided.spec(value),
+            **self.moved(value),
             after=after,
             annotations=(*has, *needed),
             together=self.together([value], axes),
             result=self.result_name(need.result) if op is None else "",
         )
 
+    def moved(self, value: ValueId) -> _Moved:
+        """What to call a value, and how it is sharded."""
+        spec, form = self.decided.spec(value), self.names.form(value)
+        same = form is None or self.decided.spec(self.names.source(value)) == spec
+        return {
+            "value": self.names.name(value),
+            "form": "" if same or form is None else kind_of(form),
+            "before": spec,
+        }
+
     def result_name(self, index: int | None) -> str:
         main = self.graph.main
         if main is None or index is None or index >= len(main.results):
             return ""
-        return main.results[index].name or f"result {index}"
+        return main.results[index].label
 
     def annotations(
         self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole
@@ -344,9 +400,7 @@ class _Search:
         )
         return list(self.grouped(found, role))
 
-    def together(
-        self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]
-    ) -> tuple[OriginAnnotation, ...]:
+    def together(self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]) -> Together:
         """All annotations that can be where the axes of values come from."""
         components = frozenset(
             component
@@ -356,7 +410,7 @@ class _Search:
         )
         if components not in self._together:
             found = [one for component in components for one in self.annotated.together(*component)]
-            self._together[components] = tuple(self.grouped(found, "has"))
+            self._together[components] = Together(tuple(self.grouped(found, "has")))
         return self._together[components]
 
     def grouped(
@@ -393,7 +447,7 @@ class _Search:
             one.kind, one.name, spec or "", named, "needed", one.source, recorded=True
         )
 
-    def needed(self, wanted: Written, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
+    def needed(self, wanted: WrittenSpec, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
         """The annotation of a constraint or result that a value is needed for."""
         one, mesh = wanted.annotation, self.decided.mesh
         named = tuple(axis.axis(mesh) for axis in axes)
@@ -409,15 +463,17 @@ def _origin(
     primitive: str,
     *,
     value: str = "",
+    form: str = "",
     before: Spec | None = None,
     after: Spec | None = None,
     annotations: Sequence[OriginAnnotation] = (),
-    together: tuple[OriginAnnotation, ...] = (),
+    together: Together = NOBODY,
     result: str = "",
 ) -> CollectiveOrigin:
     return CollectiveOrigin(
         kind=kind,
         value=value,
+        form=form,
         before=before,
         after=after,
         op=primitive,

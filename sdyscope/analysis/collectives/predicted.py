@@ -20,7 +20,7 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.remarks import Remark, RemarkKind
 from sdyscope.graph import OpGraph
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL
-from sdyscope.hlo import NotUnderstood, Shape
+from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.dtypes import hlo_dtype
 from sdyscope.values.explicit_collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         Value,
     )
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import Change
+    from sdyscope.stages.propagated.annotate import ShardingEdit
 
 __all__ = ["Prediction", "Predictor"]
 
@@ -96,7 +96,7 @@ class Predictor:
         self._differentiated = any("transpose(" in op.scope for op in graph.ops)
         self._num_devices = lowered.num_devices
 
-    def predict(self, changes: Sequence[Change] = (), *, on_cpu: bool = False) -> Prediction:
+    def predict(self, changes: Sequence[ShardingEdit] = (), *, on_cpu: bool = False) -> Prediction:
         """What the program would send and hold with these changes.
 
         Args:
@@ -121,7 +121,7 @@ class Predictor:
             devices,
             mesh,
             self._differentiated,
-            tuple(NotUnderstood.of(0, text) for text in unread),
+            tuple(UnreadLine.of(0, text) for text in unread),
             len(unread),
             predicted=True,
             partitioner="shardy",
@@ -338,6 +338,7 @@ class _Reader:
             primitive=primitive,
             phase=phase_of(op_name, self.differentiated),
             source=collective.location.source,
+            callers=collective.location.callers,
         )
 
 

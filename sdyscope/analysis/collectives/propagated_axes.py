@@ -36,24 +36,26 @@ class PropagatedAxes:
         self.graph = graph
         self.propagated = propagated
         self.mesh = mesh
-        self._known: dict[ValueId, TensorSharding | None] = {}
+        # By identity: values share shardings, placements and types, which are kept.
+        self._forms: dict[tuple[int, int, int], tuple[TensorSharding | None, AxesByDim]] = {}
 
     def sharding(self, value: ValueId) -> TensorSharding | None:
         """Shardy's form of what was decided; None where nothing was, or it follows no axes."""
-        if value not in self._known:
-            found = self.propagated.values.get(value)
-            self._known[value] = (
-                None
-                if found is None
-                else _shardy_form(
-                    found.sharding,
-                    found.placement,
-                    self.rank(value),
-                    self.mesh,
-                    self.propagated.graph.meshes,
-                )
-            )
-        return self._known[value]
+        return self._form(value)[0]
+
+    def _form(self, value: ValueId) -> tuple[TensorSharding | None, AxesByDim]:
+        """The sharding of a value, and the axes of each dimension."""
+        decided = self.propagated.values.get(value)
+        if decided is None:
+            return None, ()
+        types = self.graph.ops[value[0]].types
+        key = (id(decided.sharding), id(decided.placement), id(types[value[1]]))
+        form = self._forms.get(key)
+        if form is None:
+            rank, meshes = self.rank(value), self.propagated.graph.meshes
+            sharding = _shardy_form(decided.sharding, decided.placement, rank, self.mesh, meshes)
+            form = self._forms[key] = sharding, axes_in(sharding, self.mesh)
+        return form
 
     def result(self, index: int) -> TensorSharding | None:
         """Shardy's form of what a result of the program has in the end; None where nothing says."""
@@ -62,7 +64,7 @@ class PropagatedAxes:
 
     def axes(self, value: ValueId) -> AxesByDim:
         """The axes of each dimension; none where it is replicated, or nothing was decided."""
-        return axes_in(self.sharding(value), self.mesh)
+        return self._form(value)[1]
 
     def spec(self, value: ValueId) -> Spec | None:
         """The sharding as JAX writes it; None where nothing was decided."""

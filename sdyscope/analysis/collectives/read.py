@@ -13,17 +13,18 @@ from dataclasses import replace
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
 from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.instruction_flow import ValuePlace
 from sdyscope.analysis.collectives.made_for import MadeFor, Tags
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo import (
     Computation,
-    Execution,
+    ExecutionCount,
     HloModule,
     Instruction,
-    NotUnderstood,
     Shape,
+    UnreadLine,
     call_sites,
     executions,
 )
@@ -60,16 +61,20 @@ def collectives(
         SdyscopeError: the text is cut off or a computation calls itself.
     """
     reader = _Reader(module, tags or {})
-    found, unread = reader.all()
+    collectives, unread = reader.all()
     total = module.num_partitions * module.replica_count
-    best = Collectives(found, total, None, reader.differentiated)
+    best = Collectives(collectives, total, None, reader.differentiated)
     least: tuple[int, int] | None = None
     for mesh in meshes:
         if mesh.size != total or mesh.is_maximal:
             continue
-        placed = tuple(_placed(collective, reader, mesh) for collective in found)
+        placed = tuple(_placed(collective, reader, mesh) for collective in collectives)
         left = sum(collective.axes is None for collective in placed)
-        cut = sum(axis.sub_axis_info is not None for one in placed for axis in one.axes or ())
+        cut = sum(
+            axis.sub_axis_info is not None
+            for collective in placed
+            for axis in collective.axes or ()
+        )
         if least is None or (left, cut) < least:
             least, best = (left, cut), replace(best, collectives=placed, mesh=mesh)
     return replace(
@@ -122,10 +127,10 @@ class _Reader:
                 if instruction.opcode in ("fusion", "fusion-start", "async-start", "call-start"):
                     self.fused_by.setdefault(called, instruction)
 
-    def all(self) -> tuple[tuple[Collective, ...], list[NotUnderstood]]:
+    def all(self) -> tuple[tuple[Collective, ...], list[UnreadLine]]:
         """The collectives without axes, and what should be one and can't be read."""
-        found: list[Collective] = []
-        unread: list[NotUnderstood] = []
+        collectives: list[Collective] = []
+        unread: list[UnreadLine] = []
         continued: dict[tuple[str, int], int] = {}
         for name, execution in executions(self.module, self.sites).items():
             computation = self.module.computations[name]
@@ -134,28 +139,30 @@ class _Reader:
                 if kind is None or execution.times == 0:
                     continue
                 try:
-                    one = self.collective(computation, instruction, kind, execution)
+                    collective = self.collective(computation, instruction, kind, execution)
                 except SdyscopeError as error:
                     text = f"%{instruction.name}: {error.message}"
-                    unread.append(NotUnderstood.of(instruction.line, text))
+                    unread.append(UnreadLine.of(instruction.line, text))
                     continue
-                if execution.fused and one.channel_id is not None:
+                if execution.fused and collective.channel_id is not None:
                     # TPU: one collective goes on in fusion after fusion, on the same channel.
-                    known = continued.setdefault((kind, one.channel_id), len(found))
-                    if known < len(found):
-                        again = max(found[known].count, one.count)
-                        found[known] = replace(found[known], count=again, asynchronous=True)
+                    known = continued.setdefault((kind, collective.channel_id), len(collectives))
+                    if known < len(collectives):
+                        again = max(collectives[known].count, collective.count)
+                        collectives[known] = replace(
+                            collectives[known], count=again, asynchronous=True
+                        )
                         continue
-                found.append(one)
-        found.sort(key=lambda collective: collective.line)
-        return tuple(found), unread
+                collectives.append(collective)
+        collectives.sort(key=lambda collective: collective.line)
+        return tuple(collectives), unread
 
     def collective(
         self,
         computation: Computation,
         instruction: Instruction,
         kind: CollectiveKind,
-        execution: Execution,
+        execution: ExecutionCount,
     ) -> Collective:
         attributes = instruction.attributes
         if kind == "all-reduce" and execution.fused and _is_sliced(computation, instruction):
@@ -191,11 +198,11 @@ class _Reader:
         )
 
     def is_asynchronous(
-        self, computation: Computation, instruction: Instruction, execution: Execution
+        self, computation: Computation, instruction: Instruction, execution: ExecutionCount
     ) -> bool:
         """Whether other work goes on meanwhile; GPUs write all as if, and say where it does not."""
         starter = self.fused_by.get(computation.name) if execution.asynchronous else None
-        if any(_SYNCHRONOUS in one.rest for one in (instruction, starter) if one is not None):
+        if any(_SYNCHRONOUS in each.rest for each in (instruction, starter) if each is not None):
             return False
         is_start = instruction.opcode.endswith(_START) or instruction.opcode in ("send", "recv")
         return execution.asynchronous or is_start
@@ -240,19 +247,19 @@ class _Reader:
             shapes = (Shape("tuple", elements=shapes),)
         named = [instruction] * len(shapes)
         if len(shapes) > 1:
-            named = _users(computation, instruction, len(shapes))
+            named = self.elements(computation, instruction, len(shapes))
         elif kind == "all-reduce" and not instruction.op_name:
             joined = self.joined(computation, instruction)
-            if sum(one.shape.bytes for one in joined) == shapes[0].bytes:
-                shapes, named = tuple(one.shape for one in joined), joined
-        made = []
+            if sum(operand.shape.bytes for operand in joined) == shapes[0].bytes:
+                shapes, named = tuple(operand.shape for operand in joined), joined
+        parts = []
         for shape, value in zip(shapes, named, strict=True):
             purpose = self.made_for.purpose(computation, instruction, value, kind)
             op_name = purpose.said[0].op_name if purpose.said else ""
             scope, primitive = scope_of(op_name)
             sent, received = wire_bytes(kind, shape.bytes, group_size)
-            lines = map(self.module.source, purpose.said)
-            made.append(
+            located = next((op for op in purpose.said if self.module.source(op)), None)
+            parts.append(
                 Part(
                     shape=shape,
                     bytes=shape.bytes,
@@ -261,7 +268,8 @@ class _Reader:
                     scope=scope,
                     primitive=primitive,
                     phase=phase_of(op_name, self.differentiated),
-                    source=next((line for line in lines if line is not None), None),
+                    source=None if located is None else self.module.source(located),
+                    callers=() if located is None else self.module.callers(located),
                     tags=purpose.tags,
                     makers=purpose.makers,
                     argument=purpose.argument,
@@ -269,7 +277,25 @@ class _Reader:
                     named_after=purpose.named_after,
                 )
             )
-        return tuple(made)
+        return tuple(parts)
+
+    def elements(
+        self, computation: Computation, instruction: Instruction, count: int
+    ) -> list[Instruction]:
+        """What takes each element out of the tuple that an instruction makes, or itself."""
+        instructions = [instruction] * count
+        makers = [instruction.name]
+        for name in makers:
+            for user in self.made_for.flow.users(ValuePlace(computation.name, name)):
+                if user.operands[:1] != (name,):
+                    continue
+                if user.opcode == "get-tuple-element":
+                    index = user.attributes.get("index", "")
+                    if index.isdecimal():
+                        instructions[min(int(index), count - 1)] = user
+                elif user.opcode.endswith("-done") and name == instruction.name:
+                    makers.append(user.name)
+        return instructions
 
     def joined(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
         """The values that an operand without a name is a concatenation of: GPUs join so."""
@@ -278,13 +304,13 @@ class _Reader:
             return []
         if operand.opcode == "fusion":
             fused = [self.module.computations.get(name) for name in operand.called("calls")]
-            roots = [one.root for one in fused if one is not None]
+            roots = [inner.root for inner in fused if inner is not None]
             if not all(root and root.opcode == "concatenate" for root in roots):
                 return []
         elif operand.opcode != "concatenate":
             return []
-        found = [_unflattened(computation, name) for name in operand.operands]
-        return [one for one in found if one is not None]
+        elements = [_unflattened(computation, name) for name in operand.operands]
+        return [element for element in elements if element is not None]
 
     def shapes(
         self, computation: Computation, instruction: Instruction, kind: CollectiveKind
@@ -324,27 +350,13 @@ def _is_sliced(computation: Computation, instruction: Instruction) -> bool:
     if root.opcode == "tuple":
         kept = [computation.instructions.get(name) for name in root.operands]
     whole = {instruction.name}
-    for one in computation.instructions.values():
-        if one.opcode == "get-tuple-element" and one.operands[:1] == (instruction.name,):
-            whole.add(one.name)
+    for element in computation.instructions.values():
+        if element.opcode == "get-tuple-element" and element.operands[:1] == (instruction.name,):
+            whole.add(element.name)
     return bool(kept) and all(
-        one is not None and one.opcode == "dynamic-slice" and whole.issuperset(one.operands[:1])
-        for one in kept
+        user is not None and user.opcode == "dynamic-slice" and whole.issuperset(user.operands[:1])
+        for user in kept
     )
-
-
-def _users(computation: Computation, instruction: Instruction, count: int) -> list[Instruction]:
-    """What takes each element out of the tuple that an instruction makes, or itself."""
-    instructions = [instruction] * count
-    makers = {instruction.name}
-    for user in computation.instructions.values():
-        if user.opcode == "get-tuple-element":
-            index = user.attributes.get("index", "")
-            if user.operands[:1] and user.operands[0] in makers and index.isdecimal():
-                instructions[min(int(index), count - 1)] = user
-        elif user.opcode.endswith("-done") and user.operands[:1] == (instruction.name,):
-            makers.add(user.name)
-    return instructions
 
 
 def _unflattened(computation: Computation, name: str) -> Instruction | None:

@@ -60,11 +60,11 @@ def rematerializations(messages: Iterable[str], module: HloModule) -> tuple[Rema
         messages: lines of the compiler's log that warn of a rematerialization.
         module: the program that was compiled, for its tables of source lines.
     """
-    found: dict[tuple[str, str, str], Rematerialization] = {}
+    distinct: dict[tuple[str, str, str], Rematerialization] = {}
     for message in messages:
-        one = _read(message, module)
-        found.setdefault((one.operation or message, one.before, one.after), one)
-    return tuple(found.values())
+        remade = _read(message, module)
+        distinct.setdefault((remade.operation or message, remade.before, remade.after), remade)
+    return tuple(distinct.values())
 
 
 def _read(message: str, module: HloModule) -> Rematerialization:

@@ -50,15 +50,15 @@ def collectives_of(compiled: Compiled, module: HloModule, meshes: Iterable[Mesh]
     slices = 1 if topology is None else topology.size("slice")
     inside = module.num_partitions * module.replica_count
     if slices == 1 or inside == compiled.devices:
-        found = collectives(module, meshes, compiled.tags)
-        return replace(found, partitioner=compiled.partitioner, notes=compiled.notes)
+        of_module = collectives(module, meshes, compiled.tags)
+        return replace(of_module, partitioner=compiled.partitioner, notes=compiled.notes)
     cuts = [
         cut
         for mesh in meshes
         if mesh.size == compiled.devices and (cut := _cut(mesh, slices)) is not None
     ]
-    found = collectives(module, [cut.inside for cut in cuts], compiled.tags)
-    cut = next((cut for cut in cuts if cut.inside is found.mesh), None)
+    of_module = collectives(module, [cut.inside for cut in cuts], compiled.tags)
+    cut = next((cut for cut in cuts if cut.inside is of_module.mesh), None)
     messages = {
         instruction.name: instruction
         for instruction in module.instructions()
@@ -69,17 +69,17 @@ def collectives_of(compiled: Compiled, module: HloModule, meshes: Iterable[Mesh]
         for message in messages.values()
         if message.opcode == "recv"
     }
-    made = [
+    across = [
         _between(collective, messages[collective.name], arrivals, slices, cut)
         if collective.name in messages
         else _within(collective, cut)
-        for collective in found.collectives
+        for collective in of_module.collectives
         # What arrives is the other end of what is sent.
         if collective.name not in messages or collective.kind != "recv"
     ]
     return replace(
-        found,
-        collectives=tuple(made),
+        of_module,
+        collectives=tuple(across),
         devices=compiled.devices,
         mesh=None if cut is None else cut.whole,
         partitioner=compiled.partitioner,
@@ -169,5 +169,5 @@ def _part(part: Part, kind: CollectiveKind, size: int, arrival: Instruction | No
 
 
 def _first(pattern: re.Pattern[str], instruction: Instruction) -> str:
-    found = pattern.search(instruction.rest)
-    return "" if found is None else found[1]
+    match = pattern.search(instruction.rest)
+    return "" if match is None else match[1]

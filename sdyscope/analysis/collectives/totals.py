@@ -14,7 +14,7 @@ from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
-from sdyscope.hlo import NotUnderstood, Shape
+from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
@@ -46,6 +46,7 @@ class Part:
         primitive: JAX's primitive, as the scope ends with it.
         phase: forward, backward or other.
         source: the innermost line of user code of the same op; None where there is none.
+        callers: the lines behind it, two at most, each in another file than the one before.
         tags: the ops that it was made for: of each the calls that it was inlined from, then the op
             itself, as nodes in the op graph of the lowered module. Empty where none is known, or
             the program was compiled without tags.
@@ -66,6 +67,7 @@ class Part:
     primitive: str
     phase: Phase
     source: SourceLocation | None
+    callers: tuple[SourceLocation, ...] = ()
     tags: tuple[tuple[int, ...], ...] = ()
     makers: tuple[tuple[int, ...], ...] = ()
     argument: int | None = None
@@ -82,6 +84,7 @@ class Part:
         "primitive",
         "phase",
         "source",
+        "callers",
         "origin",
     )
 
@@ -275,7 +278,7 @@ class Collectives:
     devices: int
     mesh: Mesh | None
     differentiated: bool
-    not_understood: tuple[NotUnderstood, ...] = ()
+    not_understood: tuple[UnreadLine, ...] = ()
     not_understood_count: int = 0
     predicted: bool = False
     rematerializations: tuple[Rematerialization, ...] = ()
@@ -358,6 +361,24 @@ class Collectives:
                     counted.add(one)
                     found[one] = found.get(one, Tally()).with_part(collective, part, first)
         return tuple(AnnotationTally(*entry) for entry in _largest_first(found).items())
+
+    @property
+    def remarks(self) -> tuple[Remark | str, ...]:
+        """What is not certain of them, and no part of the account; then the notes."""
+        tensors, remade = self.tensors, self.rematerializations
+        cut = sum(one.is_cut for one in remade)
+        remarks: list[Remark | str] = []
+        if self.mesh is None and self.collectives:
+            remarks.append(Remark("no fitting mesh"))
+        if missing := tensors - self.with_source:
+            remarks.append(Remark("no source lines", count=missing, of=tensors))
+        if cut:
+            remarks.append(Remark("log cut", count=cut, of=len(remade)))
+        if self.origins_missing:
+            remarks.append(self.origins_missing)
+        elif (missing := tensors - self.with_origin) and not self.predicted:
+            remarks.append(Remark("some without origin", count=missing, of=tensors))
+        return (*remarks, *self.notes)
 
     @property
     def with_source(self) -> int:

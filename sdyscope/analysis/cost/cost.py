@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.collectives.bytes import CollectiveKind
+from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
@@ -28,7 +29,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import Chip, chip_of
-from sdyscope.hlo import read_hlo
+from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
@@ -222,7 +223,7 @@ class Cost(OfCompiled):
         return self.counted.not_understood_count
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What else is worth knowing."""
         return self.compiled.notes
 
@@ -382,7 +383,8 @@ def cost_of(
     given = read_given(bandwidths or {}, latencies or {})
     meshes = program.meshes.values()
     check_given(given, meshes)
-    return cost(program.compiled(partitioner, on), meshes, given)
+    read = program.hlo(partitioner, on), collectives_under(program, partitioner, on, origins=False)
+    return cost(program.compiled(partitioner, on), meshes, given, read)
 
 
 def read_given(
@@ -412,13 +414,19 @@ def check_given(given: Given, meshes: Iterable[Mesh]) -> None:
             raise TargetError(f"The program has {has}, so nothing can run over {name!r}.")
 
 
-def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None) -> Cost:
+def cost(
+    compiled: Compiled,
+    meshes: Iterable[Mesh],
+    given: Given | None = None,
+    read: tuple[HloModule, Collectives] | None = None,
+) -> Cost:
     """What a step of a compiled program costs.
 
     Args:
         compiled: the program.
         meshes: its meshes, of which the axes are named of one that fits.
         given: bandwidths and latencies of mesh axes, where the user knows better.
+        read: its text and its collectives, where they were read before.
 
     Raises:
         TargetError: a bandwidth is given for an axis that the mesh does not have; or none is given
@@ -433,8 +441,10 @@ def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None)
         )
     chip = chip_of(compiled.device_kind)
     topology = compiled.topology
-    module = read_hlo(compiled.hlo)
-    found = collectives_of(compiled, module, meshes)
+    if read is None:
+        module = read_hlo(compiled.hlo)
+        read = module, collectives_of(compiled, module, meshes)
+    module, found = read
     mesh = found.mesh
     check_given(given, () if mesh is None else (mesh,))
     linker = _Linker(compiled, chip, mesh, given)

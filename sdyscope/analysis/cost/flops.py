@@ -114,8 +114,8 @@ def matmul_type(computation: Computation, instruction: Instruction) -> str:
 
 
 def _operand_shapes(computation: Computation, instruction: Instruction) -> list[Shape]:
-    made = [computation.instructions.get(name) for name in instruction.operands]
-    return [one.shape for one in made if one is not None]
+    operands = [computation.instructions.get(name) for name in instruction.operands]
+    return [operand.shape for operand in operands if operand is not None]
 
 
 def _sizes(shape: Shape, dims: str) -> int:
@@ -169,7 +169,7 @@ def _valid(
         spread: dilation of the kernel.
         low: padding in front.
     """
-    found = 0
+    pairs = 0
     step = dilate // math.gcd(stride, dilate)
     inverse = pow(stride // math.gcd(stride, dilate), -1, step) if step > 1 else 0
     for at in range(kernel):
@@ -182,5 +182,5 @@ def _valid(
         most = min(((size - 1) * dilate - offset) // stride, output - 1)
         least += (first - least) % step
         if least <= most:
-            found += (most - least) // step + 1
-    return found
+            pairs += (most - least) // step + 1
+    return pairs

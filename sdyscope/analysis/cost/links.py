@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
+from sdyscope.facts.cost import LevelName
 from sdyscope.hardware.specs import Chip
 from sdyscope.hardware.topology import DimensionName, Topology
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
 from sdyscope.values.placement import through_order
 
-__all__ = ["Level", "LevelName", "Span", "axes_levels", "flat_level"]
-
-LevelName: TypeAlias = Literal["chip", "ICI", "DCN", "NVLink", "network", "given"]
-"""What connects devices, from the inside out; ``given`` is a bandwidth that the user gave."""
+__all__ = ["Level", "Span", "axes_levels", "flat_level"]
 
 _TORUS: tuple[DimensionName, ...] = ("x", "y", "z")
 

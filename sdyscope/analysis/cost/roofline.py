@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from sdyscope.analysis.cost.links import Level
 from sdyscope.analysis.cost.work import WorkCount
+from sdyscope.facts.cost import Resource
 from sdyscope.hardware.specs import Chip
 
-__all__ = ["Arithmetic", "Memory", "Resource", "Roof", "arithmetic", "memory"]
-
-Resource: TypeAlias = Literal["compute", "memory", "axis"]
+__all__ = ["Arithmetic", "Memory", "Roof", "arithmetic", "memory"]
 
 #: Passes in bf16 that a product of f32 takes on a TPU, from the documentation of
 #: ``jax.lax.Precision``.

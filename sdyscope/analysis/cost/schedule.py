@@ -23,7 +23,7 @@ from sdyscope.facts.schedule import Exposed, Lane, Pipeline, Schedule, Segment, 
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Computation, HloModule, Instruction, call_sites, read_hlo, trip_count
 from sdyscope.hlo.live import is_scheduled
-from sdyscope.hlo.loops import known_before
+from sdyscope.hlo.loops import given_element, known_before
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef
 
@@ -207,9 +207,13 @@ class _Simulation:
         ready: dict[str, float] = {}
         results: dict[str, set[str]] = defaultdict(set)
         unread: dict[str, float] = {}
+        read: dict[int, float] = {}
         for instruction in computation.instructions.values():
             names = instruction.operands if instruction.opcode != "parameter" else ()
             for operand in names:
+                index = given_element(computation, computation.instructions.get(operand))
+                if index is not None and not self.passes(instruction):
+                    read.setdefault(index, self.worked())
                 if operand in carried and self.passes(instruction):
                     carried[instruction.name] = carried[operand]
                 if operand not in results:
@@ -250,10 +254,18 @@ class _Simulation:
                 self.finish(name)
         for collective, done in unread.items():
             self.spent[collective].work += (self.worked() - done) * self.times
-        if early is not None:
-            across |= unread.keys()
         for collective in across:
             self.spent[collective].other += (self.worked() - first) * self.times
+        if early is not None and computation.root is not None:
+            # The next iteration may compute until it reads the result.
+            ends: dict[str, float] = {}
+            for index, operand in enumerate(computation.root.operands):
+                for collective in results[operand] & unread.keys():
+                    end = read.get(index, self.worked())
+                    ends[collective] = min(end, ends.get(collective, end))
+            for collective, end in ends.items():
+                if collective not in across:
+                    self.spent[collective].other += (end - first) * self.times
 
     def passes(self, instruction: Instruction) -> bool:
         """Whether an instruction only hands on what it is given."""

@@ -188,14 +188,16 @@ class _Counter:
                 return self.branches(instruction, moves)
             case "call" | "call-start" | "async-start":
                 inner = self.called(instruction, "to_apply", "calls", "called_computations")
-                pairs = [self.computation(one, moves=moves) for one in inner]
+                pairs = [self.computation(computation, moves=moves) for computation in inner]
                 return _sum(pairs)
             case "parameter" | "constant" | "tuple" | "get-tuple-element" | "bitcast":
                 return None
         bytes_, on_chip = self.moved(computation, instruction) if moves else (0.0, 0.0)
         if instruction.opcode in ("fusion", "fusion-start"):
             inner = self.called(instruction, "calls")
-            once, total = _sum([self.computation(one, moves=False) for one in inner])
+            once, total = _sum(
+                [self.computation(computation, moves=False) for computation in inner]
+            )
             moved = Work(bytes=bytes_, on_chip=on_chip)
             return once.plus(moved), total.plus(moved)
         own = self.flops(computation, instruction)
@@ -227,7 +229,10 @@ class _Counter:
         gone = math.prod(operand.shape.dimensions)
         gone -= math.prod(instruction.shape.leaves[0].dimensions)
         each = _sum(
-            [self.computation(one, moves=False) for one in self.called(instruction, "to_apply")]
+            [
+                self.computation(computation, moves=False)
+                for computation in self.called(instruction, "to_apply")
+            ]
         )
         return gone * each[1].flops
 
@@ -238,10 +243,16 @@ class _Counter:
         trips = trip_count(self.module, computation, instruction)
         self.unknown_trips += trips is None
         body = _sum(
-            [self.computation(one, moves=moves) for one in self.called(instruction, "body")]
+            [
+                self.computation(computation, moves=moves)
+                for computation in self.called(instruction, "body")
+            ]
         )
         test = _sum(
-            [self.computation(one, moves=moves) for one in self.called(instruction, "condition")]
+            [
+                self.computation(computation, moves=moves)
+                for computation in self.called(instruction, "condition")
+            ]
         )
         times = 1 if trips is None else trips
         tests = 1 if trips is None else trips + 1
@@ -250,13 +261,18 @@ class _Counter:
     def branches(self, instruction: Instruction, moves: bool) -> tuple[Work, Work]:
         self.conditionals += 1
         names = ("branch_computations", "true_computation", "false_computation")
-        pairs = [self.computation(one, moves=moves) for one in self.called(instruction, *names)]
+        pairs = [
+            self.computation(computation, moves=moves)
+            for computation in self.called(instruction, *names)
+        ]
         dearest = max(pairs, key=lambda pair: (pair[1].flops, pair[1].bytes), default=None)
         return dearest or (Work(), Work())
 
     def called(self, instruction: Instruction, *names: str) -> list[Computation]:
-        found = instruction.called(*names)
-        return [self.module.computations[one] for one in found if one in self.module.computations]
+        called = instruction.called(*names)
+        return [
+            self.module.computations[name] for name in called if name in self.module.computations
+        ]
 
     def moved(self, computation: Computation, instruction: Instruction) -> tuple[float, float]:
         """(bytes, of these on the chip) that an instruction reads and writes."""
@@ -311,11 +327,11 @@ def _fused(inner: Computation, operands: list[Shape | None], result: Shape) -> t
     if root is not None and root.opcode == "tuple":
         roots = [inner.instructions.get(name) for name in root.operands]
     leaves = result.elements if result.is_tuple else (result,)
-    for made, leaf in zip(roots, leaves, strict=False):
+    for update_root, leaf in zip(roots, leaves, strict=False):
         written = 1.0
-        made = _through(inner, made)
-        if made is not None and made.opcode == "dynamic-update-slice" and leaf.bytes:
-            update = inner.instructions.get(made.operands[1])
+        update_root = _through(inner, update_root)
+        if update_root is not None and update_root.opcode == "dynamic-update-slice" and leaf.bytes:
+            update = inner.instructions.get(update_root.operands[1])
             written = 1.0 if update is None else min(update.shape.bytes / leaf.bytes, 1.0)
         pieces.append((leaf, written))
     return _weighed(pieces)
@@ -341,10 +357,10 @@ def _read(
     return read
 
 
-def _through(inner: Computation, made: Instruction | None) -> Instruction | None:
-    while made is not None and made.opcode == "bitcast":
-        made = inner.instructions.get(made.operands[0])
-    return made
+def _through(inner: Computation, instruction: Instruction | None) -> Instruction | None:
+    while instruction is not None and instruction.opcode == "bitcast":
+        instruction = inner.instructions.get(instruction.operands[0])
+    return instruction
 
 
 def _in_space(shape: Shape | None, other: Shape | None) -> Shape | None:
@@ -377,6 +393,6 @@ def _stored(leaf: Shape) -> tuple[int, bool]:
 
 def _sum(pairs: list[tuple[Work, Work]]) -> tuple[Work, Work]:
     once, total = Work(), Work()
-    for one, all_ in pairs:
-        once, total = once.plus(one), total.plus(all_)
+    for once_more, all_ in pairs:
+        once, total = once.plus(once_more), total.plus(all_)
     return once, total

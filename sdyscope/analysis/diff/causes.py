@@ -83,10 +83,10 @@ class Cause:
         """The cause of some differences."""
         return cls(
             places,
-            sum(one.sent for one in due),
+            sum(difference.sent for difference in due),
             len(due),
-            _annotations(one.a for one in due),
-            _annotations(one.b for one in due),
+            _annotations(difference.a for difference in due),
+            _annotations(difference.b for difference in due),
         )
 
     @property
@@ -123,8 +123,8 @@ def _annotations(every: Iterable[Communicated]) -> tuple[OriginAnnotation, ...]:
                 replace(annotation.written(), name=_INDEX.sub("[*]", annotation.name))
                 for annotation in annotations
             ]
-            for key, one in {one.key: one for one in named}.items():
-                first.setdefault(key, one)
+            for key, difference in {difference.key: difference for difference in named}.items():
+                first.setdefault(key, difference)
                 sent[key] += collective.count * part.sent
     return tuple(first[key] for key, _ in sent.most_common())
 
@@ -229,11 +229,11 @@ class _Side:
             (users, self.begun),
             (users, self.lone),
         ):
-            found: Counter[int] = Counter()
+            near_causes: Counter[int] = Counter()
             for node in places:
-                found.update(causes.get(node, ()))
-            if found:
-                return found
+                near_causes.update(causes.get(node, ()))
+            if near_causes:
+                return near_causes
         return Counter()
 
     def nodes(self, part: Part) -> Sequence[int]:
@@ -241,10 +241,10 @@ class _Side:
         if part.tags:
             # The op itself, without the calls that it was inlined from.
             return [path[-1] for path in part.tags]
-        found = self.by_scope.get((part.scope, part.primitive)) if part.primitive else None
-        if found is None and part.source is not None:
-            found = self.by_line.get((part.source.file, part.source.line, part.phase))
-        return found or ()
+        due = self.by_scope.get((part.scope, part.primitive)) if part.primitive else None
+        if due is None and part.source is not None:
+            due = self.by_line.get((part.source.file, part.source.line, part.phase))
+        return due or ()
 
     def operands(self, node: int) -> Iterator[int]:
         op = self.graph.ops[node]

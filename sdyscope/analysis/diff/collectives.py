@@ -116,16 +116,18 @@ class Communicated:
     @property
     def shapes(self) -> dict[str, int]:
         """How many of the tensors have which type and local shape."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for collective, part in self.parts:
-            found[", ".join(map(str, part.shape.leaves))] += collective.count
-        return dict(found.most_common())
+            counts[", ".join(map(str, part.shape.leaves))] += collective.count
+        return dict(counts.most_common())
 
     @property
     def origins(self) -> tuple[CollectiveOrigin, ...]:
         """Why they are communicated, where that is known."""
         every = (part.origin for _, part in self.parts)
-        return tuple(dict.fromkeys(one for one in every if one is not None and one.is_known))
+        return tuple(
+            dict.fromkeys(source for source in every if source is not None and source.is_known)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +198,16 @@ def kind_axes_differences(a: Collectives, b: Collectives) -> tuple[KindAxesDiffe
     """Totals by kind and axes that are not the same, the most bytes first."""
     named = a.mesh is not None and b.mesh is not None
     ours, theirs = (
-        side.tallied(lambda one, _: (one.kind, *_axes_or_size(one, named))) for side in (a, b)
+        side.tallied(lambda collective, _: (collective.kind, *_axes_or_size(collective, named)))
+        for side in (a, b)
     )
     pairs = {key: (ours.get(key, Tally()), theirs.get(key, Tally())) for key in {**ours, **theirs}}
-    found = [KindAxesDifference(*key, *pair) for key, pair in pairs.items() if pair[0] != pair[1]]
-    return tuple(sorted(found, key=lambda one: -max(one.a.sent, one.b.sent)))
+    differences = [
+        KindAxesDifference(*key, *pair) for key, pair in pairs.items() if pair[0] != pair[1]
+    ]
+    return tuple(
+        sorted(differences, key=lambda difference: -max(difference.a.sent, difference.b.sent))
+    )
 
 
 def _axes_or_size(
@@ -223,22 +230,24 @@ def collective_differences(
     named = a.mesh is not None and b.mesh is not None
     ours, theirs = _by_key(a, named), _by_key(b, named)
     moved = _moved(ours, theirs)
-    found: dict[Hashable, CollectiveDifference] = {}
+    differences: dict[Hashable, CollectiveDifference] = {}
     for key in dict.fromkeys([*ours, *theirs]):
-        one, two = ours.get(key) or Communicated(), theirs.get(key) or Communicated()
-        if one.amount == two.amount:
+        left, right = ours.get(key) or Communicated(), theirs.get(key) or Communicated()
+        if left.amount == right.amount:
             continue
         difference = CollectiveDifference(
-            "changed" if one.parts and two.parts else "only in a" if one.parts else "only in b",
+            "changed" if left.parts and right.parts else "only in a" if left.parts else "only in b",
             key,
             (key.scope,),
-            one,
-            two,
-            cause_of(one, two),
+            left,
+            right,
+            cause_of(left, right),
         )
         folded = _fold_key(difference)
-        found[folded] = _folded(found[folded], difference) if folded in found else difference
-    return tuple(sorted(found.values(), key=_size)), moved
+        differences[folded] = (
+            _folded(differences[folded], difference) if folded in differences else difference
+        )
+    return tuple(sorted(differences.values(), key=_size)), moved
 
 
 def _size(difference: CollectiveDifference) -> tuple[int, int]:
@@ -266,9 +275,9 @@ def _moved(
     moved = 0
     for line, keys in left[0].items():
         others = left[1].get(line, [])
-        one, two = _together(ours, keys), _together(theirs, others)
-        if one.amount == two.amount:
-            moved += one.tensors
+        own, other = _together(ours, keys), _together(theirs, others)
+        if own.amount == other.amount:
+            moved += own.tensors
             for key in keys:
                 del ours[key]
             for key in others:
@@ -280,7 +289,7 @@ def _by_line(
     own: Mapping[DifferenceKey, Communicated], other: Mapping[DifferenceKey, Communicated]
 ) -> dict[Hashable, list[DifferenceKey]]:
     """What only one side has, by its source lines and all but the scope."""
-    found: dict[Hashable, list[DifferenceKey]] = {}
+    alike: dict[Hashable, list[DifferenceKey]] = {}
     for key, communicated in own.items():
         lines = {_line(part) for _, part in communicated.parts}
         if key in other or None in lines:
@@ -293,8 +302,8 @@ def _by_line(
             key.group_size,
             frozenset(lines),
         )
-        found.setdefault(loose, []).append(key)
-    return found
+        alike.setdefault(loose, []).append(key)
+    return alike
 
 
 def _line(part: Part) -> tuple[str, int] | None:
@@ -305,11 +314,11 @@ def _line(part: Part) -> tuple[str, int] | None:
 
 
 def _together(
-    found: Mapping[DifferenceKey, Communicated], keys: Iterable[DifferenceKey]
+    by_key: Mapping[DifferenceKey, Communicated], keys: Iterable[DifferenceKey]
 ) -> Communicated:
     communicated = Communicated()
     for key in keys:
-        communicated.extend(found[key])
+        communicated.extend(by_key[key])
     return communicated
 
 

@@ -137,7 +137,7 @@ class CompiledSide:
         return "" if self.error is None else self.error.message
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What else the compile says."""
         return () if self.compiled is None else self.compiled.notes
 

@@ -80,18 +80,18 @@ def compared_entries(a: Memory, b: Memory, *, by_name: bool) -> Entries:
     same = 0
     different: list[EntryDifference] = []
     unknown: dict[tuple[HeldKind, Literal["a", "b", ""]], list[str]] = {}
-    for one, two in _pairs(a, b, by_name=by_name):
-        own = one or two
+    for ours, theirs in _pairs(a, b, by_name=by_name):
+        own = ours or theirs
         assert own is not None
-        change = _change(one, two)
+        change = _change(ours, theirs)
         if change is not None:
-            name = two.name if _is_unnamed(own) and two is not None else own.name
-            different.append(EntryDifference(own.kind, name, change, one, two))
-        elif one is not None and two is not None and one.placement and two.placement:
+            name = theirs.name if _is_unnamed(own) and theirs is not None else own.name
+            different.append(EntryDifference(own.kind, name, change, ours, theirs))
+        elif ours is not None and theirs is not None and ours.placement and theirs.placement:
             same += 1
-        elif one is not None and two is not None:
-            side: Literal["a", "b", ""] = "b" if one.placement else "a" if two.placement else ""
-            name = two.name if _is_unnamed(one) else one.name
+        elif ours is not None and theirs is not None:
+            side: Literal["a", "b", ""] = "b" if ours.placement else "a" if theirs.placement else ""
+            name = theirs.name if _is_unnamed(ours) else ours.name
             unknown.setdefault((own.kind, side), []).append(name)
     missing = tuple(
         NotCompared(kind, tuple(names), side) for (kind, side), names in unknown.items()
@@ -123,13 +123,13 @@ def _pairs(a: Memory, b: Memory, *, by_name: bool) -> Iterator[tuple[Held | None
             yield tensor, two
     # A compiled program's text names no results: there the number is all that is known.
     numbered = {(two.kind, two.number): two for two in theirs.values()}
-    for one in alone:
-        two = numbered.get((one.kind, one.number))
-        if two is not None and (_is_unnamed(one) or _is_unnamed(two)):
-            del numbered[one.kind, one.number]
-            yield one, two
+    for ours in alone:
+        two = numbered.get((ours.kind, ours.number))
+        if two is not None and (_is_unnamed(ours) or _is_unnamed(two)):
+            del numbered[ours.kind, ours.number]
+            yield ours, two
         else:
-            yield one, None
+            yield ours, None
     for two in numbered.values():
         yield None, two
 

@@ -389,8 +389,7 @@ def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:
     return sorted(differences, key=lambda difference: -difference.size)
 
 
-#: Definitions, and what is compared as a tensor.
-_NO_OPS = ("func.func", "sdy.mesh", "sdy.sharding_constraint", "sdy.reshard")
+_DEFINITIONS = ("func.func", "sdy.mesh")
 
 
 def _op_types(graph: OpGraph) -> defaultdict[tuple[str, str], Counter[str]]:
@@ -398,7 +397,7 @@ def _op_types(graph: OpGraph) -> defaultdict[tuple[str, str], Counter[str]]:
     path = _path_in(graph)
     types: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for op in graph.operations():
-        if op.parent is None or op.kind in _NO_OPS or op.call_target == "Sharding":
+        if op.parent is None or op.kind in _DEFINITIONS or op.is_constraint:
             continue
         scope, _ = split_scope(op.scope)
         kind = f"{op.kind} @{op.call_target}" if op.call_target else op.kind

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Memory
+from sdyscope.facts.memory import GroupName, MemoryPart
 
-__all__ = ["MemoryKind", "MemoryRow", "memory_rows"]
+__all__ = ["MemoryKind", "MemoryRow", "aliases", "memory_rows"]
 
 MemoryKind: TypeAlias = Literal["argument", "result", "needed", "total"]
 """``argument`` and ``result``: a group of tensors, as the hardware stores them; ``needed``: a part
@@ -23,13 +25,13 @@ class MemoryRow:
 
     Attributes:
         kind: what they are.
-        name: the group, or the part of what a device needs.
+        name: the group, the part of what a device needs, or all results of a text.
         a: bytes in the first program; None where it has no such group.
         b: bytes in the second.
     """
 
     kind: MemoryKind
-    name: str
+    name: GroupName | MemoryPart
     a: int | None
     b: int | None
 
@@ -53,32 +55,35 @@ def memory_rows(a: Memory | None, b: Memory | None) -> tuple[MemoryRow, ...]:
     rows.sort(key=lambda row: row.kind)
     one, two = _needed(a, texts), _needed(b, texts)
     rows += [
-        MemoryRow("total" if name == "total" else "needed", name, one.get(name), two.get(name))
-        for name in {**one, **two}
+        MemoryRow(
+            "total" if part is MemoryPart.TOTAL else "needed", part, one.get(part), two.get(part)
+        )
+        for part in {**one, **two}
     ]
     return tuple(rows)
 
 
-def _groups(memory: Memory, texts: bool) -> dict[tuple[Literal["argument", "result"], str], int]:
-    found: Counter[tuple[Literal["argument", "result"], str]] = Counter()
+def aliases(rows: Iterable[MemoryRow]) -> int:
+    """Bytes of results in the buffers of donated arguments, on both sides."""
+    return sum((row.a or 0) + (row.b or 0) for row in rows if row.name is MemoryPart.ALIASES)
+
+
+_GroupKey: TypeAlias = tuple[Literal["argument", "result"], GroupName | MemoryPart]
+
+
+def _groups(memory: Memory, texts: bool) -> dict[_GroupKey, int]:
+    found: Counter[_GroupKey] = Counter()
     for group in memory.groups:
-        name = "results" if texts and group.kind == "result" else group.title
-        found[group.kind, name] += group.stored
+        of_text = texts and group.kind == "result"
+        found[group.kind, MemoryPart.RESULTS if of_text else group.title] += group.stored
     return dict(found)
 
 
-def _needed(memory: Memory, texts: bool) -> dict[str, int]:
+def _needed(memory: Memory, texts: bool) -> dict[MemoryPart, int]:
     if texts:
-        return {"total": memory.stored}
-    said = memory.compiled.memory
-    if said is None:
+        return {MemoryPart.TOTAL: memory.stored}
+    analysis = memory.compiled.memory
+    if analysis is None:
         return {}
-    return {
-        "arguments": said.arguments,
-        "results": said.outputs,
-        "shared by donation": said.aliases,
-        "temporaries": said.temporaries,
-        "code": said.generated_code,
-        "total": said.total,
-        **({"on the host": said.host} if said.host else {}),
-    }
+    counts = {part: analysis.part(part) for part in MemoryPart}
+    return {part: count for part, count in counts.items() if count or part is not MemoryPart.HOST}

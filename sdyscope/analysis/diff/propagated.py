@@ -8,7 +8,7 @@ too, *follow* from it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -283,12 +283,12 @@ class _Comparison:
         if shape is None:
             self.leave("no fixed shape")
             return
-        one, two = ours.placed(len(shape)), theirs.placed(len(shape))
-        if one is None or two is None:
-            self.leave("no placement", (self.a if one is None else self.b).label)
+        place_a, place_b = ours.placed(len(shape)), theirs.placed(len(shape))
+        if place_a is None or place_b is None:
+            self.leave("no placement", (self.a if place_a is None else self.b).label)
             return
         calls = [value.placed_at_calls(len(shape)) for value in (ours, theirs)]
-        if one.without_manual == two.without_manual and calls[0] == calls[1]:
+        if place_a.without_manual == place_b.without_manual and calls[0] == calls[1]:
             self.same.add(ours.id)
             return
         self.different[ours.id] = DifferingValue(
@@ -356,11 +356,11 @@ class _Comparison:
         for value in self.a.propagated.values:
             if value in self.same:
                 continue
-            for one in before[value]:
-                if one in constant:
-                    flow.add_edge(value, one)
-                elif one not in self.same:
-                    flow.add_edge(one, value)
+            for earlier in before[value]:
+                if earlier in constant:
+                    flow.add_edge(value, earlier)
+                elif earlier not in self.same:
+                    flow.add_edge(earlier, value)
         flow.remove_nodes_from(self.same)
         return flow
 
@@ -368,28 +368,41 @@ class _Comparison:
         """The values that are computed from constants alone."""
         main = self.a.graph.main
         given = () if main is None else (argument.node for argument in main.arguments)
-        varying = {(node, 0) for node in given}
-        after: dict[ValueId, list[ValueId]] = {}
-        for value, sources in before.items():
-            for source in sources:
-                after.setdefault(source, []).append(value)
-        waiting = list(varying)
-        while waiting:
-            for value in after.get(waiting.pop(), []):
-                if value not in varying:
-                    varying.add(value)
-                    waiting.append(value)
-        return before.keys() - varying
+        return before.keys() - reached(before, [(node, 0) for node in given])
 
     def beginning(self, first: ValueId, members: list[ValueId]) -> Divergence:
         return Divergence(
             self.different[first],
             tuple(
-                Input(named_value(self.a.graph, one).name, self.a.decisions.sharded(one))
-                for one in inputs(self.a.graph, first)
+                Input(named_value(self.a.graph, input_).name, self.a.decisions.sharded(input_))
+                for input_ in inputs(self.a.graph, first)
             ),
             tuple(self.different[value] for value in sorted(members) if value != first),
         )
+
+
+def reached(before: Mapping[ValueId, Iterable[ValueId]], given: Iterable[ValueId]) -> set[ValueId]:
+    """Some values and all that is computed from them.
+
+    By hand: NetworkX takes 6 times as long (benchmarks/walks.py), with the making of a graph that
+    nothing else is asked of.
+
+    Args:
+        before: what each value is computed from.
+        given: the values.
+    """
+    after: dict[ValueId, list[ValueId]] = {}
+    for value, sources in before.items():
+        for source in sources:
+            after.setdefault(source, []).append(value)
+    found = set(given)
+    waiting = list(found)
+    while waiting:
+        for value in after.get(waiting.pop(), ()):
+            if value not in found:
+                found.add(value)
+                waiting.append(value)
+    return found
 
 
 def inputs(graph: OpGraph, value: ValueId) -> list[ValueId]:
@@ -399,18 +412,18 @@ def inputs(graph: OpGraph, value: ValueId) -> list[ValueId]:
     an argument of a region or function from what is passed for it.
     """
     node, result = value
-    found: dict[ValueId, None] = {}
+    producers: dict[ValueId, None] = {}
     for producer, edge in graph.entering(node):
         if edge.operand != result and not graph.ops[node].is_argument:
             continue
-        found[graph.source(producer, edge)] = None
-    return list(found or dict.fromkeys(graph.operand_values[node]))
+        producers[graph.source(producer, edge)] = None
+    return list(producers or dict.fromkeys(graph.operand_values[node]))
 
 
 def _bits(mask: int) -> list[int]:
-    found = []
+    bits = []
     while mask:
         low = mask & -mask
-        found.append(low.bit_length() - 1)
+        bits.append(low.bit_length() - 1)
         mask ^= low
-    return found
+    return bits

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.compiled import compiled_collectives
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
 from sdyscope.analysis.diff.lowered import LoweredDiff, LoweredSide, lowered_diff
@@ -269,7 +270,10 @@ def _compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh]) -> CompiledSide
     try:
         made = program.compiled(partitioner, end.on)
         lowered = program.lowered_of(made)
-        found = compiled_collectives(made, (program.meshes or meshes).values(), lowered)
+        if program.meshes:
+            found = collectives_under(program, partitioner, end.on)
+        else:
+            found = compiled_collectives(made, meshes.values(), lowered)
     except CompilerError as error:
         return CompiledSide(end.label, error=error)
     held, why = None, ""

@@ -22,38 +22,38 @@ __all__ = ["dropped_donations", "unused_donations", "with_shares"]
 
 def with_shares(held: Sequence[Held], layout: EntryLayout) -> list[Held]:
     """The tensors, each with the one that lies in the same buffer of the compiled program."""
-    names = {(one.kind, one.number): one.name for one in held}
+    names = {(tensor.kind, tensor.number): tensor.name for tensor in held}
     by_parameter = {parameter: result for result, parameter in layout.aliases.items()}
-    made = []
-    for one in held:
-        if one.kind == "argument" and one.number in by_parameter:
-            other = names.get(("result", by_parameter[one.number]), "")
-            made.append(replace(one, shares=other, donated=True))
-        elif one.kind == "result" and one.number in layout.aliases:
-            made.append(
-                replace(one, shares=names.get(("argument", layout.aliases[one.number]), ""))
+    tensors = []
+    for tensor in held:
+        if tensor.kind == "argument" and tensor.number in by_parameter:
+            other = names.get(("result", by_parameter[tensor.number]), "")
+            tensors.append(replace(tensor, shares=other, donated=True))
+        elif tensor.kind == "result" and tensor.number in layout.aliases:
+            tensors.append(
+                replace(tensor, shares=names.get(("argument", layout.aliases[tensor.number]), ""))
             )
-        elif one.kind == "argument" and one.number in layout.donors:
-            made.append(replace(one, donated=True))
+        elif tensor.kind == "argument" and tensor.number in layout.donors:
+            tensors.append(replace(tensor, donated=True))
         else:
-            made.append(one)
-    return made
+            tensors.append(tensor)
+    return tensors
 
 
 def unused_donations(held: Sequence[Held], partitioner: Partitioner | None) -> list[Observation]:
     """Each donated argument whose buffer no result took, and why none did."""
-    results = [one for one in held if one.kind == "result"]
+    results = [tensor for tensor in held if tensor.kind == "result"]
     return [
         Observation(
             "donation-unused",
             "warning",
-            _unused(one, results),
-            tensor=one.name,
+            _unused(tensor, results),
+            tensor=tensor.name,
             kind="argument",
             partitioner=partitioner,
         )
-        for one in held
-        if one.kind == "argument" and one.donated and not one.shares
+        for tensor in held
+        if tensor.kind == "argument" and tensor.donated and not tensor.shares
     ]
 
 

@@ -229,14 +229,14 @@ def _held(
 
 def rows_held(table: TensorTable, partitioner: Partitioner) -> list[tuple[HeldKind, int, Tensor]]:
     """Arguments and results of a module in order, each with its number there."""
-    found: list[tuple[HeldKind, int, Tensor]] = []
+    rows: list[tuple[HeldKind, int, Tensor]] = []
     for row in table.tensors:
         there = row.lowered.get(partitioner)
         if there is None or there.index is None:
             continue
         if row.kind == "argument" or row.kind == "result":
-            found.append((row.kind, there.index, row))
-    return sorted(found, key=lambda entry: entry[:2])
+            rows.append((row.kind, there.index, row))
+    return sorted(rows, key=lambda entry: entry[:2])
 
 
 def held_block(
@@ -276,8 +276,8 @@ def _bytes(shape: Sequence[int], dtype: str) -> int:
 
 def group_of(name: str, kind: str) -> str:
     """The top-level argument or result that a pytree path belongs to: `params`, `result[0]`."""
-    found = (_ARGUMENT_GROUP if kind == "argument" else _RESULT_GROUP).match(name)
-    return found[0] if found and found[0] else kind
+    group = (_ARGUMENT_GROUP if kind == "argument" else _RESULT_GROUP).match(name)
+    return group[0] if group and group[0] else kind
 
 
 def _placed(

@@ -6,6 +6,7 @@ believed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -28,8 +29,10 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
 from sdyscope.facts.findings import Observation
+from sdyscope.facts.memory import Sureness
 from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import read_hlo
@@ -126,9 +129,21 @@ class Memory(OfCompiled, OfHeld):
         return self.compiled.rematerializations
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What else there is to know."""
         return self.compiled.notes
+
+    @property
+    def sureness(self) -> Sureness:
+        """How sure the figures are, and who placed the tensors."""
+        origins = Counter(tensor.origin for tensor in self.tensors)
+        return Sureness(
+            self.hardware is None,
+            self.equal,
+            origins["unknown"],
+            origins["compiled"],
+            len(self.rematerializations),
+        )
 
     @property
     def passed(self) -> bool:

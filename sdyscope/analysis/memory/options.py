@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held, Option
+from sdyscope.facts.memory import Redundant
 from sdyscope.values.sharding import (
     UNCONSTRAINED,
     NamedSharding,
@@ -16,7 +17,15 @@ from sdyscope.values.sharding import (
     entry_axes,
 )
 
-__all__ = ["OfHeld", "Saving", "cut_further", "saved_together", "under_sharded", "with_options"]
+__all__ = [
+    "OfHeld",
+    "Saving",
+    "cut_further",
+    "redundant",
+    "saved_together",
+    "under_sharded",
+    "with_options",
+]
 
 #: What tells the layers of a model apart in a pytree path.
 _INDEX = re.compile(r"\[\d+\]")
@@ -140,6 +149,26 @@ class OfHeld:
     def under_sharded(self) -> tuple[Held, ...]:
         """What could be sharded further, what saves most first."""
         return under_sharded(self.tensors)
+
+
+#: A smaller part of all that is redundant is not worth telling.
+_WORTH_TELLING = 0.01
+
+
+def redundant(held: Sequence[Held]) -> Iterator[Redundant]:
+    """What is redundant in tensors that can't be sharded further, as far as it is worth telling."""
+    least = _WORTH_TELLING * sum(tensor.replicated for tensor in held)
+    for is_named in (True, False):
+        members = [
+            tensor
+            for tensor in held
+            if tensor.replicated
+            and tensor.best is None
+            and (tensor.sharding is not None) is is_named
+        ]
+        replicated = sum(tensor.replicated for tensor in members)
+        if replicated > least:
+            yield Redundant(is_named, len(members), replicated)
 
 
 @dataclass(frozen=True, slots=True)

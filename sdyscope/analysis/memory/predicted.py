@@ -90,17 +90,17 @@ def _with_shares(
 
     Source: ``xla/hlo/transforms/simplifiers/optimize_input_output_buffer_alias.cc``.
     """
-    arguments = [one for one in held if one.kind == "argument"]
-    results = {one.number: one for one in held if one.kind == "result"}
+    arguments = [tensor for tensor in held if tensor.kind == "argument"]
+    results = {tensor.number: tensor for tensor in held if tensor.kind == "result"}
     pairs: dict[int, int] = {}
     donors = []
-    for one in arguments:
-        named = attributes[one.number]
+    for tensor in arguments:
+        named = attributes[tensor.number]
         result = named.get("tf.aliasing_output")
         if isinstance(result, int):
-            pairs[one.number] = result
+            pairs[tensor.number] = result
         elif "jax.buffer_donor" in named:
-            donors.append(one)
+            donors.append(tensor)
     free = [result for number, result in results.items() if number not in pairs.values()]
     donors.sort(key=_size_of_buffer)
     free.sort(key=_size_of_buffer)
@@ -114,21 +114,23 @@ def _with_shares(
             free.pop(0)
     names = {argument.number: argument.name for argument in arguments}
     by_result = {result: names[argument] for argument, result in pairs.items()}
-    made = []
-    for one in held:
-        if one.kind == "result":
-            made.append(replace(one, shares=by_result.get(one.number, "")))
+    tensors = []
+    for tensor in held:
+        if tensor.kind == "result":
+            tensors.append(replace(tensor, shares=by_result.get(tensor.number, "")))
             continue
-        named = attributes[one.number]
-        shared = results.get(pairs.get(one.number, -1))
-        made.append(
+        named = attributes[tensor.number]
+        shared = results.get(pairs.get(tensor.number, -1))
+        tensors.append(
             replace(
-                one,
+                tensor,
                 shares="" if shared is None else shared.name,
-                donated=one.donated or "tf.aliasing_output" in named or "jax.buffer_donor" in named,
+                donated=tensor.donated
+                or "tf.aliasing_output" in named
+                or "jax.buffer_donor" in named,
             )
         )
-    return made
+    return tensors
 
 
 def _size_of_buffer(held: Held) -> tuple[int, int]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from sdyscope.analysis.memory.held import Held, HeldKind
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.findings import Observation, OtherBytes
+from sdyscope.facts.memory import GroupName
 from sdyscope.values.dtypes import num_bytes
-from sdyscope.values.entry_layout import EntryLayout, Memory, StoredArray
+from sdyscope.values.entry_layout import EntryLayout, MemorySpace, StoredArray
 
 __all__ = ["Group", "bytes_differ", "compared", "groups"]
 
@@ -34,7 +35,7 @@ class Group:
 
     kind: HeldKind
     name: str
-    memory: Memory
+    memory: MemorySpace
     tensors: int
     bytes: int | None
     bytes_per_device: int
@@ -43,14 +44,14 @@ class Group:
     shared: int
 
     @property
-    def title(self) -> str:
-        """The name, and where it is when that is not the device: `opt_state, on the host`."""
-        return self.name if self.memory == "device" else f"{self.name}, on the host"
+    def title(self) -> GroupName:
+        """The name, and where it is."""
+        return GroupName(self.name, self.memory)
 
 
 def groups(held: Iterable[Held]) -> tuple[Group, ...]:
     """Sums by the top-level argument or result that tensors belong to, and by where they are."""
-    found: dict[tuple[HeldKind, str, Memory], list[Held]] = {}
+    found: dict[tuple[HeldKind, str, MemorySpace], list[Held]] = {}
     for one in held:
         found.setdefault((one.kind, one.group, one.stored.memory), []).append(one)
     return tuple(
@@ -107,7 +108,7 @@ def compared(
     return equal, max(of_results, 0)
 
 
-def _bytes(arrays: Iterable[StoredArray], memory: Memory) -> int:
+def _bytes(arrays: Iterable[StoredArray], memory: MemorySpace) -> int:
     return sum(array.bytes for array in arrays if array.memory == memory)
 
 

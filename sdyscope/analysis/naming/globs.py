@@ -28,7 +28,7 @@ def matches(text: str, name: str, op: str, source: SourceLocation | None) -> boo
         source: its line.
     """
     pattern = glob(text)
-    if any(pattern.fullmatch(one) for one in (name, f"{name}/{op_text(op)}")):
+    if any(pattern.fullmatch(text) for text in (name, f"{name}/{op_text(op)}")):
         return True
     if source is None:
         return False

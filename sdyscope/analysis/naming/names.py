@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from collections.abc import Iterator
 
+from sdyscope.annotations import within_program
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
-__all__ = ["ValueNames", "op_name"]
-
-#: Ops whose result is their first operand in another form, or a part of it.
-_FORMS: Final = frozenset(
-    {
-        "convert",
-        "reshape",
-        "transpose",
-        "broadcast_in_dim",
-        "copy",
-        "sharding_constraint",
-        "reshard",
-        "optimization_barrier",
-        "bitcast_convert",
-        "slice",
-        "dynamic_slice",
-    }
-)
-_CALLS: Final = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
+__all__ = ["ValueNames"]
 
 #: How many ops a name is looked for through.
 _STEPS = 16
@@ -42,25 +26,38 @@ class ValueNames:
         self.graph = graph
         main = graph.main
         arguments = main.arguments if main is not None else ()
-        self._arguments = {
-            argument.node: argument.name or f"argument {argument.index}" for argument in arguments
-        }
+        self._arguments = {argument.node: argument.label for argument in arguments}
 
     def name(self, value: ValueId) -> str:
         """``params['w1']``, where it is that argument or a part of it; else ``OP in SCOPE``.
 
         The op is the one that makes it, not one that gives it another form.
         """
-        at = value
-        for _ in range(_STEPS):
-            if at[0] in self._arguments:
-                return self._arguments[at[0]]
-            before = self._before(at)
-            if before is None:
-                break
-            at = before
+        at = self.source(value)
+        if at[0] in self._arguments:
+            return self._arguments[at[0]]
         op = self.graph.ops[at[0]]
-        return op_name(self.graph.ops[value[0]] if op.is_argument else op)
+        return _op_name(self.graph.ops[value[0]] if op.is_argument else op)
+
+    def source(self, value: ValueId) -> ValueId:
+        """The value that it is only another form or a part of; itself where it is of none."""
+        return deque(self._back(value), maxlen=1)[0]
+
+    def form(self, value: ValueId) -> Op | None:
+        """The op that gives a value its form last; None where it has the form of its source."""
+        on_the_way = (self.graph.ops[node] for node, _ in self._back(value))
+        found = next((op for op in on_the_way if not op.is_argument), None)
+        return None if found is None or found.id == self.source(value)[0] else found
+
+    def _back(self, value: ValueId) -> Iterator[ValueId]:
+        """A value, and what it is another form of, step by step."""
+        yield value
+        for _ in range(_STEPS):
+            before = None if value[0] in self._arguments else self._before(value)
+            if before is None:
+                return
+            yield before
+            value = before
 
     def _before(self, value: ValueId) -> ValueId | None:
         """The value that this one is another form of; None where it is none."""
@@ -73,20 +70,18 @@ class ValueNames:
             }
             # A function that is called several times may be given several values.
             return given.pop() if len(given) == 1 else None
-        kind = op.kind.rpartition(".")[2]
-        if kind in _FORMS or op.call_target in _CALLS:
+        if op.passing is not None:
             for producer, edge in self.graph.operands(op):
                 if edge.operand == value[1]:
                     return producer.id, edge.result
         return None
 
 
-def op_name(op: Op) -> str:
+def _op_name(op: Op) -> str:
     """``dot_general in layer0/mlp``; what JAX's transformations add to a scope stays."""
     if op.kind.endswith(".constant"):
         return "a constant"
     scope, _, primitive = op.scope.rpartition("/")
-    first, _, rest = scope.partition("/")
-    own = rest if first.startswith(("jit(", "pjit(")) else scope
-    name = primitive if primitive and not primitive.endswith(")") else op.kind.rpartition(".")[2]
+    own = within_program(scope)
+    name = primitive if primitive and not primitive.endswith(")") else op.mnemonic
     return f"{name} in {own}" if own else name

@@ -20,8 +20,6 @@ __all__ = ["value_pairs"]
 
 _Key: TypeAlias = tuple[object, ...]
 
-_CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
-
 
 #: What was found before: of two modules several views ask.
 _KNOWN: WeakKeyDictionary[
@@ -61,10 +59,10 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
         for op, other in zip(ops, others, strict=True):
             _pair(pairs, op, other)
     ours_mapped, theirs_mapped = _shard_maps(a), _shard_maps(b)
-    for scope, found in ours_mapped.items():
+    for scope, ours_here in ours_mapped.items():
         others_found = theirs_mapped.get(scope, [])
-        if len(found) == len(others_found):
-            for values, other_values in zip(found, others_found, strict=True):
+        if len(ours_here) == len(others_found):
+            for values, other_values in zip(ours_here, others_found, strict=True):
                 pairs.update(zip(values, other_values, strict=False))
     taken: set[int] = set()
     for op, others in sorted(unsure, key=lambda entry: entry[0].id):
@@ -92,20 +90,18 @@ def _shard_maps(graph: OpGraph) -> dict[str, list[list[ValueId]]]:
     Shardy has one op whose region is the body; under GSPMD the body is a called function, and
     custom calls stand for the boundary.
     """
-    prefix = _prefix(graph)
-    found: dict[str, list[list[ValueId]]] = {}
+    prefix = graph.program_scope
+    mapped: dict[str, list[list[ValueId]]] = {}
     for op in graph.ops:
         if op.kind == "sdy.manual_computation":
             values = [(child.id, 0) for child in graph.children(op) if child.is_argument]
             values += [(op.id, result) for result in range(len(op.types))]
-        elif op.callee is not None and any(
-            producer.call_target == "SPMDFullToShardShape" for producer, _ in graph.operands(op)
-        ):
+        elif graph.calls_shard_map_body(op):
             values = [*_operands(graph, op), *_leaving(graph, op)]
         else:
             continue
-        found.setdefault(op.scope.removeprefix(prefix), []).append(values)
-    return found
+        mapped.setdefault(op.scope.removeprefix(prefix), []).append(values)
+    return mapped
 
 
 def _leaving(graph: OpGraph, call: Op) -> Iterator[ValueId]:
@@ -119,20 +115,15 @@ def _leaving(graph: OpGraph, call: Op) -> Iterator[ValueId]:
         yield value
 
 
-def _prefix(graph: OpGraph) -> str:
-    """The program's own name, with which every scope begins."""
-    return f"jit({graph.name.removeprefix('jit_')})"
-
-
 def _ops(graph: OpGraph, by_name: bool) -> dict[_Key, list[Op]]:
-    found: dict[_Key, list[Op]] = {}
+    ops: dict[_Key, list[Op]] = {}
     for op, key in _keyed(graph, by_name):
-        found.setdefault(key, []).append(op)
-    return found
+        ops.setdefault(key, []).append(op)
+    return ops
 
 
 def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
-    prefix = _prefix(graph)
+    prefix = graph.program_scope
     main = graph.main
     for op in graph.ops:
         if not op.types:
@@ -154,6 +145,6 @@ def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
 
 
 def _kind(op: Op) -> str:
-    if op.kind in _CONSTRAINTS or op.call_target == "Sharding":
+    if op.is_constraint:
         return "constraint"
     return f"{op.kind} @{op.call_target}" if op.call_target else op.kind

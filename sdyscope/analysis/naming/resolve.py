@@ -87,9 +87,9 @@ def ssa_name(graph: OpGraph, value: ValueId) -> str:
     if op.is_result:
         returned = graph.returned.get(op.result)
         return "" if returned is None else ssa_name(graph, returned)
-    name = op.names[value[1]]
-    inside = graph.main is not None and op.function == graph.main.name
-    return name if inside else f"{op.function}:{name}"
+    name = op.name if len(op.types) == 1 else op.names[value[1]]
+    main = graph.main
+    return name if main is not None and op.function == main.name else f"{op.function}:{name}"
 
 
 def resolve_value(graph: OpGraph, text: str) -> tuple[NamedValue, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.flow import CONSTRAINTS, REGIONS, Flow, Ref
+from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import Beginning, BeginningKind
 from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import CONSTRAINTS, REGIONS
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.source import SourceLocation
 
@@ -77,7 +78,7 @@ class Beginnings:
             written = annotation.sharding if annotation else main.results[index].sharding
             if rules.dimension_in(written, part, self.flow.mesh) is None:
                 continue
-            name = main.results[index].name or f"result {index}"
+            name = main.results[index].label
             return self._annotated("result", ref, part, annotation, name, None)
         return None
 
@@ -110,7 +111,7 @@ class Beginnings:
                 if rules.dimension_in(annotation.sharding, part, self.flow.mesh) is not None:
                     op = self.flow.graph.ops[member[0]]
                     return self._annotated(
-                        "op", ref, part, annotation, self.flow.scope(op), op.source
+                        "op", ref, part, annotation, self.flow.scope(op), self.flow.source(op)
                     )
         return None
 
@@ -119,7 +120,8 @@ class Beginnings:
     ) -> Beginning:
         op = self.flow.graph.ops[node]
         annotation = self._written_on(kind, op, index)
-        return self._annotated(kind, ref, part, annotation, self.flow.scope(op), op.source)
+        scope, source = self.flow.scope(op), self.flow.source(op)
+        return self._annotated(kind, ref, part, annotation, scope, source)
 
     def _written_on(self, kind: BeginningKind, op: Op, index: int) -> Annotation | None:
         """The annotation of an op of the lowered module that became ``op``."""

@@ -9,15 +9,17 @@ can be where the others have it from; Shardy keeps the first alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
-
-from networkx.utils import UnionFind
+from typing import TYPE_CHECKING, NamedTuple
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.factors import identity_rule, on_factors
-from sdyscope.analysis.propagation.flow import CONSTRAINTS, Flow, Ref, Slot
+from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
 from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.values.sharding_rule import OpShardingRule
+
+if TYPE_CHECKING:
+    from networkx.utils import UnionFind
 
 __all__ = ["AxisComponents", "HeldAxis"]
 
@@ -38,9 +40,12 @@ class AxisComponents:
     """
 
     def __init__(self, pairs: Iterable[tuple[HeldAxis, HeldAxis]]) -> None:
+        # Not above: importing NetworkX takes long, and nearly every command gets to this module.
+        from networkx.utils import UnionFind
+
         self._sets: UnionFind[HeldAxis] = UnionFind()
-        for one, other in pairs:
-            self._sets.union(one, other)
+        for value, other in pairs:
+            self._sets.union(value, other)
 
     def of(self, held: HeldAxis) -> HeldAxis:
         """The dimension that stands for all that hold the axis together with this one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from typing import TypeAlias
 
 from sdyscope.analysis.naming.resolve import ssa_name
@@ -52,6 +51,7 @@ class Decisions:
     _shardeds: dict[object, tuple[Sharded, object]] = field(default_factory=dict)
     _origins: dict[_Alike, tuple[tuple[AxisOrigin, ...], object]] = field(default_factory=dict)
     _manuals: dict[int, Digits] = field(default_factory=dict)
+    _names: dict[int, list[tuple[ValueId, str]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, program: Staged, propagated: Propagated) -> Decisions:
@@ -102,14 +102,25 @@ class Decisions:
         if found is None:
             return None
         written = found.sharding if sharding is None else sharding
-        others = (other for other in found.values if other != value)
         return DecidedValue(
             found.fate,
             self.sharded(value, sharding),
             self._origins_of(found, written),
-            tuple(ssa_name(self.graph, other) for other in islice(others, _NAMED)),
+            self._merged_with(found),
             max(len(found.values) - 1, 0),
         )
+
+    def _merged_with(self, propagated_value: PropagatedValue) -> tuple[str, ...]:
+        """Names of the first others that became the same value."""
+        own, values = propagated_value.id, propagated_value.values
+        if len(values) < 2:
+            return ()
+        # All that became one have the same tuple of them.
+        names = self._names.get(id(values))
+        if names is None:
+            first = values[: _NAMED + 1]
+            names = self._names[id(values)] = [(one, ssa_name(self.graph, one)) for one in first]
+        return tuple([name for other, name in names if other != own][:_NAMED])
 
     def calls(self, value: ValueId) -> tuple[Placement, ...]:
         """Where a value is at each call of its function; nothing where that is always the same."""

@@ -173,20 +173,20 @@ class Explainer:
     def explain(self, value: NamedValue | ValueId) -> Explanation:
         """Why a value of the lowered module is sharded as it is."""
         named = value if isinstance(value, NamedValue) else named_value(self.graph, value)
-        found = self.propagated.values[named.id]
+        propagated_value = self.propagated.values[named.id]
         decided = self.decisions.decided(named.id)
         assert decided is not None
         chains: tuple[Chain, ...] = ()
         absences: tuple[Absence, ...] = ()
-        if found.node is not None and self.propagated.partitioner == "shardy":
+        if propagated_value.node is not None and self.propagated.partitioner == "shardy":
             op = self.graph.ops[named.id[0]]
-            ref: Ref | None = (found.node, found.result)
+            ref: Ref | None = (propagated_value.node, propagated_value.result)
             if op.is_result:
                 ref = self.propagated.graph.returned.get(op.result)
             if ref is not None:
-                chains = tuple(map(self.pointers.chain, self.pointers.held(found)))
+                chains = tuple(map(self.pointers.chain, self.pointers.held(propagated_value)))
                 absences = self.obstacles.absences(ref)
-        notes = tuple(self._notes(found, decided))
+        notes = tuple(self._notes(propagated_value, decided))
         by = {self.propagated.partitioner: decided}
         return Explanation(named, by, {}, chains, absences, notes)
 
@@ -237,13 +237,13 @@ def explain_document(
     def under_each(
         id_: ValueId, by: Mapping[Partitioner, Decisions]
     ) -> dict[Partitioner, DecidedValue]:
-        found = {}
+        by_partitioner = {}
         for partitioner, side in by.items():
             own = pairs[partitioner].get(id_) if partitioner in pairs else id_
             decided = None if own is None else side.decided(own)
             if decided is not None:
-                found[partitioner] = decided
-        return found
+                by_partitioner[partitioner] = decided
+        return by_partitioner
 
     return ExplainDocument(
         name=program.name,
@@ -278,7 +278,7 @@ def propagations(
     """
     sides: dict[Partitioner, Decisions] = {}
     failed: dict[Partitioner, CompilerError] = {}
-    for partitioner in sorted(program.lowered, key=lambda one: one != "shardy"):
+    for partitioner in sorted(program.lowered, key=lambda partitioner: partitioner != "shardy"):
         try:
             sides[partitioner] = Explainer.of(
                 program, partitioner, conservative=conservative and partitioner == "shardy"

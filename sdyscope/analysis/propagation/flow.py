@@ -15,10 +15,12 @@ from typing import TypeAlias
 from sdyscope.analysis.propagation.axis_parts import AxisPart, axes_of, part_of
 from sdyscope.facts.propagated import Propagated, PropagationStep, ValueId
 from sdyscope.graph import Op, OpGraph, Sharding
+from sdyscope.graph.op_kinds import BARRIERS, LOOPS, REGIONS, TERMINATORS
 from sdyscope.graph.tags import is_tag, sids
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.values.source import SourceLocation
 
 __all__ = ["Arrival", "Flow", "Ref", "Slot"]
 
@@ -28,12 +30,7 @@ Ref: TypeAlias = tuple[int, int]
 Slot: TypeAlias = tuple[EdgeNodeType, int]
 """An operand or result of an op, and which."""
 
-LOOPS = frozenset({"stablehlo.while", "mhlo.while"})
-REGIONS = frozenset({"sdy.manual_computation", "sdy.named_computation"})
-BARRIERS = frozenset({"stablehlo.optimization_barrier", "mhlo.optimization_barrier"})
 EDGE = "sdy.data_flow_edge"
-CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
-TERMINATORS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +74,26 @@ class Flow:
     # Values.
 
     def root(self, ref: Ref) -> Ref:
-        """The value that stands for all that share its sharding."""
+        """The value that stands for all that share its sharding.
+
+        By hand: NetworkX's `UnionFind` takes as long (1.1 times, benchmarks/walks.py), and lets any
+        of the values stand for the others, where it has to be the one that steps are about.
+        """
         path = []
         while (parent := self._roots.get(ref)) is not None:
             path.append(ref)
             ref = parent
-        for one in path:
-            self._roots[one] = ref
+        for passed in path:
+            self._roots[passed] = ref
         return ref
 
     @cached_property
     def members(self) -> dict[Ref, tuple[Ref, ...]]:
         """All values that share a sharding, by the one that stands for them."""
-        found: dict[Ref, list[Ref]] = {}
+        merged: dict[Ref, list[Ref]] = {}
         for ref in list(self._roots):
-            found.setdefault(self.root(ref), []).append(ref)
-        return {root: (root, *sorted(others)) for root, others in found.items()}
+            merged.setdefault(self.root(ref), []).append(ref)
+        return {root: (root, *sorted(others)) for root, others in merged.items()}
 
     def same(self, ref: Ref) -> tuple[Ref, ...]:
         """Every value that has the sharding of ``ref`` by construction, itself included."""
@@ -109,37 +110,37 @@ class Flow:
         """The mesh that a sharding is on."""
         if isinstance(sharding.mesh, Mesh):
             return sharding.mesh
-        found = self.graph.meshes.get(sharding.mesh)
-        return found if isinstance(found, Mesh) else None
+        mesh = self.graph.meshes.get(sharding.mesh)
+        return mesh if isinstance(mesh, Mesh) else None
 
     def sharding(self, ref: Ref) -> TensorSharding | None:
         """The sharding of a value; None when it has none."""
         for node, result in self.same(ref):
             op = self.graph.ops[node]
             written = op.shardings[result] if result < len(op.shardings) else None
-            found = written if written is not None else self._at_boundary(op, result)
-            if isinstance(found, TensorSharding):
-                return found
+            sharding = written if written is not None else self._at_boundary(op, result)
+            if isinstance(sharding, TensorSharding):
+                return sharding
         return None
 
     def parts(self, ref: Ref) -> list[tuple[int, AxisPart]]:
         """(dimension, part of an axis) of everything that a value is sharded on."""
         root = self.root(ref)
-        found = self._parts.get(root)
-        if found is None:
-            found = self._parts[root] = self.parts_in(self.sharding(root))
-        return found
+        parts = self._parts.get(root)
+        if parts is None:
+            parts = self._parts[root] = self.parts_in(self.sharding(root))
+        return parts
 
     def parts_in(self, sharding: Sharding | None) -> list[tuple[int, AxisPart]]:
         """(dimension, part of an axis) of everything that a sharding shards."""
         if not isinstance(sharding, TensorSharding):
             return []
-        found = self._parts_in.get(id(sharding))
-        if found is None:
+        known = self._parts_in.get(id(sharding))
+        if known is None:
             mesh = self.mesh_of(sharding)
             parts = [(dimension, part_of(axis, mesh)) for dimension, axis in axes_of(sharding)]
-            found = self._parts_in[id(sharding)] = sharding, parts
-        return found[1]
+            known = self._parts_in[id(sharding)] = sharding, parts
+        return known[1]
 
     def dimension_of(self, ref: Ref, part: AxisPart) -> int | None:
         """The dimension of a value that is sharded on (some of) ``part``; None when none is."""
@@ -166,8 +167,8 @@ class Flow:
         if op.kind in REGIONS:
             # Its results are its terminator's; its own "results" are its body's arguments.
             inside = self.graph.children(op)
-            found = (child for child in inside if child.argument == index)
-            return next((self.root((child.id, 0)) for child in found), None)
+            children = (child for child in inside if child.argument == index)
+            return next((self.root((child.id, 0)) for child in children), None)
         if op.kind in TERMINATORS and op.parent is not None:
             around = self.graph.ops[op.parent]
             return self.root((around.id, index)) if index < len(around.types) else None
@@ -206,15 +207,15 @@ class Flow:
         """
         if self.lowered is None:
             return []
-        found: dict[int, None] = {}
+        nodes: dict[int, None] = {}
         for result in range(len(op.types)):
             for node, _ in self.lowered_ids.get((op.id, result), ()):
-                found[node] = None
+                nodes[node] = None
         for name in op.location.names:
             for node in reversed(sids(name)):
                 if node < len(self.lowered.ops):
-                    found[node] = None
-        return [self.lowered.ops[node] for node in found]
+                    nodes[node] = None
+        return [self.lowered.ops[node] for node in nodes]
 
     def written(self, op: Op) -> Op:
         """What an op of the propagated module is in the lowered one; else the op itself.
@@ -231,10 +232,14 @@ class Flow:
 
     def scope(self, op: Op) -> str:
         """An op's scope in the program, without tags."""
-        found = self.lowered_ops(op)
-        if found:
-            return found[0].scope
+        ops = self.lowered_ops(op)
+        if ops:
+            return ops[0].scope
         return "" if is_tag(op.scope) else op.scope
+
+    def source(self, op: Op) -> SourceLocation | None:
+        """An op's line in the program; the propagated module has none."""
+        return next((lowered.source for lowered in self.lowered_ops(op)), op.source)
 
     # Data flow: where a value continues across the boundary of a region or function.
 
@@ -276,21 +281,21 @@ class Flow:
         if not by_id and self.lowered is not None:
             for op in self.lowered.ops:
                 if op.kind == "sdy.sharding_group":
-                    found = by_id.setdefault(op.attributes.get("group_id"), [])
+                    members = by_id.setdefault(op.attributes.get("group_id"), [])
                     for producer, edge in self.lowered.operands(op):
                         kept = self.propagated.values.get((producer.id, edge.result))
                         if kept is not None and kept.node is not None:
-                            found.append(self.root((kept.node, kept.result)))
-        return {ref: tuple(found) for found in by_id.values() for ref in found}
+                            members.append(self.root((kept.node, kept.result)))
+        return {ref: tuple(members) for members in by_id.values() for ref in members}
 
     # Steps.
 
     def arrivals(self, ref: Ref) -> list[Arrival]:
         """The axes that came to a value, called by the one that stands for it, step by step."""
-        found = self._arrivals.get(ref)
-        if found is None:
-            found = self._arrivals[ref] = list(self._arriving(ref))
-        return found
+        arrivals = self._arrivals.get(ref)
+        if arrivals is None:
+            arrivals = self._arrivals[ref] = list(self._arriving(ref))
+        return arrivals
 
     def _arriving(self, ref: Ref) -> Iterator[Arrival]:
         for step in self.propagated.steps.through(self._beside(ref)):
@@ -322,19 +327,19 @@ class Flow:
     @cached_property
     def returned(self) -> dict[Ref, list[int]]:
         """Which results of the main function a value is returned as."""
-        found: dict[Ref, list[int]] = {}
+        indices: dict[Ref, list[int]] = {}
         for index, value in self.graph.returned.items():
-            found.setdefault(self.root(value), []).append(index)
-        return found
+            indices.setdefault(self.root(value), []).append(index)
+        return indices
 
     @cached_property
     def lowered_ids(self) -> dict[Ref, tuple[ValueId, ...]]:
         """The values of the lowered module that became a value of the propagated one."""
-        found: dict[Ref, list[ValueId]] = {}
+        by_ref: dict[Ref, list[ValueId]] = {}
         for value in self.propagated.values.values():
             if value.node is not None:
-                found.setdefault((value.node, value.result), []).append(value.id)
-        return {ref: tuple(ids) for ref, ids in found.items()}
+                by_ref.setdefault((value.node, value.result), []).append(value.id)
+        return {ref: tuple(ids) for ref, ids in by_ref.items()}
 
     # Building.
 
@@ -357,15 +362,15 @@ class Flow:
         # What a loop starts with comes before what its body yields, as Shardy counts them.
         passed.sort(key=lambda pair: self.graph.ops[pair[0][0]].is_argument is False)
         for target, source in passed:
-            found = self._sources.setdefault(self.root(target), [])
-            if source not in found:
-                found.append(source)
+            sources = self._sources.setdefault(self.root(target), [])
+            if source not in sources:
+                sources.append(source)
 
     def _join(self, ref: Ref, other: Ref) -> None:
-        one, two = self.root(ref), self.root(other)
-        if one != two:
-            self._roots[one] = two
-            self._sources.setdefault(two, []).extend(self._sources.pop(one, []))
+        root, other_root = self.root(ref), self.root(other)
+        if root != other_root:
+            self._roots[root] = other_root
+            self._sources.setdefault(other_root, []).extend(self._sources.pop(root, []))
 
     def _at_boundary(self, op: Op, result: int) -> Sharding | None:
         """The sharding that a manual or named computation writes for an argument or result."""

@@ -10,27 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.factors import dimension_with, identity_rule, on_factors
-from sdyscope.analysis.propagation.flow import (
-    BARRIERS,
-    CONSTRAINTS,
-    EDGE,
-    LOOPS,
-    REGIONS,
-    Flow,
-    Ref,
-    Slot,
-)
+from sdyscope.analysis.propagation.flow import EDGE, Flow, Ref, Slot
 from sdyscope.analysis.propagation.openness import Openness
 from sdyscope.analysis.propagation.pointers import Held, Pointers
 from sdyscope.analysis.propagation.stops import Beside, Case, Stops
 from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import Absence, FlowingTensor, NoFactor, NoRule, Reason, Stop, TensorDim
 from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import BARRIERS, BRANCHES, CONSTRAINTS, LOOPS, REGIONS, TERMINATORS
 from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes
 from sdyscope.values.sharding_rule import OpShardingRule
@@ -39,8 +31,6 @@ __all__ = ["Obstacles"]
 
 #: An axis that was stopped, and what is in its way.
 _Stopped: TypeAlias = tuple[Absence, Held | None]
-
-_WITHOUT_RULES: Final = frozenset({"func.return", "stablehlo.return", "sdy.return", "mhlo.return"})
 
 
 class Obstacles:
@@ -66,19 +56,19 @@ class Obstacles:
             value: the value.
             rivals: whether to follow what is in the way to its annotation.
         """
-        found: dict[tuple[object, ...], Absence] = {}
+        absences: dict[tuple[object, ...], Absence] = {}
         ref = self.flow.root(value)
         for beside in self._beside(ref):
             for absence, rival in self._absences(ref, beside):
                 key = (absence.dimension, absence.axis, absence.reason)
-                before = found.get(key)
+                before = absences.get(key)
                 if before is not None:
-                    found[key] = replace(before, repeated=before.repeated + 1)
+                    absences[key] = replace(before, repeated=before.repeated + 1)
                 elif rival is not None and rivals:
-                    found[key] = replace(absence, rival=self.pointers.chain(rival))
+                    absences[key] = replace(absence, rival=self.pointers.chain(rival))
                 else:
-                    found[key] = absence
-        return tuple(found.values())
+                    absences[key] = absence
+        return tuple(absences.values())
 
     # What is beside a value.
 
@@ -89,7 +79,7 @@ class Obstacles:
             if not op.is_argument and op.kind != EDGE:
                 yield from self._around(op, ("result", result), producer=True)
         for op, operand in flow.uses(ref):
-            if op.kind not in _WITHOUT_RULES:
+            if op.kind not in TERMINATORS:
                 yield from self._around(op, ("operand", operand), producer=False)
         for source in flow.sources(ref):
             yield from self._flowing(flow.around(ref), ref, source, ("operand", 0))
@@ -186,4 +176,4 @@ _IDENTITIES = CONSTRAINTS | {"sdy.propagation_barrier"}
 
 
 #: Ops whose results are values from inside their regions, or operands that pass through.
-_DATA_FLOW = LOOPS | REGIONS | BARRIERS | {"stablehlo.case", "stablehlo.if"}
+_DATA_FLOW = LOOPS | REGIONS | BARRIERS | BRANCHES

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.flow import CONSTRAINTS, REGIONS, Flow, Ref
+from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import AnnotatedDim, BeginningKind, Closed, SetAside
 from sdyscope.graph import Op, Sharding
+from sdyscope.graph.op_kinds import CONSTRAINTS, REGIONS
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation
 
@@ -121,7 +122,8 @@ class Openness:
     def _boundary(self, op: Op, name: str, kind: BeginningKind, index: int) -> Iterator[Binding]:
         written = op.attributes.get(name)
         if isinstance(written, TensorShardingPerValue) and index < len(written.shardings):
-            yield Binding(kind, self.flow.scope(op), written.shardings[index], op.source)
+            source = self.flow.source(op)
+            yield Binding(kind, self.flow.scope(op), written.shardings[index], source)
 
 
 def _binding(kind: BeginningKind, annotation: Annotation) -> Binding:

@@ -83,6 +83,6 @@ class Places:
         sharding = None if annotation is None else annotation.sharding
         if isinstance(sharding, TensorSharding):
             for dim in sharding.dim_shardings:
-                if any(one.name == axis.name for one in dim.axes):
+                if any(part.name == axis.name for part in dim.axes):
                     return dim.priority or 0
         return 0

@@ -17,18 +17,7 @@ from typing import NamedTuple, TypeAlias
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.beginnings import Beginnings
-from sdyscope.analysis.propagation.flow import (
-    BARRIERS,
-    CONSTRAINTS,
-    EDGE,
-    LOOPS,
-    REGIONS,
-    TERMINATORS,
-    Arrival,
-    Flow,
-    Ref,
-    Slot,
-)
+from sdyscope.analysis.propagation.flow import EDGE, Arrival, Flow, Ref, Slot
 from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import (
     Allowed,
@@ -43,6 +32,7 @@ from sdyscope.facts.moves import (
 )
 from sdyscope.facts.propagated import PropagatedValue, PropagationStep, ValueId
 from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import BARRIERS, CONSTRAINTS, LOOPS, REGIONS, TERMINATORS
 
 __all__ = ["Held", "Pointer", "Pointers", "Reached"]
 
@@ -187,7 +177,9 @@ class Pointers:
 
     def _cut(self, root: Ref, part: AxisPart) -> list[AxisPart]:
         own = [
-            shared for one in self.beginnings.own(root) if (shared := one.shared(part)) is not None
+            shared
+            for start in self.beginnings.own(root)
+            if (shared := start.shared(part)) is not None
         ]
         brought = [
             shared
@@ -196,7 +188,7 @@ class Pointers:
         ]
         # The longest first, so that what several steps brought alike is one piece.
         pieces: list[AxisPart] = []
-        for piece in [*own, *sorted(brought, key=lambda one: -one.size)]:
+        for piece in [*own, *sorted(brought, key=lambda axis_part: -axis_part.size)]:
             pieces += piece.without(pieces)
         return sorted([*pieces, *part.without(pieces)])
 
@@ -292,11 +284,16 @@ class Pointers:
         return state, nearest
 
     def _find(self, at: Ref, part: AxisPart, before: int | None) -> _Nearest:
+        """The nearest step or annotation along values that are alike without a step.
+
+        By hand: NetworkX takes twice as long (benchmarks/walks.py), as all links have to be made
+        for it, of which few are looked at.
+        """
         came: dict[Ref, tuple[Ref, _Link] | None] = {at: None}
         queue = deque([at])
         while queue:
             here = queue.popleft()
-            own = any(part.shared(one) == part for one in self.beginnings.own(here))
+            own = any(part.shared(start) == part for start in self.beginnings.own(here))
             arrival = None if own else self._arrival(here, part, before)
             start = self.beginnings.at(here, part) if arrival is None else None
             if arrival is not None or start is not None:
@@ -314,15 +311,15 @@ class Pointers:
         return _Nearest(None, [], None)
 
     def _arrival(self, ref: Ref, part: AxisPart, before: int | None) -> Arrival | None:
-        found: Arrival | None = None
+        latest: Arrival | None = None
         largest = 0
         for arrival in self.flow.arrivals(ref):
             shared = arrival.part.shared(part)
             if shared is None or (before is not None and arrival.step.number >= before):
                 continue
             if shared.size > largest:
-                found, largest = arrival, shared.size
-        return found
+                latest, largest = arrival, shared.size
+        return latest
 
     def _links(self, ref: Ref) -> Iterator[_Link]:
         """Values that Shardy keeps sharded alike without a step, and how."""

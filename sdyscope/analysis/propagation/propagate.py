@@ -422,6 +422,8 @@ def _found(ids: _Ids, sides: _Sides) -> dict[Partitioner, _Found]:
 
 def _same(found: Mapping[Partitioner, _Found]) -> bool | None:
     """Whether all agree; None where fewer than two have put it anywhere."""
+    if len(found) < 2:
+        return None
     places = [place for one in found.values() if (place := one.decided.placement) is not None]
     if len(places) < 2 or len(places) < len(found):
         return None

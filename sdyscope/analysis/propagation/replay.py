@@ -200,7 +200,7 @@ class Replay:
         if op.kind == "func.return" and main is not None and op.function == main.name:
             role, index = slot
             if role == "result" and index < len(main.results):
-                return ReturnedTensor(main.results[index].name or f"result {index}")
+                return ReturnedTensor(main.results[index].label)
             return ReturnedTensor("")
         rule = op.sharding_rule
         return op_tensor(op, slot, rule if isinstance(rule, OpShardingRule) else None)

@@ -60,11 +60,11 @@ def common_factor(
     target_dim: int | None,
 ) -> int | None:
     """The factor that a dimension of one tensor shares with one of another; None without one."""
-    one, two = mapping(rule, source), mapping(rule, target)
-    if one is None or two is None:
+    source_factors, target_factors = mapping(rule, source), mapping(rule, target)
+    if source_factors is None or target_factors is None:
         return None
-    left = _factors(one, source_dim)
-    right = _factors(two, target_dim)
+    left = _factors(source_factors, source_dim)
+    right = _factors(target_factors, target_dim)
     return next((factor for factor in left if factor in right), None)
 
 

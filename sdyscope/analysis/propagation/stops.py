@@ -99,9 +99,9 @@ class Stops:
             self._by_way_of_result,
             self._used_by_op,
         ):
-            found = test(case)
-            if found is not None:
-                return found
+            stop = test(case)
+            if stop is not None:
+                return stop
         return "unknown", NotSeen(), None
 
     def _barrier(self, case: Case) -> Found | None:

@@ -36,10 +36,10 @@ class Owners:
             device: process for process in machine.processes for device in process.devices
         }
 
-    def only(self, found: Numeric) -> Process | None:
+    def only(self, numeric: Numeric) -> Process | None:
         """The one process whose blocks of a result are wrong, and not another's."""
-        wrong = {self._processes.get(device) for device in found.wrong}
-        right = {self._processes.get(device) for device in found.right}
+        wrong = {self._processes.get(device) for device in numeric.wrong}
+        right = {self._processes.get(device) for device in numeric.right}
         return wrong.pop() if len(wrong) == 1 and right - wrong else None
 
     def holder(self, device: int) -> Holder:
@@ -61,7 +61,7 @@ def wrong_numbers(
     fact = OtherNumbers(
         results=len(errors),
         worst=worst.path,
-        others=tuple(found.path for found in wrong[1:]),
+        others=tuple(numeric.path for numeric in wrong[1:]),
         error=worst.error,
         tolerance=worst.tolerance,
         coarsest=worst.coarsest,
@@ -77,5 +77,5 @@ def wrong_numbers(
     )
 
 
-def _excess(found: Numeric) -> float:
-    return found.error / found.tolerance if found.tolerance else float("inf")
+def _excess(numeric: Numeric) -> float:
+    return numeric.error / numeric.tolerance if numeric.tolerance else float("inf")

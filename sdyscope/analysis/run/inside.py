@@ -28,7 +28,7 @@ from sdyscope.facts.findings import InnerDifference, Inside
 from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps, Place
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["Source", "first_difference"]
+__all__ = ["LevelSource", "first_difference"]
 
 #: How many values are looked at in a round.
 VALUES = 64
@@ -40,7 +40,7 @@ BYTES = 1 << 30
 ROUNDS = 6
 
 
-class Source(Protocol):
+class LevelSource(Protocol):
     """Where values come from, of a program and of its counterpart."""
 
     def level(self, entered: tuple[int, ...] = ()) -> InnerLevel:
@@ -71,7 +71,7 @@ _UNKNOWN = _Compared(None)
 
 
 def first_difference(
-    source: Source,
+    source: LevelSource,
     index: int,
     result: str,
     computed_in: Sequence[str],
@@ -89,7 +89,7 @@ def first_difference(
         base: that of the counterpart; None where it is the jaxpr without shardings.
     """
     try:
-        found = _Search(source, computed_in).result(index)
+        result_inside = _Search(source, computed_in).result(index)
     except OtherOps:
         return Inside(result, why="other ops")
     except SdyscopeError as error:
@@ -97,24 +97,26 @@ def first_difference(
     except Exception as error:  # compiling and running raise every kind of error
         text = str(error).strip().partition("\n")[0].rstrip(".:") or "no message"
         return Inside(result, why="failed", reason=f"{type(error).__name__}: {text}")
-    if found is None:
+    if result_inside is None:
         return Inside(result, why="gone")
     sizes = {} if mesh is None else mesh.shape
-    axes = tuple(name for name, size in sizes.items() if size > 1 and found.compared.ratio == size)
-    value = found.value
+    axes = tuple(
+        name for name, size in sizes.items() if size > 1 and result_inside.compared.ratio == size
+    )
+    value = result_inside.value
     first = InnerDifference(
         value.op,
         value.scope,
         value.source,
         value.dtype,
         value.shape,
-        found.compared.error,
-        found.compared.ratio,
+        result_inside.compared.error,
+        result_inside.compared.ratio,
         axes,
         base,
-        found.iteration,
-        found.looked,
-        found.unseen,
+        result_inside.iteration,
+        result_inside.looked,
+        result_inside.unseen,
     )
     return Inside(result, first)
 
@@ -131,7 +133,7 @@ class _Found:
 class _Search:
     """One search, through bodies inside of bodies."""
 
-    def __init__(self, source: Source, computed_in: Sequence[str]) -> None:
+    def __init__(self, source: LevelSource, computed_in: Sequence[str]) -> None:
         self._source, self._computed_in = source, computed_in
         self._looked = 0
 
@@ -207,9 +209,9 @@ class _Search:
         self._looked += len(roots)
         for inner in _turns(level, outside, turns):
             for number in roots:
-                found = self._compared(level, level.values[number], pairs, inner)
-                if found.agrees is False:
-                    return self._within(level, number, found, inner)
+                compared = self._compared(level, level.values[number], pairs, inner)
+                if compared.agrees is False:
+                    return self._within(level, number, compared, inner)
         return None
 
 
@@ -265,24 +267,24 @@ def search(
 
 def _reach(values: Sequence[InnerValue], number: int, known: Mapping[int, _Compared]) -> list[int]:
     """What a value is made of, in order, not through values that agree."""
-    found: set[int] = set()
+    unknown: set[int] = set()
     left = [*values[number].inputs]
     while left:
-        one = left.pop()
-        if one not in found and known.get(one, _UNKNOWN).agrees is not True:
-            found.add(one)
-            left += values[one].inputs
-    return sorted(found)
+        current = left.pop()
+        if current not in unknown and known.get(current, _UNKNOWN).agrees is not True:
+            unknown.add(current)
+            left += values[current].inputs
+    return sorted(unknown)
 
 
 def _sample(values: Sequence[InnerValue], numbers: Sequence[int]) -> list[int]:
     """Some of the values: the last ones of scopes where there are many; evenly."""
     if len(numbers) > VALUES:
         ends = [
-            one
-            for one, following in itertools.pairwise((*numbers, None))
-            if one is not None
-            and (following is None or values[one].scope != values[following].scope)
+            number
+            for number, following in itertools.pairwise((*numbers, None))
+            if number is not None
+            and (following is None or values[number].scope != values[following].scope)
         ]
         if len(ends) >= VALUES // 2:
             numbers = ends
@@ -352,11 +354,11 @@ def _blocks_compared(here: Any, there: Any, axes: Sequence[int], allowed: float)
     ):
         return _UNKNOWN
     times = [whole // part if part else 1 for part, whole in zip(shape, there.shape, strict=True)]
-    fits = [found for found in _put_together(here, axes, times, allowed) if found is not None]
+    fits = [fit for fit in _put_together(here, axes, times, allowed) if fit is not None]
     if not fits:
         return _UNKNOWN
     every = [compared_arrays(fit, there, allowed) for fit in fits]
-    return next((one for one in every if one.agrees), every[0])
+    return next((comparison for comparison in every if comparison.agrees), every[0])
 
 
 def _put_together(
@@ -371,7 +373,7 @@ def _put_together(
         allowed: the relative error by which replicas may differ.
     """
     if not axes:
-        if all(one == 1 for one in times):
+        if all(count == 1 for count in times):
             yield here
         return
     size, at = axes[-1], len(axes) - 1
@@ -382,7 +384,7 @@ def _put_together(
     for dim, count in enumerate(times):
         if count % size == 0 and count > 1:
             joined = np.concatenate(np.split(here, size, axis=at), axis=len(axes) + dim)
-            left = [one // size if k == dim else one for k, one in enumerate(times)]
+            left = [count // size if k == dim else count for k, count in enumerate(times)]
             yield from _put_together(np.squeeze(joined, at), axes[:-1], left, allowed)
     replicas = (np.take(here, k, axis=at) for k in range(1, size))
     if all(relative_error(replica, first) <= allowed for replica in replicas):

@@ -14,7 +14,15 @@ from sdyscope.analysis.run.blocks import Owners, compared, wrong_numbers
 from sdyscope.analysis.run.numerics import Numeric, coarsest, numeric, tolerance
 from sdyscope.analysis.run.values import ExecutedTensor, Run, Verdict
 from sdyscope.errors import ConversionError
-from sdyscope.facts.execution import ExecutedArray, Execution, Extent, Machine, Reference, Shard
+from sdyscope.facts.execution import (
+    ExecutedArray,
+    Execution,
+    Extent,
+    InputSource,
+    Machine,
+    Reference,
+    Shard,
+)
 from sdyscope.facts.findings import (
     DependsOnMesh,
     NoReference,
@@ -39,7 +47,7 @@ _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 def judge(
     name: str,
     machine: Machine,
-    inputs: str,
+    inputs: InputSource,
     table: TensorTable,
     executions: Sequence[Execution],
     reference: Reference,
@@ -49,7 +57,7 @@ def judge(
     Args:
         name: the program's.
         machine: what it ran on.
-        inputs: where the values came from, in words.
+        inputs: where the values came from.
         table: what was requested and lowered.
         executions: one a partitioner; of several processes, put together.
         reference: the same step on one device.

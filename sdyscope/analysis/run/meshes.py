@@ -84,16 +84,16 @@ def across_meshes(
     if base is not None and not reference.function:
         outputs = [None if output is None else output[0].values for output in base.outputs()]
     comparison = _Comparison(base, outputs, reference, table)
-    found = tuple(map(comparison.of, sides))
+    rows = tuple(map(comparison.of, sides))
     # The smallest that differs is cheapest to look into, and the others most often differ alike.
-    wrong = (side for side, row in zip(sides, found, strict=True) if row.differs)
+    wrong = (side for side, row in zip(sides, rows, strict=True) if row.differs)
     smallest = min(wrong, key=lambda side: side.mesh.size, default=None)
     observations = [
         observation
-        for side, row in zip(sides, found, strict=True)
+        for side, row in zip(sides, rows, strict=True)
         for observation in comparison.observed(side, row, look_inside=side is smallest)
     ]
-    return found, tuple(observations)
+    return rows, tuple(observations)
 
 
 def _every(own: Mesh | None, meshes: Sequence[Mapping[str, int]]) -> list[Mesh]:
@@ -103,12 +103,12 @@ def _every(own: Mesh | None, meshes: Sequence[Mapping[str, int]]) -> list[Mesh]:
     filled = [Mesh.of({axis: shape.get(axis, 1) for axis in axes}) for shape in shapes]
     if own is not None and own.shape == filled[0].shape:
         filled[0] = own  # With the order of its devices.
-    found: dict[tuple[tuple[str, int], ...], Mesh] = {}
+    distinct: dict[tuple[tuple[str, int], ...], Mesh] = {}
     for mesh in (on_one_device(axes), *filled):
-        found.setdefault(tuple(mesh.shape.items()), mesh)
+        distinct.setdefault(tuple(mesh.shape.items()), mesh)
     if own is not None and own.size == 1:
-        found[tuple(own.shape.items())] = own
-    return list(found.values())
+        distinct[tuple(own.shape.items())] = own
+    return list(distinct.values())
 
 
 def _run(runner: Runner, mesh: Mesh, make: Make, partitioners: Sequence[Partitioner]) -> _Side:
@@ -184,15 +184,15 @@ class _Comparison:
             yield Observation("not-compared", "note", missing)
         before: set[tuple[str, float]] = set()
         for execution in side.executions:
-            one = row.compared[execution.partitioner]
-            worst = one.worst
-            if not one.differing or worst is None:
+            compared = row.compared[execution.partitioner]
+            worst = compared.worst
+            if not compared.differing or worst is None:
                 continue
             # Both partitioners make the same of what is wrong in the program itself.
             said = worst.path, float(f"{worst.error:.2g}")
             if said not in before:
                 before.add(said)
-                fact = self._difference(side, execution, worst, one.differing)
+                fact = self._difference(side, execution, worst, compared.differing)
                 if look_inside:
                     fact = replace(fact, inside=self._inside(side, execution.partitioner, worst))
                 yield Observation("depends-on-mesh", "error", fact, worst.path, "result")
@@ -233,7 +233,7 @@ class _Comparison:
         )
 
 
-def _excess(found: Numeric) -> float:
-    if not found.tolerance:
-        return float("inf") if found.error else 0.0
-    return found.error / found.tolerance
+def _excess(numeric: Numeric) -> float:
+    if not numeric.tolerance:
+        return float("inf") if numeric.error else 0.0
+    return numeric.error / numeric.tolerance

@@ -55,22 +55,22 @@ class Numeric:
     """One result under one partitioner against the same result on one device.
 
     Attributes:
-      path: The result's pytree path.
-      index: Its flat index.
-      dtype: MLIR element type.
-      coarsest: The floating point dtype whose rounding the tolerance allows for; the result's own,
-        or a narrower one that the step computes in; empty where results must be the same.
-      error: Norm of the difference over the norm of the result on one device; infinite where just
-        one of the two is not finite, and where all of the result should be zero and is not.
-      tolerance: Largest error allowed; 0 for the very same.
-      within: Whether the error is one that rounding explains.
-      max_abs: Largest absolute difference of an element; infinite where just one is not finite.
-      where: Position of that element; None when there is no difference.
-      device: Position of the first device that holds it; None where that is not known.
-      pair: The element as it is there, and on one device; empty when there is no difference.
-      wrong: Positions of the devices whose own blocks exceed the tolerance; empty where the result
-        was compared in one piece.
-      right: Those whose blocks do not.
+        path: the result's pytree path.
+        index: its flat index.
+        dtype: MLIR element type.
+        coarsest: the floating point dtype whose rounding the tolerance allows for; the result's
+            own, or a narrower one that the step computes in; empty where results must be the same.
+        error: norm of the difference over the norm of the result on one device; infinite where just
+            one of the two is not finite, and where all of the result should be zero and is not.
+        tolerance: largest error allowed; 0 for the very same.
+        within: whether the error is one that rounding explains.
+        max_abs: largest absolute difference of an element; infinite where just one is not finite.
+        where: position of that element; None when there is no difference.
+        device: position of the first device that holds it; None where that is not known.
+        pair: the element as it is there, and on one device; empty when there is no difference.
+        wrong: positions of the devices whose own blocks exceed the tolerance; empty where the
+            result was compared in one piece.
+        right: those whose blocks do not.
     """
 
     path: str
@@ -118,11 +118,11 @@ def coarsest(dtype: str, computed_in: Iterable[str]) -> str:
     """The dtype whose rounding shows in results of `dtype`.
 
     Args:
-      dtype: MLIR element type of the result.
-      computed_in: element types that the step computes in.
+        dtype: MLIR element type of the result.
+        computed_in: element types that the step computes in.
 
     Returns:
-      Empty for integers and booleans, which must be the same.
+        Empty for integers and booleans, which must be the same.
     """
     own = element_dtype(dtype)
     if not own:
@@ -144,11 +144,11 @@ def other_on_one_device(
     """How a result is not what the program computes on a mesh of one device; None where it is.
 
     Args:
-      index: which result.
-      here: its values, as an array.
-      alone: what they are on one device.
-      dtype: MLIR element type.
-      computed_in: element types that the step computes in.
+        index: which result.
+        here: its values, as an array.
+        alone: what they are on one device.
+        dtype: MLIR element type.
+        computed_in: element types that the step computes in.
     """
     allowed = tolerance(coarsest(dtype, computed_in))
     error = relative_error(here, alone)
@@ -163,28 +163,28 @@ def relative_error(here: Any, there: Any) -> float:
     Infinite where just one of two elements is not finite, and where all of the second is zero and
     the first is not.
     """
-    found = difference(HostBlock.whole(here), there)
-    if not found.distance:
+    apart = difference(HostBlock.whole(here), there)
+    if not apart.distance:
         return 0.0
-    return found.distance / found.norm if found.norm else math.inf
+    return apart.distance / apart.norm if apart.norm else math.inf
 
 
 def whole_ratio(here: Any, there: Any, allowed: float) -> float | None:
     """How many times as large all of an array is as another; None where it is no whole number.
 
     Args:
-      here: an array.
-      there: one of the same shape.
-      allowed: the relative error that rounding explains.
+        here: an array.
+        there: one of the same shape.
+        allowed: the relative error that rounding explains.
     """
     wide = np.complex128 if np.iscomplexobj(here) else np.float64
-    one, two = (np.asarray(each).astype(wide) for each in (here, there))
+    actual, expected = (np.asarray(each).astype(wide) for each in (here, there))
     with np.errstate(all="ignore"):
-        own, norm = float(np.linalg.norm(one)), float(np.linalg.norm(two))
+        own, norm = float(np.linalg.norm(actual)), float(np.linalg.norm(expected))
         if not (norm and own and math.isfinite(own / norm)):
             return None
         times = own / norm
-        is_same = float(np.linalg.norm(one - times * two)) <= allowed * own
+        is_same = float(np.linalg.norm(actual - times * expected)) <= allowed * own
     is_whole = is_same and times > 1.5 and abs(times - round(times)) < _WHOLE
     return float(round(times)) if is_whole else None
 
@@ -198,21 +198,21 @@ def numeric(
 ) -> Numeric:
     """One result, of which every block was compared; of copies of a block the worst counts."""
     blocks: dict[tuple[Extent, ...], BlockDifference] = {}
-    for found in differences:
-        before = blocks.get(found.index)
-        if before is None or (found.distance, found.largest) > (before.distance, before.largest):
-            blocks[found.index] = found
+    for block in differences:
+        before = blocks.get(block.index)
+        if before is None or (block.distance, block.largest) > (before.distance, before.largest):
+            blocks[block.index] = block
     distance = math.hypot(*(block.distance for block in blocks.values()))
     norm = math.hypot(*(block.norm for block in blocks.values()))
     worst = max(blocks.values(), key=lambda block: block.largest)
     differs = distance > 0 or worst.where is not None
     error = (distance / norm if norm else math.inf) if differs else 0.0
     rounded = coarsest(dtype, computed_in)
-    wrong = [found.distance > tolerance(rounded) * found.norm for found in differences]
+    wrong = [block.distance > tolerance(rounded) * block.norm for block in differences]
     held = [
-        (found.device, is_wrong)
-        for found, is_wrong in zip(differences, wrong, strict=True)
-        if found.device is not None
+        (block.device, is_wrong)
+        for block, is_wrong in zip(differences, wrong, strict=True)
+        if block.device is not None
     ]
     return Numeric(
         path,
@@ -240,11 +240,13 @@ def difference(actual: HostBlock, expected: Any) -> BlockDifference:
     flat_actual, flat_expected = actual.values.reshape(-1), block.reshape(-1)
     norm, distance, largest, where = 0.0, 0.0, 0.0, None
     for start in range(0, flat_actual.size, _BLOCK):
-        one, two = (_wide(part[start : start + _BLOCK]) for part in (flat_actual, flat_expected))
+        ours, theirs = (
+            _wide(part[start : start + _BLOCK]) for part in (flat_actual, flat_expected)
+        )
         with np.errstate(invalid="ignore", over="ignore"):
-            magnitude = np.abs(two)
-            apart = np.abs(one - two)
-        same = (one == two) | (np.isnan(one) & np.isnan(two))
+            magnitude = np.abs(theirs)
+            apart = np.abs(ours - theirs)
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
         apart = np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
         # hypot and a scaled norm: squares of large numbers are not numbers any more.
         norm = math.hypot(norm, _norm(np.where(np.isfinite(magnitude), magnitude, 0.0)))

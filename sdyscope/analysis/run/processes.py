@@ -10,7 +10,7 @@ from sdyscope.facts.execution import (
     DeviceMemory,
     ExecutedArray,
     Execution,
-    Part,
+    ProcessTimes,
     Reference,
 )
 
@@ -41,7 +41,8 @@ def execution_of_all(parts: Sequence[Execution]) -> Execution:
         memory=_memory([part.memory for part in parts]),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         parts=tuple(
-            Part(part.compile_seconds, part.step_seconds, part.memory.peak) for part in parts
+            ProcessTimes(part.compile_seconds, part.step_seconds, part.memory.peak)
+            for part in parts
         ),
     )
 
@@ -61,7 +62,7 @@ def _differences(
 ) -> tuple[BlockDifference, ...] | None:
     known = [part for part in parts if part is not None]
     # Where a process could not compare its part, the error of the whole is not known.
-    return tuple(one for part in known for one in part) if len(known) == len(parts) else None
+    return tuple(figure for part in known for figure in part) if len(known) == len(parts) else None
 
 
 def _memory(parts: Sequence[DeviceMemory]) -> DeviceMemory:

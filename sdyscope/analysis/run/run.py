@@ -37,7 +37,7 @@ from sdyscope.values.mesh import Mesh, only_mesh
 
 if TYPE_CHECKING:
     from sdyscope.stages.executed.execute import Runner
-    from sdyscope.stages.executed.processes import Group
+    from sdyscope.stages.executed.processes import ProcessGroup
 
 __all__ = ["ran"]
 
@@ -48,7 +48,7 @@ def ran(
     steps: int = 10,
     devices: Sequence[Any] | None = None,
     notify: Callable[[str, int, int], None] | None = None,
-    group: Group | None = None,
+    group: ProcessGroup | None = None,
     on_mesh: Make | None = None,
     meshes: Sequence[Mapping[str, int]] = (),
     reference: Callable[..., Any] | None = None,
@@ -82,7 +82,7 @@ def _ran(
     steps: int,
     devices: Sequence[Any] | None,
     notify: Callable[[str, int, int], None] | None,
-    group: Group | None,
+    group: ProcessGroup | None,
     on_mesh: Make | None,
     meshes: Sequence[Mapping[str, int]],
     reference: Callable[..., Any] | None,

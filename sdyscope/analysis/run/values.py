@@ -16,27 +16,29 @@ from sdyscope.facts.execution import (
     ExecutedArray,
     Execution,
     Extent,
+    InputSource,
     Machine,
-    Part,
     Process,
+    ProcessTimes,
     Reference,
 )
 from sdyscope.facts.findings import DependsOnMesh, Inside, Observation, OtherNumbers
 from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 
 __all__ = [
-    "Block",
-    "Checked",
     "Executed",
     "ExecutedTensor",
+    "HeldBlock",
     "MeshComparison",
     "MeshRun",
     "PartitionerRun",
+    "ProcessResult",
     "ProcessRun",
     "Run",
     "StepTime",
@@ -73,7 +75,7 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ProcessResult:
     """What one process checked and measured under one partitioner.
 
     Attributes:
@@ -108,7 +110,7 @@ class ProcessRun:
     host: str
     pid: int
     devices: tuple[str, ...]
-    checked: dict[Partitioner, Checked]
+    checked: dict[Partitioner, ProcessResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ class MeshRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class HeldBlock:
     """A block of an array, and the devices that hold it.
 
     Attributes:
@@ -221,7 +223,7 @@ class Executed:
 
     verdict: Verdict
     sharding: Sharded | None
-    blocks: tuple[Block, ...]
+    blocks: tuple[HeldBlock, ...]
 
 
 @dataclass(frozen=True)
@@ -321,12 +323,12 @@ class ExecutedTensor:
         return Sharded(None, self.arrays[partitioner].shape, self.dtype, place, self.mesh)
 
 
-def _blocks(array: ExecutedArray | None) -> tuple[Block, ...]:
+def _blocks(array: ExecutedArray | None) -> tuple[HeldBlock, ...]:
     """The shards of an array, those that are the same block together."""
     devices: dict[tuple[tuple[Extent, ...], tuple[int, ...]], list[int]] = {}
     for shard in array.shards if array is not None else ():
         devices.setdefault((shard.index, shard.shape), []).append(shard.device)
-    return tuple(Block(index, shape, tuple(held)) for (index, shape), held in devices.items())
+    return tuple(HeldBlock(index, shape, tuple(held)) for (index, shape), held in devices.items())
 
 
 @dataclass(frozen=True)
@@ -340,7 +342,7 @@ class Run:
         machine: what it ran on.
         processes: the processes that ran it together; empty for one alone.
         mesh: the mesh of its arguments and results; None for none or several.
-        inputs: where the values came from, in words.
+        inputs: where the values came from.
         partitioners: what was measured under each.
         executions: that as it was measured, by partitioner.
         reference: the same step on one device.
@@ -350,14 +352,14 @@ class Run:
         measured: what each op took under each partitioner, where that was asked for.
         inside: for a result that differs, the first value inside that does, or why it is not known.
         findings: what was found, errors first.
-        notes: what else the runs say, one sentence each.
+        notes: what else the runs say.
         account: what is not known of the program.
     """
 
     name: str
     machine: Machine
     mesh: Mesh | None
-    inputs: str
+    inputs: InputSource
     tensors: tuple[ExecutedTensor, ...]
     executions: Mapping[Partitioner, Execution]
     reference: Reference
@@ -403,7 +405,7 @@ class Run:
         return all(finding.severity == "note" for finding in self.findings)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What else the runs say, each once."""
         every = (note for execution in self.executions.values() for note in execution.notes)
         return tuple(dict.fromkeys(every))
@@ -422,8 +424,10 @@ class Run:
         own, checked = set(process.devices), {}
         for partitioner, execution in self.executions.items():
             # There are none where it did not run.
-            part = execution.parts[process.number] if execution.parts else Part(None, (), None)
-            checked[partitioner] = Checked(
+            part = (
+                execution.parts[process.number] if execution.parts else ProcessTimes(None, (), None)
+            )
+            checked[partitioner] = ProcessResult(
                 sum(shard.device in own for array in execution.arrays for shard in array.shards),
                 sum(
                     device in own

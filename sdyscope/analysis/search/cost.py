@@ -67,7 +67,7 @@ class Prediction:
     @property
     def sent(self) -> int:
         """Bytes that a device sends in a step."""
-        return sum(one.sent for one in self.traffic)
+        return sum(traffic.sent for traffic in self.traffic)
 
     @property
     def held(self) -> int:
@@ -99,7 +99,7 @@ class Rates:
         A collective over several axes is as slow as the slowest of them. An axis without a
         bandwidth is as fast as the fastest.
         """
-        sent = sum(one.sent * self._slowness(one.axes) for one in prediction.traffic)
+        sent = sum(traffic.sent * self._slowness(traffic.axes) for traffic in prediction.traffic)
         if prediction.flops is None or math.isinf(self.flops_per_byte):
             return sent
         return sent + prediction.flops / self.flops_per_byte
@@ -125,11 +125,11 @@ def front(
     in both, the first is taken.
     """
     ordered = sorted(enumerate(candidates), key=lambda item: (*measure(item[1]), item[0]))
-    found: list[_Candidate] = []
+    costed: list[_Candidate] = []
     least = math.inf
     for _, candidate in ordered:
         second = measure(candidate)[1]
         if second < least:
-            found.append(candidate)
+            costed.append(candidate)
             least = second
-    return found
+    return costed

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from sdyscope.analysis.naming.globs import glob
-from sdyscope.analysis.search.paths import Leaf, followed, mirrored, pattern
+from sdyscope.analysis.search.paths import Leaders, Leaf, mirrored, pattern
 from sdyscope.analysis.search.space import (
     Decision,
     Kind,
@@ -179,22 +179,17 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
 def _leads(wanted: Sequence[int], leaves: Sequence[Leaf]) -> dict[int, int]:
     """Argument number -> the searched argument that it belongs to, itself no follower."""
     found: dict[int, int] = {}
-    by_end: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    for number in wanted:
-        leaf = leaves[number]
-        by_end.setdefault((leaf.keys[-1], leaf.shape), []).append(number)
+    leaders = Leaders([leaves[number] for number in wanted])
+    # What is deeper in a tree belongs to what is not, whichever the program takes first.
+    depths = [(len(leaf.keys), number) for number, leaf in enumerate(leaves)]
     for number, leaf in enumerate(leaves):
-        # A follower ends as its leader does, which spares comparing all with all. What is deeper in
-        # a tree belongs to what is not, whichever the program takes first.
-        depth = len(leaf.keys), number
-        near = [
-            other
-            for other in by_end.get((leaf.keys[-1], leaf.shape), ())
-            if (len(leaves[other].keys), other) < depth
-        ]
-        leader = followed(leaf, [leaves[other] for other in near])
+
+        def is_before(other: int, number: int = number) -> bool:
+            return depths[wanted[other]] < depths[number]
+
+        leader = leaders.followed_by(leaf, is_before)
         if leader is not None:
-            found[number] = near[leader]
+            found[number] = wanted[leader]
     for number in found:
         while found[number] in found:
             found[number] = found[found[number]]

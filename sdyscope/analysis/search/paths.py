@@ -8,11 +8,11 @@ parameter (``opt_state[0].mu['layers'][0]['w1']``), and the result that is its n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Leaf", "followed", "kept_of", "mirrored", "pattern", "split"]
+__all__ = ["Leaders", "Leaf", "kept_of", "mirrored", "pattern", "split"]
 
 _KEY = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]|\.[^.\[]+")
 _DIGITS = re.compile(r"\d+")
@@ -56,54 +56,63 @@ def pattern(path: str) -> str:
     return root + "".join(_DIGITS.sub("*", key) for key in keys[:-1]) + "".join(keys[-1:])
 
 
-def followed(leaf: Leaf, leaders: Sequence[Leaf]) -> int | None:
-    """Which of some arguments another argument belongs to, as an optimizer's state to a parameter.
+class Leaders:
+    """Arguments that others can belong to, as an optimizer's state belongs to a parameter.
 
     It is in another tree, at the place where the other is in its own: ``opt_state[0].mu['w1']``
     belongs to ``params['w1']``, ``state.opt_state[0].mu['w1']`` to ``state.params['w1']``; and it
-    has its shape. Of several the first is meant whose path they share most of.
+    has its shape. The tree of the leader is a whole argument, or a part of one that both are in.
+
+    Args:
+      leaders: the arguments.
     """
-    best: tuple[int, int] | None = None
-    for number, leader in enumerate(leaders):
-        if leader.shape != leaf.shape or leader.keys == leaf.keys:
-            continue
-        shared = _same_place(leaf.keys, leader.keys)
-        if shared and (best is None or shared > best[0]):
-            best = shared, number
-    return None if best is None else best[1]
+
+    def __init__(self, leaders: Sequence[Leaf]) -> None:
+        self._leaders = leaders
+        # By what is around the tree, and the path in it: layers are many, and these few.
+        self._alike: dict[object, list[int]] = {}
+        for number, leader in enumerate(leaders):
+            keys = leader.keys
+            for depth in range(1, len(keys)):
+                key = (leader.shape, keys[: depth - 1], keys[depth:])
+                self._alike.setdefault(key, []).append(number)
+
+    def followed_by(
+        self, leaf: Leaf, allowed: Callable[[int], bool] = lambda number: True
+    ) -> int | None:
+        """Which of them an argument belongs to: the first whose path it shares most of.
+
+        Args:
+          leaf: the argument.
+          allowed: tells of the number of a leader whether it may be that.
+        """
+        keys = leaf.keys
+        for length in range(len(keys), 0, -1):
+            tree, rest = keys[:-length], keys[-length:]
+            found = [
+                number
+                # Two parts of one argument (two blocks of a layer) are alike without belonging
+                # together.
+                for depth in (1, *range(2, len(tree)))
+                for number in self._alike.get((leaf.shape, keys[: depth - 1], rest), ())
+                if self._leaders[number].keys[:depth] != tree and allowed(number)
+            ]
+            if found:
+                return min(found)
+        return None
 
 
 def kept_of(leaves: Sequence[Leaf]) -> dict[int, int]:
     """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
-    # Only those that end alike can belong together.
-    alike: dict[object, list[int]] = {}
+    leaders = Leaders(leaves)
+    parameters: dict[int, int] = {}
     for number, leaf in enumerate(leaves):
-        alike.setdefault((leaf.shape, leaf.keys[-1]), []).append(number)
-    found: dict[int, int] = {}
-    for number, leaf in enumerate(leaves):
-        others = alike[leaf.shape, leaf.keys[-1]]
-        lead = followed(leaf, [leaves[other] for other in others])
+        lead = leaders.followed_by(leaf)
         # What belongs together in both directions is two of a kind, such as two sets of
         # parameters; the shorter path is the parameter's.
-        if lead is not None and len(leaves[others[lead]].keys) < len(leaf.keys):
-            found[number] = others[lead]
-    return found
-
-
-def _same_place(keys: tuple[str, ...], leader: tuple[str, ...]) -> int:
-    """How long the path is that both have behind their trees; 0 where they are no such two."""
-    # The tree of the leader is a whole argument, or a part of one that both are in.
-    for depth in range(1, len(leader)):
-        rest = leader[depth:]
-        if keys[-len(rest) :] != rest or keys[: depth - 1] != leader[: depth - 1]:
-            continue
-        tree = keys[: -len(rest)]
-        if tree == leader[:depth]:
-            continue
-        # Two parts of one argument (two blocks of a layer) are alike without belonging together.
-        if depth == 1 or len(tree) > depth:
-            return len(rest)
-    return 0
+        if lead is not None and len(leaves[lead].keys) < len(leaf.keys):
+            parameters[number] = lead
+    return parameters
 
 
 def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, int]:
@@ -114,16 +123,22 @@ def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, in
     and type.
     """
     found: dict[int, int] = {}
-    # Only those that end alike can be the same.
+    # By every end of their paths: layers are many that end alike at last.
     alike: dict[object, list[int]] = {}
     for other, argument in enumerate(arguments):
-        alike.setdefault((argument.shape, argument.dtype, argument.keys[-1]), []).append(other)
+        for length in range(1, len(argument.keys)):
+            ending = (argument.shape, argument.dtype, argument.keys[-length:])
+            alike.setdefault(ending, []).append(other)
     for number, result in enumerate(results):
-        best = 0
-        for other in alike.get((result.shape, result.dtype, result.keys[-1]), ()):
-            shared = _same_value(result.keys[1:], arguments[other].keys[1:])
-            if shared > best:
-                best, found[number] = shared, other
+        for length in range(len(result.keys) - 1, 0, -1):
+            same = [
+                other
+                for other in alike.get((result.shape, result.dtype, result.keys[-length:]), ())
+                if _same_value(result.keys[1:], arguments[other].keys[1:]) == length
+            ]
+            if same:
+                found[number] = same[0]
+                break
     bare: dict[tuple[object, ...], tuple[list[int], list[int]]] = {}
     for number, result in enumerate(results):
         if number not in found and all(map(_is_index, result.keys[1:])):

@@ -102,17 +102,17 @@ class _Refiner:
             raise _SpentError
         self.left -= 1
         try:
-            found: Prediction | None = replace(prediction, traffic=self.partition(at))
+            checked: Prediction | None = replace(prediction, traffic=self.partition(at))
         except CompilerError as error:
             if not self.checked:
                 raise
             self.refused += 1
             self.refusal = self.refusal or error.message
-            found = None
-        self.checked[at] = found
+            checked = None
+        self.checked[at] = checked
         self.learn()
         self.notify(1 - self.left / self.checks)
-        return found
+        return checked
 
     def value(self, at: Assignment) -> Prediction | None:
         if at not in self.predicted:
@@ -122,7 +122,9 @@ class _Refiner:
     def learn(self) -> None:
         """Charges what was sent besides to options: ridge regression over the candidates."""
         origin = next(iter(self.checked))
-        known = [(at, found) for at, found in self.checked.items() if found is not None]
+        known = [
+            (at, prediction) for at, prediction in self.checked.items() if prediction is not None
+        ]
         base = self.besides(origin)
         rows = np.array([self.features(at, origin) for at, _ in known])
         besides = np.array([self.besides(at) - base for at, _ in known])
@@ -131,17 +133,17 @@ class _Refiner:
         self.charges = rows.T @ np.linalg.solve(kernel, besides)
 
     def besides(self, at: Assignment) -> float:
-        found, predicted = self.checked[at], self.predicted[at]
-        assert found is not None
+        checked, predicted = self.checked[at], self.predicted[at]
+        assert checked is not None
         assert predicted is not None
-        return self.goal.cost(found) - self.goal.cost(predicted)
+        return self.goal.cost(checked) - self.goal.cost(predicted)
 
     def features(self, at: Assignment, origin: Assignment) -> np.ndarray:
-        made = np.zeros(self.first[-1])
+        vector = np.zeros(self.first[-1])
         for number, (option, was) in enumerate(zip(at, origin, strict=True)):
             if option != was:
-                made[self.first[number] + option] = 1
-        return made
+                vector[self.first[number] + option] = 1
+        return vector
 
     def corrected(self, at: Assignment) -> float:
         """What a candidate will cost, going by those that were checked."""
@@ -171,8 +173,10 @@ class _Refiner:
         )
 
     def best(self, goal: Goal) -> Assignment:
-        found = {at: one for at, one in self.checked.items() if one is not None}
-        return min(found, key=lambda at: goal.key(found[at], effort(self.decisions, at)))
+        checked = {
+            at: prediction for at, prediction in self.checked.items() if prediction is not None
+        }
+        return min(checked, key=lambda at: goal.key(checked[at], effort(self.decisions, at)))
 
     def improve(self, goal: Goal, until: int) -> None:
         """Checks what promises most, until nothing promises to be better or few checks are left."""
@@ -208,11 +212,11 @@ class _Refiner:
 
     def less_memory(self, goal: Goal, until: int) -> None:
         """Checks what costs least with less than the best holds."""
-        found = self.checked[self.best(goal)]
-        held = [one.held for one in self.predicted.values() if one is not None]
-        if found is None:
+        checked = self.checked[self.best(goal)]
+        held = [prediction.held for prediction in self.predicted.values() if prediction is not None]
+        if checked is None:
             return
-        limit = found.held
+        limit = checked.held
         while limit > min(held) and self.left > until:
             limit = max(limit // 2, min(held))
             self.improve(Goal(goal.cost, limit), max(until, self.left - 2))
@@ -252,11 +256,15 @@ def refine(
         refiner.improve(goal, 0)
     except _SpentError:
         pass
-    found = [Checked(at, one) for at, one in refiner.checked.items() if one is not None]
+    checked = [
+        Checked(at, prediction)
+        for at, prediction in refiner.checked.items()
+        if prediction is not None
+    ]
     best = refiner.best(goal)
     return Refinement(
-        tuple(found),
-        next(one for one in found if one.assignment == best),
+        tuple(checked),
+        next(candidate for candidate in checked if candidate.assignment == best),
         refiner.refused,
         refiner.refusal,
     )

@@ -54,8 +54,8 @@ class _Predictions:
         finally:
             self.seconds += time.perf_counter() - began
 
-    def certain(self, assignment: Assignment, found: Sequence[Setting]) -> Prediction:
-        return replace(self.predict(found), shared=shared_bytes(self.space, assignment))
+    def certain(self, assignment: Assignment, known: Sequence[Setting]) -> Prediction:
+        return replace(self.predict(known), shared=shared_bytes(self.space, assignment))
 
 
 def search(
@@ -91,7 +91,7 @@ def search(
     Raises:
         CompilerError: the program as it is can't be propagated.
     """
-    told = notify or (lambda _, __: None)
+    progress = notify or (lambda _, __: None)
     predictions = _Predictions(space, predict)
     nothing = (0,) * len(space.decisions)
     start = _candidate(space, nothing, predictions.certain(nothing, ()), None, rates)
@@ -103,7 +103,7 @@ def search(
         goal,
         budget,
         seed,
-        lambda part, _: told("searching", part),
+        lambda part, _: progress("searching", part),
     )
     chosen = strategy.run()
     predicted = strategy.found
@@ -120,31 +120,33 @@ def search(
                 lambda at: partition(settings(space, at)),
                 goal,
                 checks,
-                lambda part: told("partitioning the best", part),
+                lambda part: progress("partitioning the best", part),
             )
-            traffics = {one.assignment: one.partitioned for one in refined.checked}
+            traffics = {checked.assignment: checked.partitioned for checked in refined.checked}
             chosen, refused, refusal = refined.best.assignment, refined.refused, refined.refusal
         except CompilerError as error:
             notes.append(Remark("not partitioned", error.message))
     check_seconds = time.perf_counter() - began
-    made = [
+    candidates = [
         _candidate(space, assignment, prediction, traffics.get(assignment), rates)
         for assignment, prediction in predicted.items()
         if prediction is not None and (not traffics or assignment in traffics)
     ]
-    start = _as_written(start, made, settings(space, nothing))
-    best = next((one for one in made if one.assignment == chosen), start)
+    start = _as_written(start, candidates, settings(space, nothing))
+    best = next((candidate for candidate in candidates if candidate.assignment == chosen), start)
     if not goal.better(best.known, start.known):
         best = start
-    found = Search(
+    search = Search(
         space=space,
         rates=rates,
         limit=limit,
         seed=seed,
         start=start,
         best=best,
-        front=tuple(front([best, *made], lambda one: (one.cost, one.known.held))),
-        partitioned=tuple(made) if traffics else (),
+        front=tuple(
+            front([best, *candidates], lambda candidate: (candidate.cost, candidate.known.held))
+        ),
+        partitioned=tuple(candidates) if traffics else (),
         tried=predictions.count,
         refused=predictions.refused + refused,
         refusal=predictions.refusal or refusal,
@@ -153,20 +155,20 @@ def search(
         notes=tuple(notes),
     )
     if compile_ is None or compiles == 0 or best is start:
-        return found
-    told("compiling the program as it is", 0.0)
+        return search
+    progress("compiling the program as it is", 0.0)
     try:
         before = compile_(())
     except CompilerError as error:
         why = Remark("not compiled", error.message)
-        return replace(found, notes=(*found.notes, why))
+        return replace(search, notes=(*search.notes, why))
     trials: list[Trial] = []
-    for candidate in _in_turn(space, best, made, goal, start.known):
+    for candidate in _in_turn(space, best, candidates, goal, start.known):
         if len(trials) == compiles or (trials and trials[-1].better):
             break
-        told(f"compiling candidate {len(trials) + 1}", 0.0)
-        trials.append(_trial(found, candidate, before, compile_))
-    return replace(found, compiled_start=_weighed(found, start, before), trials=tuple(trials))
+        progress(f"compiling candidate {len(trials) + 1}", 0.0)
+        trials.append(_trial(search, candidate, before, compile_))
+    return replace(search, compiled_start=_weighed(search, start, before), trials=tuple(trials))
 
 
 def _as_written(
@@ -190,18 +192,18 @@ def settings(space: Space, assignment: Assignment) -> tuple[Setting, ...]:
 
     A result whose argument has a sharding gets the same, if it was left open.
     """
-    found: list[Setting] = []
+    written: list[Setting] = []
     for decision, number in zip(space.decisions, assignment, strict=True):
         option = decision.options[number]
         if option is None:
             continue
         spec = spec_of(option)
-        found += [
+        written += [
             (member, spec)
             for member in decision.members
             if member.option(len(decision.shape)) != option
         ]
-    return tuple(found)
+    return tuple(written)
 
 
 def shared_bytes(space: Space, assignment: Assignment) -> int:
@@ -251,12 +253,12 @@ def _in_turn(
             candidate.known, effort(space.decisions, candidate.assignment)
         ),
     )
-    for one in (best, *ordered):
-        mine = one.known
+    for candidate in (best, *ordered):
+        mine = candidate.known
         if any(_alike(goal, mine, other) for other in predictions) or not goal.better(mine, start):
             continue
         predictions.append(mine)
-        yield one
+        yield candidate
 
 
 #: Candidates that differ by a smaller part in cost and memory are taken for one.
@@ -271,39 +273,39 @@ def _alike(goal: Goal, prediction: Prediction, other: Prediction) -> bool:
     )
 
 
-def _trial(found: Search, candidate: Candidate, before: Compiled, compile_: Compile) -> Trial:
+def _trial(search: Search, candidate: Candidate, before: Compiled, compile_: Compile) -> Trial:
     try:
-        compiled = compile_(settings(found.space, candidate.assignment))
+        compiled = compile_(settings(search.space, candidate.assignment))
     except CompilerError as error:
         return Trial(candidate, None, False, Remark("refused", error.message))
-    why = _why_not(found, candidate, compiled, before)
-    return Trial(candidate, _weighed(found, candidate, compiled), why is None, why or "")
+    why = _why_not(search, candidate, compiled, before)
+    return Trial(candidate, _weighed(search, candidate, compiled), why is None, why or "")
 
 
 def _why_not(
-    found: Search, candidate: Candidate, compiled: Compiled, before: Compiled
+    search: Search, candidate: Candidate, compiled: Compiled, before: Compiled
 ) -> Remark | None:
     """Why a compiled candidate is no better than the compiled program; None where it is."""
     needs = compiled.measured.held if compiled.total is None else compiled.total
     needed = before.measured.held if before.total is None else before.total
-    if found.limit is not None:
-        if needs > found.limit:
+    if search.limit is not None:
+        if needs > search.limit:
             return Remark("over the limit")
-        if needed > found.limit:
+        if needed > search.limit:
             return None  # the program as it is does not fit
     if candidate.partitioned is not None and not compiled.comparable:
         return None  # it costs less by what XLA's partitioner made of it
-    cost = found.rates.cost(_with_flops(compiled, candidate))
-    start = found.rates.cost(_with_flops(before, found.start))
+    cost = search.rates.cost(_with_flops(compiled, candidate))
+    start = search.rates.cost(_with_flops(before, search.start))
     if cost < start * (1 - WORTH) or (cost <= start and needs < needed * (1 - WORTH)):
         return None
     return Remark("costs no less")
 
 
-def _weighed(found: Search, candidate: Candidate, compiled: Compiled) -> Compiled:
+def _weighed(search: Search, candidate: Candidate, compiled: Compiled) -> Compiled:
     """With the FLOPs that are predicted, and what that comes to."""
     measured = _with_flops(compiled, candidate)
-    return replace(compiled, measured=measured, cost=found.rates.cost(measured))
+    return replace(compiled, measured=measured, cost=search.rates.cost(measured))
 
 
 def _with_flops(compiled: Compiled, candidate: Candidate) -> Prediction:

@@ -24,7 +24,7 @@ from sdyscope.values.sharding import NamedSharding
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import Change
+    from sdyscope.stages.propagated.annotate import ShardingEdit
 
 __all__ = ["searched"]
 
@@ -124,11 +124,11 @@ class _Writer:
             if annotation.kind in ("argument", "result") and annotation.index is not None
         }
 
-    def changes(self, settings: Sequence[Setting]) -> list[Change]:
-        from sdyscope.stages.propagated.annotate import Change
+    def changes(self, settings: Sequence[Setting]) -> list[ShardingEdit]:
+        from sdyscope.stages.propagated.annotate import ShardingEdit
 
         return [
-            Change(self._there[member.kind, member.number], NamedSharding(self._mesh, spec))
+            ShardingEdit(self._there[member.kind, member.number], NamedSharding(self._mesh, spec))
             for member, spec in settings
         ]
 

@@ -154,16 +154,16 @@ def options(
     """
     before = fixed or ((),) * len(shape)
     names = list(axes)
-    found: list[Option] = []
+    options: list[Option] = []
     # First each in the order of the mesh, then in other orders.
     for in_order in (True, False):
         for used in range(len(names) + 1):
             for option in _placed(shape, axes, names, used, in_order):
-                if len(found) == most:
-                    return tuple(found), True
-                found.append(tuple(own + new for own, new in zip(before, option, strict=True)))
-    found.sort(key=lambda option: sum(map(len, option)))
-    return tuple(found), False
+                if len(options) == most:
+                    return tuple(options), True
+                options.append(tuple(own + new for own, new in zip(before, option, strict=True)))
+    options.sort(key=lambda option: sum(map(len, option)))
+    return tuple(options), False
 
 
 def _placed(

@@ -128,11 +128,11 @@ class Strategy:
         goal = self._goal
         with self._up_to(_DESCENTS):
             seeds = list(dict.fromkeys(self.seeds()))
-            for one in seeds:
-                self._value(one)
+            for assignment in seeds:
+                self._value(assignment)
             seeds.sort(key=lambda seed: goal.key(self.found[seed], effort(self._decisions, seed)))
-            for one in seeds[:_BEGINNINGS]:
-                self._descend(one, goal)
+            for assignment in seeds[:_BEGINNINGS]:
+                self._descend(assignment, goal)
         with self._up_to(_AGAIN):
             self._throw(goal)
         with self._up_to(_MEMORY):
@@ -149,8 +149,8 @@ class Strategy:
             default=goal.key(None),
         )
         alike = [
-            one
-            for one, prediction in self.found.items()
+            assignment
+            for assignment, prediction in self.found.items()
             if prediction is not None
             and (key := goal.key(prediction))[0] == least[0]
             and key[1] <= least[1] * (1 + WORTH)
@@ -159,10 +159,15 @@ class Strategy:
             return (0,) * len(self._decisions)
 
         # Of what costs the same, what holds much less is better than what changes less.
-        keys = {one: goal.key(self.found[one], effort(self._decisions, one)) for one in alike}
+        keys = {
+            assignment: goal.key(self.found[assignment], effort(self._decisions, assignment))
+            for assignment in alike
+        }
         least_held = min(held for _, _, held, _ in keys.values())
-        alike = [one for one in alike if keys[one][2] <= least_held * (1 + WORTH)]
-        return min(alike, key=lambda one: (keys[one][3], *keys[one]))
+        alike = [
+            assignment for assignment in alike if keys[assignment][2] <= least_held * (1 + WORTH)
+        ]
+        return min(alike, key=lambda assignment: (keys[assignment][3], *keys[assignment]))
 
     def seeds(self) -> Iterator[Assignment]:
         """Simple ways to shard everything, the program's own first."""
@@ -205,10 +210,10 @@ class Strategy:
 
     def _families(self, at: Assignment) -> list[tuple[int, ...]]:
         """Decisions that have the same options and the same one chosen, where there are several."""
-        found: dict[object, list[int]] = {}
+        groups: dict[object, list[int]] = {}
         for number, decision in enumerate(self._decisions):
-            found.setdefault((decision.shape, decision.options, at[number]), []).append(number)
-        return [tuple(numbers) for numbers in found.values() if len(numbers) > 1]
+            groups.setdefault((decision.shape, decision.options, at[number]), []).append(number)
+        return [tuple(numbers) for numbers in groups.values() if len(numbers) > 1]
 
     def _throw(self, goal: Goal) -> None:
         """Throws some decisions of the best and goes downhill from there, again and again."""
@@ -232,7 +237,7 @@ class Strategy:
     def _less_memory(self) -> None:
         """Looks for what costs least with half, a quarter, ... of what the best holds."""
         best = self.found[self.best(self._goal)]
-        held = [one.held for one in self.found.values() if one is not None]
+        held = [prediction.held for prediction in self.found.values() if prediction is not None]
         if best is None or not held:
             return
         limit = best.held
@@ -281,12 +286,12 @@ class Strategy:
         self, base: Assignment, change: Callable[[Decision, Option], Option | None]
     ) -> Assignment:
         """A candidate with every decision changed in the same way, where it can be."""
-        made = []
+        choices = []
         for decision, number in zip(self._decisions, base, strict=True):
             option = decision.options[number]
             wanted = change(decision, option) if option is not None else None
-            made.append(decision.options.index(wanted) if wanted in decision.options else number)
-        return tuple(made)
+            choices.append(decision.options.index(wanted) if wanted in decision.options else number)
+        return tuple(choices)
 
 
 def effort(decisions: Sequence[Decision], at: Assignment) -> float:
@@ -310,7 +315,7 @@ def _on(axis: str, place: _Place | None) -> Callable[[Decision, Option], Option 
     """A change that puts an axis somewhere, or with no place takes it away."""
 
     def change(decision: Decision, option: Option) -> Option | None:
-        bare = tuple(tuple(one for one in part if one != axis) for part in option)
+        bare = tuple(tuple(kept for kept in part if kept != axis) for part in option)
         if place is None:
             return bare
         at = place(decision, bare)

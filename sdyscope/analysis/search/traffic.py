@@ -15,12 +15,12 @@ __all__ = ["reduce_scatters", "traffic"]
 def traffic(collectives: Collectives) -> tuple[Traffic, ...]:
     """Collectives by kind and axes, most bytes first; parts of axes by the names of the whole."""
     tallies: dict[tuple[CollectiveKind, tuple[str, ...]], tuple[int, int]] = {}
-    for one in collectives.by_kind_and_axes:
-        names = tuple(dict.fromkeys(axis.name for axis in one.axes or ()))
-        count, sent = tallies.get((one.kind, names), (0, 0))
-        tallies[one.kind, names] = count + one.tally.count, sent + one.tally.sent
-    made = [Traffic(kind, names, *counts) for (kind, names), counts in tallies.items()]
-    return tuple(sorted(made, key=lambda one: -one.sent))
+    for group in collectives.by_kind_and_axes:
+        names = tuple(dict.fromkeys(axis.name for axis in group.axes or ()))
+        count, sent = tallies.get((group.kind, names), (0, 0))
+        tallies[group.kind, names] = count + group.tally.count, sent + group.tally.sent
+    traffic = [Traffic(kind, names, *counts) for (kind, names), counts in tallies.items()]
+    return tuple(sorted(traffic, key=lambda row: -row.sent))
 
 
 def reduce_scatters(collectives: Collectives, module: HloModule) -> Collectives:
@@ -43,14 +43,14 @@ def reduce_scatters(collectives: Collectives, module: HloModule) -> Collectives:
             if operand in slices:
                 is_slice = instruction.opcode == "dynamic-slice"
                 slices[operand].append(instruction.shape.bytes if is_slice else 0)
-    made = []
-    for one in collectives.collectives:
-        taken = slices.get(one.name, [])
-        size = one.group_size or 0
-        if taken and size > 1 and all(part * size == one.bytes for part in taken):
-            one = _scattered(one, size)
-        made.append(one)
-    return replace(collectives, collectives=tuple(made))
+    kept = []
+    for collective in collectives.collectives:
+        taken = slices.get(collective.name, [])
+        size = collective.group_size or 0
+        if taken and size > 1 and all(part * size == collective.bytes for part in taken):
+            collective = _scattered(collective, size)
+        kept.append(collective)
+    return replace(collectives, collectives=tuple(kept))
 
 
 def _scattered(collective: Collective, size: int) -> Collective:

@@ -1,4 +1,10 @@
-"""Explanations of collectives: without the annotations that are named, XLA makes no such thing."""
+"""Explanations of collectives: without the annotations that are named, XLA makes no such thing.
+
+Or it makes it for others, which are heard only then: where annotations contradict each other, one
+that is taken away gives way to another. That is looked at from both sides, since a wrong cause
+leaves the collective in place as well: without the others alone the collective must stay, and
+without all of them it must go.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +25,9 @@ __all__ = ["causes_stage"]
 
 _REMOVABLE = ("argument", "result", "constraint")
 
+#: How many times it is asked what a collective is for that is still there.
+_ROUNDS = 3
+
 _Named: TypeAlias = tuple[CollectiveKey, tuple[str, ...]]
 """A collective, and the ops that XLA names it after, by their names in the program."""
 
@@ -36,6 +45,7 @@ def causes_stage(
     audited: Audited,
     tensors: TensorTable,
     without: Callable[[frozenset[str]], Audited],
+    explained: Callable[[frozenset[str]], Collectives],
     most: int,
 ) -> AuditedStage:
     """Takes away what the largest collectives are explained by, and looks whether they go.
@@ -45,6 +55,7 @@ def causes_stage(
         audited: what was read of the program as it is.
         tensors: the program's tensors, by whose names annotations are removed.
         without: compiles and reads the program without some annotations.
+        explained: the collectives of the program without some annotations, explained.
         most: how many sets of annotations to remove, of the largest collectives first.
 
     Raises:
@@ -54,20 +65,30 @@ def causes_stage(
     asked = list(_removable(shown, audited, tensors, left_out))
     before = _counted(audited)
     tried: dict[frozenset[str], Counter[_Named] | None] = {}
+
+    def count(names: frozenset[str]) -> Counter[_Named] | None:
+        if names not in tried:
+            tried[names] = _without(names, without)
+        return tried[names]
+
+    def goes(one: _Asked, names: frozenset[str]) -> bool:
+        after = count(names)
+        return after is not None and after[one.there] < before[one.there]
+
+    sets: set[frozenset[str]] = set()
     compared = 0
     wrong: list[Disagreement] = []
     for one in sorted(asked, key=lambda one: -one.collective.sent):
-        if one.names not in tried:
-            if len(tried) >= most:
-                left_out["not tried"] += 1
-                continue
-            tried[one.names] = _without(one.names, without)
-        after = tried[one.names]
+        if one.names not in sets and len(sets) >= most:
+            left_out["not tried"] += 1
+            continue
+        sets.add(one.names)
+        after = count(one.names)
         if after is None:
             left_out["not compiled"] += 1
             continue
         compared += 1
-        if after[one.there] >= before[one.there]:
+        if not goes(one, one.names) and not _replaced(one, explained, tensors, goes):
             part = one.collective.largest
             wrong.append(
                 Disagreement(
@@ -78,6 +99,35 @@ def causes_stage(
                 )
             )
     return AuditedStage("causes", compared, tuple(wrong), dict(left_out))
+
+
+def _replaced(
+    one: _Asked,
+    explained: Callable[[frozenset[str]], Collectives],
+    tensors: TensorTable,
+    goes: Callable[[_Asked, frozenset[str]], bool],
+) -> bool:
+    """Whether the collective stays for others alone, once what it is explained by is removed."""
+    others: frozenset[str] = frozenset()
+    for _ in range(_ROUNDS):
+        names = one.names | others
+        try:
+            changed = explained(names)
+        except SdyscopeError:
+            return False
+        further = {
+            name
+            for each in changed.collectives
+            if shown_key(each, changed.devices) == one.there[0] and each.largest.origin is not None
+            for annotation in (*each.largest.origin.annotations, *each.largest.origin.otherwise)
+            if (name := _removable_name(annotation, tensors)) is not None
+        }
+        if further <= others:
+            return False
+        others |= further
+        if goes(one, one.names | others):
+            return not goes(one, others)
+    return False
 
 
 def _removable(

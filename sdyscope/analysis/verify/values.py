@@ -51,13 +51,23 @@ def _producer(
 
 
 class _Value(NamedTuple):
-    """A value that is shown, with all that XLA has under its name."""
+    """A value that is shown, with all that XLA has under its name.
+
+    Attributes:
+        op: the op that makes it.
+        name: what to call it.
+        type: its type.
+        shown: what is shown of it.
+        found: its layouts in the dump.
+        resharded: layouts that it is copied to, under its name.
+    """
 
     op: Op
     name: str
     type: TensorType
     shown: PropagatedValue | None
     found: Sequence[int]
+    resharded: Sequence[int] = ()
 
     @property
     def rank(self) -> int:
@@ -90,7 +100,10 @@ def propagated_stage(graph: OpGraph, propagated: Propagated, audited: Audited) -
         shown = value.shown
         assert shown is not None
         mine, theirs = set(_shown_blocks(shown, value.rank)), set(map(_blocks, layouts))
-        if mine != theirs:
+        # Where an op can't run as its result is sharded, Shardy has it run otherwise and copies
+        # what it makes to that sharding.
+        copied = {_blocks(audited.layouts[number]) for number in value.resharded}
+        if mine not in (theirs, copied):
             texts = " and ".join(layout.text or "{replicated}" for layout in layouts)
             said = str(shown.sharding) if shown.sharding is not None else "replicated"
             wrong.append(Disagreement(value.name, said, texts, value.op.source))
@@ -100,7 +113,7 @@ def propagated_stage(graph: OpGraph, propagated: Propagated, audited: Audited) -
 def _values(graph: OpGraph, propagated: Propagated, audited: Audited) -> Iterator[_Value]:
     for node, number in numbers(graph).items():
         op = graph.ops[node]
-        yield from _results(op, propagated, audited.values.get(number, ()))
+        yield from _results(op, propagated, audited, number)
         if op.kind == "stablehlo.while" and number in audited.carried:
             yield from _carried(op, graph, propagated, audited.carried[number])
     main = graph.main
@@ -111,14 +124,15 @@ def _values(graph: OpGraph, propagated: Propagated, audited: Audited) -> Iterato
     yield from _boundary(graph, [op.id for op in graph.results()], propagated, audited.results)
 
 
-def _results(
-    op: Op, propagated: Propagated, instances: Sequence[Sequence[int]]
-) -> Iterator[_Value]:
+def _results(op: Op, propagated: Propagated, audited: Audited, number: int) -> Iterator[_Value]:
+    instances = audited.values.get(number, ())
     for result, type_ in enumerate(op.types):
         name = _name(op) + (f"#{result}" if len(op.types) > 1 else "")
         found = [layouts[result] for layouts in instances if layouts[result] >= 0]
+        copies = audited.resharded.get(number, ()) if len(op.types) == 1 else ()
+        resharded = [layout for layouts in copies for layout in layouts]
         shown = propagated.values.get((op.id, result))
-        yield _Value(op, name, type_, shown, found)
+        yield _Value(op, name, type_, shown, found, resharded)
 
 
 def _carried(

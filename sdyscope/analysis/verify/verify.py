@@ -92,15 +92,22 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
     stages.append(_answered("collectives", lambda: collectives_stage(collectives(), read)))
     stages.append(_answered("memory", lambda: memory_stage(memory_of(program, partitioner), read)))
 
+    def changed(names: frozenset[str]) -> Staged:
+        return program.with_wishes([Wish(name, unspecified=True) for name in sorted(names)])
+
     def without(names: frozenset[str]) -> Audited:
-        changed = program.with_wishes([Wish(name, unspecified=True) for name in sorted(names)])
-        return audit(changed.lowered[partitioner], partitioner, devices)
+        return audit(changed(names).lowered[partitioner], partitioner, devices)
+
+    def explained(names: frozenset[str]) -> Collectives:
+        return collectives_under(changed(names), partitioner, origins=True)
 
     if causes:
         stages.append(
             _answered(
                 "causes",
-                lambda: causes_stage(collectives(), read, program.tensors, without, causes),
+                lambda: causes_stage(
+                    collectives(), read, program.tensors, without, explained, causes
+                ),
             )
         )
     again: list[Audited] = []

@@ -12,8 +12,8 @@ from sdyscope.terminal.document import encode
 __all__ = ["FORMS", "Reader", "Renderer"]
 
 
-def _json(found: Ci, reader: Reader) -> bytes:
-    return encode(found)
+def _json(document: Ci, reader: Reader) -> bytes:
+    return encode(document)
 
 
 #: By name; those that are written to files have the name of the option that says which file.

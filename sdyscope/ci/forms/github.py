@@ -19,23 +19,23 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 _LONGEST_TITLE = 255
 
 
-def render(found: Ci, reader: Reader) -> bytes:
+def render(document: Ci, reader: Reader) -> bytes:
     """A line a finding that is not ignored and no note, errors first, after what was not done.
 
     GitHub shows the first ten errors and the first ten warnings of a step.
     """
-    lines = "".join(f"{line}\n" for line in _lines(found))
+    lines = "".join(f"{line}\n" for line in _lines(document))
     return lines.encode(reader.encoding, "backslashreplace")
 
 
-def _lines(found: Ci) -> Iterator[str]:
-    for target in found.targets:
+def _lines(document: Ci) -> Iterator[str]:
+    for target in document.targets:
         for what, error in target.errors:
             title = f"{target.name}: {what} could not be done"
             yield _command("error", error.text, file=error.file, line=str(error.line), title=title)
-    shown = [one for one in found.every_finding if one.is_shown()]
-    for one in sorted(shown, key=lambda one: list(_COMMANDS).index(one.finding.severity)):
-        yield _annotation(one)
+    shown = [entry for entry in document.every_finding if entry.is_shown()]
+    for entry in sorted(shown, key=lambda entry: list(_COMMANDS).index(entry.finding.severity)):
+        yield _annotation(entry)
 
 
 def _annotation(finding: CiFinding) -> str:

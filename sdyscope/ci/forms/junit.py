@@ -19,20 +19,20 @@ __all__ = ["render"]
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(found: Ci, reader: Reader) -> bytes:
+def render(document: Ci, reader: Reader) -> bytes:
     """The document, in UTF-8."""
-    suites = ElementTree.Element("testsuites", name="sdyscope ci", time=f"{found.seconds:.3f}")
-    made = [_suite(target) for target in found.targets]
-    if found.findings:
-        suite = ElementTree.Element("testsuite", name="configuration", file=_text(found.config))
+    suites = ElementTree.Element("testsuites", name="sdyscope ci", time=f"{document.seconds:.3f}")
+    elements = [_suite(target) for target in document.targets]
+    if document.findings:
+        suite = ElementTree.Element("testsuite", name="configuration", file=_text(document.config))
         case = ElementTree.SubElement(suite, "testcase", classname="sdyscope", name="configuration")
-        _findings(case, found.findings)
-        made.append(suite)
-    for suite in made:
+        _findings(case, document.findings)
+        elements.append(suite)
+    for suite in elements:
         _count(suite)
         suites.append(suite)
     for key in ("tests", "failures", "errors"):
-        suites.set(key, str(sum(int(suite.get(key, "0")) for suite in made)))
+        suites.set(key, str(sum(int(suite.get(key, "0")) for suite in elements)))
     ElementTree.indent(suites)
     text: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return text + b"\n"

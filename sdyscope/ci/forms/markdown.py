@@ -10,43 +10,43 @@ from sdyscope.page.markdown import LIMIT, MARKS, ROWS, environment
 __all__ = ["render"]
 
 
-def render(found: Ci, reader: Reader) -> bytes:
+def render(document: Ci, reader: Reader) -> bytes:
     """What was found, in UTF-8, never longer than a comment may be.
 
     Lists get shorter until it fits; what is left out is counted.
     """
     rows = most = ROWS * 8
     while True:
-        made = _render(found, rows, most, reader.notes)
-        if len(made) < LIMIT or most == 0:
-            return f"{made[: LIMIT - 1]}\n".encode()
+        page = _render(document, rows, most, reader.notes)
+        if len(page) < LIMIT or most == 0:
+            return f"{page[: LIMIT - 1]}\n".encode()
         # What was found counts more than the list of targets.
         rows, most = rows // 2, most if rows else most // 2
 
 
-def _render(found: Ci, rows: int, most: int, notes: bool) -> str:
+def _render(document: Ci, rows: int, most: int, notes: bool) -> str:
     return (
         environment()
         .get_template("ci.md.j2")
         .render(
-            found=found,
+            found=document,
             rows=rows,
             most=most,
             marks=MARKS,
             mark=lambda status: MARKS[("good", "bad", "bad")[status]],
-            summary=text.summary(found),
+            summary=text.summary(document),
             checks=text.CHECKS,
-            table=[[cell.text for cell in row] for row in text.overview(found).cells],
-            sections=list(found.sections(notes)),
+            table=[[cell.text for cell in row] for row in text.overview(document).cells],
+            sections=list(document.sections(notes)),
             place=_place,
             budgets=[
-                (target.name, budget) for target in found.targets for budget in target.budgets
+                (target.name, budget) for target in document.targets for budget in target.budgets
             ],
             amount=text.amount,
             budget_words=text.budget_words,
             is_over=text.is_over,
             share=text.share,
-            ignored=[one for one in found.every_finding if one.ignored],
+            ignored=[finding for finding in document.every_finding if finding.ignored],
         )
     )
 

@@ -15,11 +15,11 @@ class Reader:
     """For whom a form is, and how much of what was found is wanted.
 
     Attributes:
-      notes: whether notes are wanted, too.
-      budgets: whether what of each budget is used is listed.
-      terminal: whether it is a person's terminal.
-      columns: the width to keep to; None for as wide as it needs.
-      encoding: of text that goes to a stream.
+        notes: whether notes are wanted, too.
+        budgets: whether what of each budget is used is listed.
+        terminal: whether it is a person's terminal.
+        columns: the width to keep to; None for as wide as it needs.
+        encoding: of text that goes to a stream.
     """
 
     notes: bool = False
@@ -32,5 +32,5 @@ class Reader:
 class Renderer(Protocol):
     """Makes one form of what was found."""
 
-    def __call__(self, found: Ci, reader: Reader) -> bytes:
+    def __call__(self, document: Ci, reader: Reader) -> bytes:
         """The form, as it is written to a file or a stream."""

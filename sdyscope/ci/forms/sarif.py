@@ -25,60 +25,60 @@ _LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 _FINGERPRINT = "sdyscopeFinding/v1"
 
 
-def render(found: Ci, reader: Reader) -> bytes:
+def render(document: Ci, reader: Reader) -> bytes:
     """The document, in UTF-8."""
-    named = list(dict.fromkeys(one.finding.rule for one in found.every_finding))
+    named = list(dict.fromkeys(entry.finding.rule for entry in document.every_finding))
     run = {
         "tool": {
             "driver": {
                 "name": "sdyscope",
-                "semanticVersion": found.version,
+                "semanticVersion": document.version,
                 "rules": [_rule(name) for name in named],
             }
         },
         "automationDetails": {"id": "sdyscope/ci/"},
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(found)],
-        "results": [_result(one, named) for one in found.every_finding],
+        "invocations": [_invocation(document)],
+        "results": [_result(entry, named) for entry in document.every_finding],
     }
-    document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+    sarif = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(sarif, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def _rule(name: str) -> dict[str, Any]:
     summary, explanation = rule_words(name)
-    made: dict[str, Any] = {
+    rule: dict[str, Any] = {
         "id": name,
         "name": "".join(word.capitalize() for word in name.split("-")),
         "shortDescription": {"text": summary},
     }
     if explanation:
-        made |= {"fullDescription": {"text": explanation}, "help": {"text": explanation}}
-    return made
+        rule |= {"fullDescription": {"text": explanation}, "help": {"text": explanation}}
+    return rule
 
 
-def _result(one: CiFinding, rules: Sequence[str]) -> dict[str, Any]:
-    finding = one.finding
-    about = ": ".join(word for word in (one.target, one.subject) if word)
-    made: dict[str, Any] = {
+def _result(row: CiFinding, rules: Sequence[str]) -> dict[str, Any]:
+    finding = row.finding
+    about = ": ".join(word for word in (row.target, row.subject) if word)
+    result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": rules.index(finding.rule),
         "level": _LEVELS[finding.severity],
-        "message": {"text": f"{about}\n{one.text}"},
-        "locations": [_location(one)],
-        "partialFingerprints": {_FINGERPRINT: one.fingerprint},
+        "message": {"text": f"{about}\n{row.text}"},
+        "locations": [_location(row)],
+        "partialFingerprints": {_FINGERPRINT: row.fingerprint},
     }
-    if one.ignored:
-        made["suppressions"] = [{"kind": "external", "justification": one.ignored}]
-    return made
+    if row.ignored:
+        result["suppressions"] = [{"kind": "external", "justification": row.ignored}]
+    return result
 
 
 def _location(finding: CiFinding) -> dict[str, Any]:
-    made: dict[str, Any] = {"artifactLocation": _artifact(finding.file)}
+    physical: dict[str, Any] = {"artifactLocation": _artifact(finding.file)}
     if finding.line is not None:
         column = {} if finding.column is None else {"startColumn": finding.column}
-        made["region"] = {"startLine": finding.line, **column}
-    location: dict[str, Any] = {"physicalLocation": made}
+        physical["region"] = {"startLine": finding.line, **column}
+    location: dict[str, Any] = {"physicalLocation": physical}
     if finding.finding.tensor:
         logical = {"fullyQualifiedName": f"{finding.target}: {finding.finding.tensor}"}
         location["logicalLocations"] = [logical]
@@ -91,14 +91,14 @@ def _artifact(file: str) -> dict[str, Any]:
     return {"uri": quote(file), "uriBaseId": "%SRCROOT%"}
 
 
-def _invocation(found: Ci) -> dict[str, Any]:
+def _invocation(document: Ci) -> dict[str, Any]:
     notifications = [
-        notification for target in found.targets for notification in _notifications(target)
+        notification for target in document.targets for notification in _notifications(target)
     ]
-    made: dict[str, Any] = {"executionSuccessful": found.exit_status != 2}
+    invocation: dict[str, Any] = {"executionSuccessful": document.exit_status != 2}
     if notifications:
-        made["toolExecutionNotifications"] = notifications
-    return made
+        invocation["toolExecutionNotifications"] = notifications
+    return invocation
 
 
 def _notifications(target: CiTarget) -> list[dict[str, Any]]:

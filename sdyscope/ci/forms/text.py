@@ -10,9 +10,9 @@ from sdyscope.ci.config import Check, Config
 from sdyscope.ci.document import Ci, CiBudget, CiCheck, CiFinding, CiTarget, Section, Status
 from sdyscope.ci.forms.renderer import Reader
 from sdyscope.process.output import Output
+from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
 from sdyscope.terminal.table import Cell, Column, Table, Tone, number, print_table
-from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
 
@@ -47,14 +47,14 @@ _OUTCOMES: dict[Status, str] = {
 }
 
 
-def render(found: Ci, reader: Reader) -> bytes:
+def render(document: Ci, reader: Reader) -> bytes:
     """The tables and sentences, as wide as the reader's terminal."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=reader.encoding, errors="backslashreplace")
     here = Output(stream, reader.terminal, reader.columns)
-    print_table(overview(found), here)
-    print_paragraphs(_paragraphs(found, reader.notes), here)
-    for target in (target for target in found.targets if reader.budgets and target.budgets):
+    print_table(overview(document), here)
+    print_paragraphs(_paragraphs(document, reader.notes), here)
+    for target in (target for target in document.targets if reader.budgets and target.budgets):
         here.write("")
         print_table(_budgets(target), here)
     stream.flush()
@@ -70,11 +70,11 @@ def listed(config: Config) -> Table:
     return Table(columns, tuple(rows))
 
 
-def overview(found: Ci) -> Table:
+def overview(document: Ci) -> Table:
     """A row a target."""
     checks = (Column(check, fold=False) for check in CHECKS)
     columns = (Column("target"), *checks, number("time"))
-    return Table(columns, tuple(map(_row, found.targets)))
+    return Table(columns, tuple(map(_row, document.targets)))
 
 
 def _row(target: CiTarget) -> tuple[Cell, ...]:
@@ -113,25 +113,27 @@ def _worst(findings: Sequence[Finding]) -> str:
     return counted(sum(finding.severity == severity for finding in findings), severity)
 
 
-def summary(found: Ci) -> str:
+def summary(document: Ci) -> str:
     """`3 targets: 2 passed, 1 failed; 4 findings ignored`."""
-    statuses = Counter(target.status for target in found.targets)
+    statuses = Counter(target.status for target in document.targets)
     parts = [f"{statuses[key]:,} {word}" for key, word in _OUTCOMES.items() if statuses[key]]
-    ignored = sum(bool(one.ignored) for one in found.every_finding)
+    ignored = sum(bool(entry.ignored) for entry in document.every_finding)
     more = f"; {counted(ignored, 'finding')} ignored" if ignored else ""
-    return f"{counted(len(found.targets), 'target')}: {', '.join(parts)}{more}"
+    return f"{counted(len(document.targets), 'target')}: {', '.join(parts)}{more}"
 
 
-def _paragraphs(found: Ci, notes: bool) -> Iterator[Paragraph]:
+def _paragraphs(document: Ci, notes: bool) -> Iterator[Paragraph]:
     """The summary, and what was found of each target."""
     yield Paragraph("")
-    yield Paragraph(summary(found), "good" if found.passed else "bad", hang=2)
-    hidden = sum(one.is_shown(True) and not one.is_shown(notes) for one in found.every_finding)
+    yield Paragraph(summary(document), "good" if document.passed else "bad", hang=2)
+    hidden = sum(
+        entry.is_shown(True) and not entry.is_shown(notes) for entry in document.every_finding
+    )
     if hidden:
         yield Paragraph(f"{counted(hidden, 'note')}: --notes", "muted", hang=2)
-    for file in found.updated:
+    for file in document.updated:
         yield Paragraph(f"{file} is rewritten", "good", hang=2)
-    for section in found.sections(notes):
+    for section in document.sections(notes):
         yield from _section(section)
 
 

@@ -16,24 +16,23 @@ from typing import TypeAlias
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.graph.collection import no_collection
+from sdyscope.graph.op_kinds import LOOPS
 from sdyscope.stages.align.kinds import (
     COMMUTATIVE,
-    CONSTRAINTS,
-    CONVERSIONS,
+    KEPT_IDENTITIES,
     is_identity,
     is_same_op,
     same_types,
 )
 from sdyscope.stages.align.regions import (
     INLINED_REGIONS,
-    LOOPS,
     PARTITIONED_REGIONS,
     Loop,
     Parts,
     match_carried,
     parts_of,
 )
-from sdyscope.stages.align.target import Target
+from sdyscope.stages.align.target import AlignTarget
 
 __all__ = ["Alignment", "align"]
 
@@ -66,7 +65,7 @@ def align(lowered: OpGraph, propagated: OpGraph) -> Alignment:
 
     Time is linear in the number of ops, calls inlined.
     """
-    aligner = _Aligner(lowered, Target(propagated))
+    aligner = _Aligner(lowered, AlignTarget(propagated))
     aligner.run()
     return aligner.alignment
 
@@ -74,7 +73,7 @@ def align(lowered: OpGraph, propagated: OpGraph) -> Alignment:
 class _Aligner:
     """One walk. ``now`` is where values are in the call that is being walked."""
 
-    def __init__(self, lowered: OpGraph, target: Target) -> None:
+    def __init__(self, lowered: OpGraph, target: AlignTarget) -> None:
         self.lowered = lowered
         self.target = target
         self.alignment = Alignment()
@@ -223,7 +222,7 @@ class _Aligner:
     def changes_nothing(self, op: Op) -> bool:
         """Whether it is a conversion to the type that the operand has already."""
         given = [self.type_of(operand) for operand in self.operands(op)]
-        return op.kind in CONVERSIONS and same_types(op.types, given)
+        return op.passing in ("type", "shape") and same_types(op.types, given)
 
     def inside_nobody(self, op: Op) -> None:
         """What is inside a reduction's body is not partitioned."""
@@ -243,6 +242,8 @@ class _Aligner:
             if other.kind == op.kind and same_types(op.types, other.types):
                 return other.id
         known = {operand for operand in operands if operand is not None}
+        if not tagged and not known:
+            return None
         typed: list[int] = []
         if path:
             # Those of the very call come first; without looking at those of all other calls.
@@ -300,7 +301,7 @@ class _Aligner:
             return []
         nodes = [
             node
-            for node in self.target.consumers.get(first, ())
+            for node in self.target.consumers(first)
             if same_types(op.types, self.target.graph.ops[node].types)
             and self.does_the_same(op, operands, known, node)
         ]
@@ -335,7 +336,7 @@ class _Aligner:
             )
         if (op.kind, kind) == ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
             return theirs == list(operands)  # Dimensions of size 1 were added.
-        if kind in CONSTRAINTS:
+        if kind in KEPT_IDENTITIES:
             return is_identity(op) and theirs == list(operands)
         # What is no op of StableHLO (chlo.square) becomes several, without a tag.
         made_anew = not op.kind.startswith("stablehlo.") and node not in self.target.tags
@@ -402,11 +403,15 @@ class _Aligner:
         """
         if loop is None or value is None:
             return value
-        for node in self.target.consumers.get(value, ()):
+        for node in self.target.consumers(value):
             op = self.target.graph.ops[node]
             tags = self.target.tags.get(node, ())
             of_user = any(is_identity(self.lowered.ops[tag]) for tag in tags)
-            if op.kind in CONSTRAINTS and not of_user and self.target.is_used_inside(node, loop):
+            if (
+                op.kind in KEPT_IDENTITIES
+                and not of_user
+                and self.target.is_used_inside(node, loop)
+            ):
                 return (node, 0)
         return value
 

@@ -116,22 +116,24 @@ def _replaced(line: str, match: re.Match[str], name: str) -> str:
 def _read(op_name: str, names: Sequence[str]) -> tuple[tuple[TagPath, ...], str]:
     """The tags in a name, and the name without them."""
     paths: dict[TagPath, None] = {}
-    found: list[str] = []
+    names_of_parts: list[str] = []
     calls: TagPath = ()
     for number, part in enumerate(re.split(r";(?=sid\d+/)", op_name)):
         joined = _JOINED.fullmatch(part)
         prefix, inside = ("", part) if joined is None else joined.groups()
         each = [inside] if joined is None else re.split(r":(?=sid\d+/)", inside)
-        read = [_one(prefix + one, names) for one in each]
+        read = [_one(prefix + name, names) for name in each]
         # Names that were joined before they were inlined say only once from where.
         paths.update(dict.fromkeys((*calls, *path) for path, _ in read if path))
         known = [name for _, name in read]
         name = known[0] if len(set(known)) == 1 else _rejoined(known)
-        if name and not any(one == name or one.endswith(f"/{name}") for one in found):
-            found.append(name)
+        if name and not any(
+            other == name or other.endswith(f"/{name}") for other in names_of_parts
+        ):
+            names_of_parts.append(name)
         if not number:
             calls = read[0][0][:-1]
-    return tuple(paths), ";".join(found)
+    return tuple(paths), ";".join(names_of_parts)
 
 
 def _one(text: str, names: Sequence[str]) -> tuple[TagPath, str]:

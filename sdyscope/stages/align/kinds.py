@@ -5,37 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sdyscope.graph import Op, TensorType
+from sdyscope.graph.op_kinds import CONSTRAINTS
 
-__all__ = ["COMMUTATIVE", "CONSTRAINTS", "CONVERSIONS", "is_identity", "is_same_op", "same_types"]
+__all__ = ["COMMUTATIVE", "KEPT_IDENTITIES", "is_identity", "is_same_op", "same_types"]
 
-#: Ops that are their operand, and may be gone.
-_IDENTITIES = frozenset(
-    {
-        "sdy.sharding_constraint",
-        "sdy.reshard",
-        "sdy.propagation_barrier",
-        "stablehlo.optimization_barrier",
-        "mhlo.copy",
-    }
-)
-_IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
-CONVERSIONS = frozenset({"stablehlo.convert", "stablehlo.reshape"})
 COMMUTATIVE = frozenset(
     f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
 )
-CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard", "mhlo.copy"})
+#: What ops that are their operand become, where they are not gone.
+KEPT_IDENTITIES = CONSTRAINTS | {"mhlo.copy"}
 
 
 def is_identity(op: Op) -> bool:
     """Whether an op's results are its operands."""
-    return op.kind in _IDENTITIES or op.call_target in _IDENTITY_CALLS
+    return op.passing == "unchanged"
 
 
 def is_same_op(mine: Op, theirs: Op) -> bool:
     """Whether two ops do the same to their operands; block arguments do nothing."""
     if mine.is_argument:
         return False
-    return mine.kind == theirs.kind or (is_identity(mine) and theirs.kind in CONSTRAINTS)
+    return mine.kind == theirs.kind or (is_identity(mine) and theirs.kind in KEPT_IDENTITIES)
 
 
 def same_types(mine: Sequence[TensorType], theirs: Sequence[TensorType]) -> bool:
@@ -44,7 +34,7 @@ def same_types(mine: Sequence[TensorType], theirs: Sequence[TensorType]) -> bool
         return True  # Mostly the same objects, which is told at once.
     if len(mine) != len(theirs):
         return False
-    for one, other in zip(mine, theirs, strict=True):
-        if one is not other and (one.shape != other.shape or one.dtype != other.dtype):
+    for own, other in zip(mine, theirs, strict=True):
+        if own is not other and (own.shape != other.shape or own.dtype != other.dtype):
             return False
     return True

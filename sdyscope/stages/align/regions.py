@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
+from sdyscope.graph.op_kinds import BRANCHES, LOOPS, REGIONS
 
 __all__ = [
     "INLINED_REGIONS",
-    "LOOPS",
     "PARTITIONED_REGIONS",
     "Loop",
     "Parts",
@@ -22,17 +22,12 @@ __all__ = [
     "parts_of",
 ]
 
-#: Ops whose region runs on its operands and then on what it returned.
-LOOPS = frozenset({"stablehlo.while", "mhlo.while"})
-_BRANCHES = frozenset({"stablehlo.case", "stablehlo.if", "mhlo.case", "mhlo.if"})
-_MANUAL = frozenset({"sdy.manual_computation"})
-
-#: Ops whose regions hold values with shardings, and the kinds that they can be of later.
-PARTITIONED_REGIONS: Mapping[str, frozenset[str]] = {
-    kind: kinds for kinds in (LOOPS, _BRANCHES, _MANUAL) for kind in kinds
-}
 #: Ops whose region becomes a part of what is around.
 INLINED_REGIONS = frozenset({"sdy.named_computation"})
+#: Ops whose regions hold values with shardings, and the kinds that they can be of later.
+PARTITIONED_REGIONS: Mapping[str, frozenset[str]] = {
+    kind: kinds for kinds in (LOOPS, BRANCHES, REGIONS - INLINED_REGIONS) for kind in kinds
+}
 
 _Source: TypeAlias = tuple[str, int]
 """Where a returned value comes from: ``("argument", 3)`` or ``("op", 17)``."""
@@ -78,7 +73,7 @@ def parts_of(graph: OpGraph, op: Op, operands: Sequence[ValueId]) -> Parts:
         last[child.region] = child.id
     count = max(last, default=-1) + 1
     returned = [
-        [(made.id, use.result) for made, use in graph.operands(last[region])]
+        [(producer.id, use.result) for producer, use in graph.operands(last[region])]
         if region in last
         else []
         for region in range(count)
@@ -104,12 +99,12 @@ def _source(graph: OpGraph, value: ValueId) -> _Source:
         if callee is not None:
             last = graph.children(callee.op)[-1]
             calls.append(op)
-            made, use = graph.operands(last)[result]
+            producer, use = graph.operands(last)[result]
         elif op.is_argument and calls and graph.ops[op.parent or 0].kind == "func.func":
-            made, use = graph.operands(calls.pop())[op.argument]
+            producer, use = graph.operands(calls.pop())[op.argument]
         else:
             return ("argument" if op.is_argument else "op", node)
-        node, result = made.id, use.result
+        node, result = producer.id, use.result
 
 
 def match_carried(mine: Loop, theirs: Loop, tags: Mapping[int, frozenset[int]]) -> list[int | None]:
@@ -127,14 +122,14 @@ def match_carried(mine: Loop, theirs: Loop, tags: Mapping[int, frozenset[int]]) 
                 score = _likeness(mine, i, theirs, j, tags)
                 if score >= 0:
                     scores.append((-score, i, j))
-    found: list[int | None] = [None] * len(mine.types)
+    indices: list[int | None] = [None] * len(mine.types)
     taken: set[int] = set()
     for negative, i, j in sorted(scores):
         # One that never changes and is like nothing there is gone.
-        if found[i] is None and j not in taken and (negative or i not in mine.parts.unchanged):
-            found[i] = j
+        if indices[i] is None and j not in taken and (negative or i not in mine.parts.unchanged):
+            indices[i] = j
             taken.add(j)
-    return found
+    return indices
 
 
 def _likeness(mine: Loop, i: int, theirs: Loop, j: int, tags: Mapping[int, frozenset[int]]) -> int:

@@ -11,14 +11,14 @@ from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.graph.tags import sids
 from sdyscope.stages.align.tags import ATTRIBUTE
 
-__all__ = ["Target"]
+__all__ = ["AlignTarget"]
 
 _FRONTEND = "mhlo.frontend_attributes"
 #: Names that are nothing but one op's tag, as nearly all are.
 _ONE_TAG = re.compile(r"sid\d+")
 
 
-class Target:
+class AlignTarget:
     """The module after propagation.
 
     Attributes:
@@ -27,7 +27,6 @@ class Target:
         tagged: the other way round, in program order.
         paths: of an op that the location says it of, the calls that it was inlined from.
         tagged_in: ``tagged`` by the calls as well, of ops inlined from some.
-        consumers: the ops that use a value.
     """
 
     def __init__(self, graph: OpGraph) -> None:
@@ -36,20 +35,11 @@ class Target:
         self.tagged: dict[int, list[int]] = {}
         self.paths: dict[int, tuple[int, ...]] = {}
         self.tagged_in: dict[tuple[int, tuple[int, ...]], list[int]] = {}
-        self.consumers: dict[ValueId, list[int]] = {}
         self._operands = graph.operand_values
-        self._terminators: dict[tuple[int, int], int] = {}
         # Loops' bodies can be there once more, as functions that nothing calls.
         reached = _reached(graph)
         for op in graph.operations():
-            if op.function not in reached:
-                continue
-            if op.parent is not None:
-                self._terminators[op.parent, op.region] = op.id
-            operands = self.operands(op.id)
-            for value in operands if len(operands) < 2 else dict.fromkeys(operands):
-                self.consumers.setdefault(value, []).append(op.id)
-            if op.types:
+            if op.types and op.function in reached:
                 self._read_tags(op)
 
     def _read_tags(self, op: Op) -> None:
@@ -87,6 +77,10 @@ class Target:
         """The type of a value."""
         return self.graph.ops[value[0]].types[value[1]]
 
+    def consumers(self, value: ValueId) -> Iterable[int]:
+        """The ops that use a value, each once, in program order."""
+        return dict.fromkeys([node for node, _ in self.graph.users(value)])
+
     def results(self, node: int) -> list[ValueId]:
         """The results of an op; of one that has a tuple, those that are taken out of it."""
         types = self.graph.ops[node].types
@@ -94,7 +88,7 @@ class Target:
             return [(node, result) for result in range(len(types))]
         taken = {
             self.graph.ops[user].attributes["index"]: (user, 0)
-            for user in self.consumers.get((node, 0), ())
+            for user in self.consumers((node, 0))
             if self.graph.ops[user].kind == "stablehlo.get_tuple_element"
         }
         return [taken[index] for index in sorted(taken)]
@@ -108,8 +102,8 @@ class Target:
 
     def returned(self, owner: int, region: int) -> Sequence[ValueId]:
         """What a region returns."""
-        last = self._terminators.get((owner, region))
-        return [] if last is None else self.operands(last)
+        last = self.graph.terminators.get((owner, region))
+        return [] if last is None else self.operands(last.id)
 
     def sources(self, node: int, tag: int) -> set[ValueId]:
         """The operands of an op, and of all that was made from the same one and leads to it."""
@@ -133,7 +127,7 @@ class Target:
 
     def goes_to(self, value: ValueId) -> set[int]:
         """The tags of the ops that use a value."""
-        return {tag for node in self.consumers.get(value, ()) for tag in self.tags.get(node, ())}
+        return {tag for node in self.consumers(value) for tag in self.tags.get(node, ())}
 
     def around(self, tags: Iterable[tuple[int, int]], kinds: frozenset[str]) -> list[int]:
         """Ops of the given kinds with the most of these tags inside.
@@ -155,7 +149,7 @@ class Target:
 
     def is_used_inside(self, node: int, owner: int) -> bool:
         """Whether an op's first result is used by an op in a region of another."""
-        users = self.consumers.get((node, 0), ())
+        users = self.consumers((node, 0))
         return any(parent.id == owner for user in users for parent in self.parents(user))
 
     def parents(self, node: int) -> Iterator[Op]:

@@ -57,8 +57,9 @@ def aligned_values(
     together: dict[ValueId, list[ValueId]] = {}
     calls: dict[ValueId, tuple[Placement | None, ...]] = {}
     uncalled = split = 0
+    found, copies = alignment.found, alignment.copies
     for value in _values(lowered):
-        places = alignment.found.get(value)
+        places = found.get(value)
         if places is None:
             uncalled += 1
             chosen[value] = None
@@ -67,10 +68,14 @@ def aligned_values(
         if not there or value in alignment.not_partitioned:
             chosen[value] = None
             continue
-        chosen[value] = there[0]
-        together.setdefault(there[0], []).append(value)
-        if value[0] in alignment.copies:
-            split += alignment.copies[value[0]] > len(there)
+        at = chosen[value] = there[0]
+        same = together.get(at)
+        if same is None:
+            together[at] = [value]
+        else:
+            same.append(value)
+        if value[0] in copies:
+            split += copies[value[0]] > len(there)
         if len(there) > 1 and len(set(there)) > 1:
             placed = tuple(map(placements, there))
             if len(set(placed)) > 1:

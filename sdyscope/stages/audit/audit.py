@@ -14,7 +14,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process.worker import Worker, WorkerDiedError
 from sdyscope.stages import compat
-from sdyscope.stages.audit.facts import Audited, Request
+from sdyscope.stages.audit.facts import Audited, AuditRequest
 from sdyscope.stages.lowered.lower import LoweredModule
 
 __all__ = ["audit"]
@@ -46,7 +46,7 @@ def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int)
             f"XLA compiles for at most {LARGEST_CPU:,} CPU devices, and the program has "
             f"{num_partitions:,} partitions."
         )
-    request = Request(lowered.bytecode(), partitioner == "shardy", num_partitions)
+    request = AuditRequest(lowered.bytecode(), partitioner == "shardy", num_partitions)
     try:
         answer = _worker.ask(msgspec.msgpack.encode(request), LONGEST)
     except WorkerDiedError as died:

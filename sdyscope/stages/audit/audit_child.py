@@ -20,8 +20,8 @@ from jaxlib import _jax, xla_client
 
 from sdyscope.process import worker
 from sdyscope.stages import compat, inspections
-from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, Layout, Request
-from sdyscope.stages.audit.hlo_dump import DumpedHlo, Instruction, collectives, layout, shapes
+from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, AuditRequest, Layout
+from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, collectives, layout, shapes
 
 __all__ = ["serve"]
 
@@ -53,11 +53,11 @@ def serve() -> None:
 
 
 def _answer(request: bytes) -> bytes:
-    asked = msgspec.msgpack.decode(request, type=Request)
+    asked = msgspec.msgpack.decode(request, type=AuditRequest)
     return msgspec.msgpack.encode(audit(asked))
 
 
-def audit(asked: Request) -> Audited:
+def audit(asked: AuditRequest) -> Audited:
     """Compiles a module and reads XLA's dumps of it."""
     context = compat.new_context()
     module = compat.ir.Module.parse(asked.bytecode, context)
@@ -145,7 +145,7 @@ def _free(main: Any) -> tuple[list[bool], list[bool]]:
 
 
 def _compile(
-    bytecode: bytes, asked: Request, free: tuple[list[bool], list[bool]], folder: str
+    bytecode: bytes, asked: AuditRequest, free: tuple[list[bool], list[bool]], folder: str
 ) -> dict[str, int]:
     count = asked.num_partitions
     client: Any = xla_client.make_cpu_client(num_devices=count)
@@ -180,7 +180,7 @@ class _Layouts:
             self.found.append(layout(text, rank, compat.hlo))
         return self._known[key]
 
-    def each(self, instruction: Instruction) -> list[int]:
+    def each(self, instruction: DumpedInstruction) -> list[int]:
         """Of each array of an instruction's type."""
         arrays = shapes(instruction.type)
         texts = [instruction.sharding] * len(arrays)
@@ -192,7 +192,7 @@ class _Layouts:
 
 def _read(
     folder: Path,
-    asked: Request,
+    asked: AuditRequest,
     ops: list[AuditedOp],
     names: list[str],
     memory: dict[str, int],
@@ -203,6 +203,7 @@ def _read(
     final = sorted(folder.glob(_FINAL))
     layouts = _Layouts()
     values: dict[int, list[list[int]]] = defaultdict(list)
+    resharded: dict[int, list[list[int]]] = defaultdict(list)
     carried: dict[int, list[list[int]]] = defaultdict(list)
     arguments: list[int] = []
     results: list[int] = []
@@ -212,6 +213,8 @@ def _read(
             for number in _numbers(instruction.op_name):
                 places = _places(instruction, ops[number]) if number < len(ops) else []
                 if not places:
+                    if instruction.opcode == "copy":
+                        resharded[number].append(layouts.each(instruction))
                     continue
                 values[number].append(_at(places, layouts.each(instruction)))
                 if instruction.opcode == "while":
@@ -237,6 +240,7 @@ def _read(
         ops,
         layouts.found,
         dict(values),
+        dict(resharded),
         dict(carried),
         arguments,
         results,
@@ -253,7 +257,7 @@ def _numbers(name: str) -> list[int]:
     return list(dict.fromkeys(int(numbers[-1]) for numbers in found if numbers))
 
 
-def _places(instruction: Instruction, op: AuditedOp) -> list[int]:
+def _places(instruction: DumpedInstruction, op: AuditedOp) -> list[int]:
     """Where an instruction that is an op has its results; -1 for what is not known.
 
     Nothing where it is another op, one that was made on the way.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Audited", "AuditedCollective", "AuditedOp", "Layout", "Operand", "Request"]
+__all__ = ["AuditRequest", "Audited", "AuditedCollective", "AuditedOp", "Layout", "Operand"]
 
 Operand = tuple[int, int, int]
 """Where an operand comes from: (op, -1, result), or (op, region, argument) of a block argument."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class AuditRequest(msgspec.Struct, frozen=True):
     """What to compile and read.
 
     Attributes:
@@ -88,6 +88,8 @@ class Audited(msgspec.Struct, frozen=True):
         layouts: every layout that is named by its number below.
         values: by op, every time that XLA has it, the layouts of its results; -1 where it is not
             known which result is which.
+        resharded: by op, every time that XLA copies its result to another sharding, the layouts of
+            the copy.
         carried: by loop, every time that XLA has it, the layouts of what its body gets, likewise.
         arguments: layouts of main's arguments.
         results: of its results.
@@ -101,6 +103,7 @@ class Audited(msgspec.Struct, frozen=True):
     ops: list[AuditedOp] = []
     layouts: list[Layout] = []
     values: dict[int, list[list[int]]] = {}
+    resharded: dict[int, list[list[int]]] = {}
     carried: dict[int, list[list[int]]] = {}
     arguments: list[int] = []
     results: list[int] = []

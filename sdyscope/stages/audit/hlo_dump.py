@@ -18,7 +18,7 @@ import numpy as np
 
 from sdyscope.stages.audit.facts import AuditedCollective, Layout
 
-__all__ = ["DumpedHlo", "Instruction", "collectives", "groups_of", "layout", "shapes"]
+__all__ = ["DumpedHlo", "DumpedInstruction", "collectives", "groups_of", "layout", "shapes"]
 
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")
 _BITS = re.compile(r"[a-z]+?(\d+)")
@@ -43,7 +43,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True)
-class Instruction:
+class DumpedInstruction:
     """One instruction.
 
     Attributes:
@@ -78,8 +78,8 @@ class Instruction:
     def op_name(self) -> str:
         """The ``op_name`` of its metadata; empty without one."""
         # The sharding can have metadata of its own, and stands before.
-        found = _OP_NAME.findall(self.line)
-        return found[-1] if found else ""
+        names = _OP_NAME.findall(self.line)
+        return names[-1] if names else ""
 
     @cached_property
     def sharding(self) -> str:
@@ -101,9 +101,9 @@ class DumpedHlo:
         computations: the instructions of each.
     """
 
-    instructions: dict[str, Instruction]
+    instructions: dict[str, DumpedInstruction]
     entry: str
-    computations: dict[str, list[Instruction]] = field(default_factory=dict)
+    computations: dict[str, list[DumpedInstruction]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str, hlo: Any) -> DumpedHlo:
@@ -119,30 +119,41 @@ class DumpedHlo:
         module = hlo.hlo_module_from_text(text)
         printed = module.to_string()
         roots = set(re.findall(r"^\s+ROOT %?([^\s]+) = ", printed, re.MULTILINE))
-        found: dict[str, list[Instruction]] = {}
+        computations: dict[str, list[DumpedInstruction]] = {}
         for computation in module.computations():
             inside = list(computation.instructions())
-            found[computation.name] = [
-                _instruction(one, computation.name, one.name in roots) for one in inside
+            computations[computation.name] = [
+                _instruction(instruction, computation.name, instruction.name in roots)
+                for instruction in inside
             ]
         (entry,) = re.findall(r"^ENTRY %?([^\s(]+)", printed, re.MULTILINE)
-        every = {one.name: one for inside in found.values() for one in inside}
-        return cls(every, entry, found)
+        every = {
+            instruction.name: instruction
+            for inside in computations.values()
+            for instruction in inside
+        }
+        return cls(every, entry, computations)
 
     @cached_property
-    def parameters(self) -> list[Instruction]:
+    def parameters(self) -> list[DumpedInstruction]:
         """Those of the entry, in order."""
-        instructions = [one for one in self.computations[self.entry] if one.opcode == "parameter"]
+        instructions = [
+            instruction
+            for instruction in self.computations[self.entry]
+            if instruction.opcode == "parameter"
+        ]
         return sorted(
             instructions,
             key=lambda instruction: int(instruction.line.partition("parameter(")[2].split(")")[0]),
         )
 
-    def root(self, computation: str) -> Instruction:
+    def root(self, computation: str) -> DumpedInstruction:
         """What a computation returns."""
-        return next(one for one in self.computations[computation] if one.is_root)
+        return next(
+            instruction for instruction in self.computations[computation] if instruction.is_root
+        )
 
-    def called(self, caller: Instruction) -> Iterator[tuple[str, int]]:
+    def called(self, caller: DumpedInstruction) -> Iterator[tuple[str, int]]:
         """The computations that an instruction runs, and how often, by XLA's own trip counts."""
         trips = _TRIPS.search(caller.line)
         times = int(trips[1]) if caller.opcode == "while" and trips else 1
@@ -157,9 +168,9 @@ class DumpedHlo:
         """How often a step runs each computation."""
         callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for inside in self.computations.values():
-            for one in inside:
-                for name, times in self.called(one):
-                    callers[name].append((one.computation, times))
+            for instruction in inside:
+                for name, times in self.called(instruction):
+                    callers[name].append((instruction.computation, times))
 
         @cache
         def count(name: str) -> int:
@@ -170,13 +181,13 @@ class DumpedHlo:
         return {name: count(name) for name in self.computations}
 
 
-def _instruction(one: Any, computation: str, is_root: bool) -> Instruction:
-    line = one.to_string()
-    return Instruction(
-        one.name,
+def _instruction(instruction: Any, computation: str, is_root: bool) -> DumpedInstruction:
+    line = instruction.to_string()
+    return DumpedInstruction(
+        instruction.name,
         _opcode(line),
         line,
-        tuple(operand.name for operand in one.operands()),
+        tuple(operand.name for operand in instruction.operands()),
         computation,
         is_root,
     )
@@ -260,7 +271,7 @@ def groups_of(text: str, num_devices: int) -> list[list[int]]:
         return [list(map(int, row)) for row in devices.reshape(dims[0], -1)]
     if match := _OF_MESH.search(text):
         return _of_mesh(*match.groups())
-    pairs = [_integers(one) for one in _PAIRS.findall(text)]
+    pairs = [_integers(pair) for pair in _PAIRS.findall(text)]
     return pairs or [list(range(num_devices))]
 
 

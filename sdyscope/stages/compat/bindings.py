@@ -34,7 +34,7 @@ def hlo_to_stablehlo(proto: bytes) -> bytes:
     """A serialized HloModuleProto as StableHLO bytecode; V3 shardings and post-SPMD HLO included.
 
     Raises:
-      Exception: XLA's error, when the proto is none or has ops without a StableHLO form.
+        Exception: XLA's error, when the proto is none or has ops without a StableHLO form.
     """
     module = _jax.mlir.hlo_to_stablehlo(proto)
     return module if isinstance(module, bytes) else module.encode()
@@ -44,7 +44,7 @@ def through_hlo(bytecode: bytes) -> bytes:
     """StableHLO as XLA has it after StableHLO -> HLO -> StableHLO, in bytecode.
 
     Raises:
-      Exception: XLA's error, when the module has ops without an HLO form.
+        Exception: XLA's error, when the module has ops without an HLO form.
     """
     computation = _jax.mlir.mlir_module_to_xla_computation(
         bytecode, use_tuple_args=False, return_tuple=False
@@ -75,9 +75,9 @@ def split_location(location: Any) -> tuple[tuple[str, ...], str, Any]:
 
 def named_hlo_shardings() -> bool:
     """Whether XLA writes shardings with the names of axes in HLO (version 3): JAX 0.11.2 does."""
-    found = re.findall(r"--xla_enable_hlo_sharding_v3(?:=(\w+))?", os.environ.get("XLA_FLAGS", ""))
-    if found:
-        return found[-1].lower() not in ("false", "0")
+    flags = re.findall(r"--xla_enable_hlo_sharding_v3(?:=(\w+))?", os.environ.get("XLA_FLAGS", ""))
+    if flags:
+        return flags[-1].lower() not in ("false", "0")
     return version_tuple() >= (0, 11, 2)
 
 

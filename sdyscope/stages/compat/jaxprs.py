@@ -99,12 +99,12 @@ def without_mesh(equation: Any) -> Any:
     context = equation.ctx
     with context.manager, jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
         if version_tuple() >= (0, 9):
-            made: Any = type(context)()  # of what is set here
+            changed: Any = type(context)()  # of what is set here
         else:
-            made = type(context)(
+            changed = type(context)(
                 context.compute_type, context.threefry_partitionable, context.xla_metadata
             )
-        return equation.replace(ctx=made)
+        return equation.replace(ctx=changed)
 
 
 def user_frame(equation: Any) -> SourceLocation | None:

@@ -15,7 +15,7 @@ from jax._src.interpreters import pxla
 
 from sdyscope.stages.compat.jaxprs import abstract_mesh_inside
 from sdyscope.stages.compat.versions import version_tuple
-from sdyscope.stages.lowered.signature import Argument, LoweringArguments, Result
+from sdyscope.stages.lowered.signature import LoweringArguments, SignatureArgument, SignatureResult
 from sdyscope.stages.recorder.callers import names_of_the_call
 from sdyscope.stages.recorder.traced import with_names
 from sdyscope.values.source import SourceLocation
@@ -93,7 +93,7 @@ def _names(names: Sequence[str | None] | None, count: int) -> list[str]:
     return [str(name or "") for name in known] if len(known) == count else [""] * count
 
 
-def arguments(traced: Any) -> list[Argument]:
+def arguments(traced: Any) -> list[SignatureArgument]:
     """The flat arguments that a `jax.stages.Traced` was made for, static ones left out."""
     params, avals = traced._params, traced.jaxpr.in_avals
     # An array and its ShapeDtypeStruct here; only what jit keeps of them from 0.9.
@@ -113,17 +113,19 @@ def arguments(traced: Any) -> list[Argument]:
         committed = getattr(value, "committed", getattr(value, "_committed", True))
         given = getattr(value, "sharding", None) if committed else None
         found.append(
-            Argument(name, aval, given, specified(asked), specified(layout) is not None, donated)
+            SignatureArgument(
+                name, aval, given, specified(asked), specified(layout) is not None, donated
+            )
         )
     return found
 
 
-def results(traced: Any) -> list[Result]:
+def results(traced: Any) -> list[SignatureResult]:
     """The flat results of a `jax.stages.Traced`."""
     params, avals = traced._params, traced.jaxpr.out_avals
     names = _names(_debug_info(traced.jaxpr).result_paths, len(avals))
     return [
-        Result(name, aval, specified(asked), specified(layout) is not None)
+        SignatureResult(name, aval, specified(asked), specified(layout) is not None)
         for name, aval, asked, layout in zip(
             names, avals, params["out_shardings"], params["out_layouts"], strict=True
         )
@@ -177,7 +179,7 @@ def mesh_without_devices(traced: Any) -> Any:
     return abstract_mesh_inside(traced)
 
 
-def lowered_signature(lowered: Any) -> tuple[list[Argument], list[Result]]:
+def lowered_signature(lowered: Any) -> tuple[list[SignatureArgument], list[SignatureResult]]:
     """The flat arguments and results of a `jax.stages.Lowered`, which has no jaxpr any more."""
     compile_args = lowered._lowering.compile_args
     info, found = compile_args["all_args_info"], lowering_arguments(lowered)
@@ -186,13 +188,13 @@ def lowered_signature(lowered: Any) -> tuple[list[Argument], list[Result]]:
     avals = info.in_avals[count - lowered.in_tree.num_leaves :]
     names = _names(info.debug_info.arg_names, len(avals))
     given = [
-        Argument(name, aval, None, specified(shardings.get(i)), False, i in found.donated)
+        SignatureArgument(name, aval, None, specified(shardings.get(i)), False, i in found.donated)
         for i, (name, aval) in enumerate(zip(names, avals, strict=True))
     ]
     avals = compile_args["global_out_avals"]
     names = _names(info.debug_info.result_paths, len(avals))
     return given, [
-        Result(name, aval, specified(sharding), False)
+        SignatureResult(name, aval, specified(sharding), False)
         for name, aval, sharding in zip(names, avals, compile_args["out_shardings"], strict=True)
     ]
 

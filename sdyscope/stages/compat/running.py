@@ -53,11 +53,11 @@ def with_static_arguments(
     """The arguments of a call, with other values in place of all that `fun` does not hold static.
 
     Args:
-      fun: a jitted function.
-      args: what it is called with.
-      kwargs: likewise, by name.
-      values: the other values, as `call_arguments` gives them.
-      named: likewise, by name.
+        fun: a jitted function.
+        args: what it is called with.
+        kwargs: likewise, by name.
+        values: the other values, as `call_arguments` gives them.
+        named: likewise, by name.
     """
     info = getattr(fun, "_jit_info", None)
     numbers = getattr(info, "static_argnums", ())

@@ -18,9 +18,10 @@ from sdyscope.annotations import num_partitions
 from sdyscope.errors import CompilerError, FallbackError, TargetError
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
-from sdyscope.hardware.topology import Digit, Topology
+from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.process.compiler_log import last_words, signal_name
 from sdyscope.process.python import python
 from sdyscope.process.scratch import scratch_folder
@@ -185,19 +186,19 @@ def _made(
         ),
         compile_seconds=found["seconds"],
         log=log,
-        notes=(*found["notes"], *_mismatches(on)),
+        notes=(*(Remark(**remark) for remark in found["notes"]), *_mismatches(on)),
         tags=tags,
     )
 
 
-def _mismatches(on: Hardware) -> Iterator[str]:
+def _mismatches(on: Hardware) -> Iterator[Remark]:
     mismatch = mismatched_plugin(on.platform)
     if mismatch is not None:
-        yield f"{mismatch}, which it was made with."
+        yield Remark("other plugin", str(mismatch))
 
 
 def _topology(digits: list[list[Any]] | None) -> Topology | None:
-    return None if digits is None else Topology(tuple(Digit(*digit) for digit in digits))
+    return None if digits is None else Topology(tuple(DeviceDigit(*digit) for digit in digits))
 
 
 def _found(lowered: LoweredModule) -> Partitioner:

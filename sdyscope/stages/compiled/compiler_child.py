@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from jax.errors import JaxRuntimeError
 from jaxlib import _jax, xla_client
 
 from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.compiled import places
@@ -85,7 +86,7 @@ def _compiled(
     modules = executable.hlo_modules()
     text = "\n\n".join(module.to_string() for module in modules)
     (folder / HLO).write_text(text)
-    cost, note = _cost(executable, text)
+    cost, remark = _cost(executable, text)
     where = places.topology(devices)
     return {
         "device_kind": devices[0].device_kind,
@@ -95,7 +96,7 @@ def _compiled(
         "parameters": _shardings(executable.get_parameter_shardings()),
         "results": _shardings(executable.get_output_shardings()),
         "seconds": seconds,
-        "notes": [note] if note else [],
+        "notes": [asdict(remark)] if remark else [],
     }
 
 
@@ -140,7 +141,7 @@ def _memory(executable: Any) -> dict[str, int] | None:
     return {name.removesuffix("_in_bytes"): getattr(found, name) for name in names}
 
 
-def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, str]:
+def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, Remark | None]:
     """XLA's cost analysis, and what is to be said of it.
 
     Where a platform has none, XLA's CPU client, which counts for no platform in particular, reads
@@ -149,18 +150,17 @@ def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, str]:
     try:
         found = executable.cost_analysis()
         if found:
-            return _numbers(found), ""
+            return _numbers(found), None
     except JaxRuntimeError:  # unimplemented on some platforms
         pass
     try:
         module = compat.hlo.hlo_module_from_text(text)
         client = xla_client.make_cpu_client()
-        return _numbers(_jax.hlo_module_cost_analysis(client, module)), (
-            "The cost analysis is XLA's general one: this platform's compiler has none."
-        )
+        found = _jax.hlo_module_cost_analysis(client, module)
+        return _numbers(found), Remark("general cost analysis")
     except Exception as error:  # MLIRError or XlaRuntimeError, by several names
         said = str(error).strip().partition("\n")[0]
-        return None, f"XLA has no cost analysis of this module: {said}"
+        return None, Remark("no cost analysis", said)
 
 
 def _numbers(properties: Any) -> dict[str, float]:

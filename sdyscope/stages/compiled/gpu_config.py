@@ -82,5 +82,5 @@ def _dumped(device: Any) -> str:
         jax.jit(lambda x: x + 1).trace(argument).lower().compile(
             compiler_options={"xla_dump_to": folder, "xla_dump_hlo_module_re": ".*"}
         )
-        found = sorted(Path(folder).glob(_DUMP))
-        return found[0].read_text() if found else ""
+        dumps = sorted(Path(folder).glob(_DUMP))
+        return dumps[0].read_text() if dumps else ""

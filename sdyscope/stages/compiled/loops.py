@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sdyscope.hlo.loops import trips
+from sdyscope.hlo.loops import MIRRORED, trips
 from sdyscope.stages import compat
 from sdyscope.stages.propagated.mlir_ops import owner
+from sdyscope.values.passing import passes
 
 __all__ = ["trip_count"]
 
 _CONSTANTS = frozenset({"stablehlo.constant", "sdy.constant"})
-
-#: Ops through which a number passes as it is.
-_PASSING = frozenset(
-    {
-        "sdy.reshard",
-        "sdy.sharding_constraint",
-        "stablehlo.convert",
-        "stablehlo.reshape",
-    }
-)
-
-#: Comparisons in which the sides are exchanged.
-_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
 def trip_count(loop: Any) -> int | None:
@@ -42,9 +30,9 @@ def trip_count(loop: Any) -> int | None:
     direction = compat.comparison_direction(compared)
     left, right = compared.operands
     if _number(left) is not None:
-        left, right, direction = right, left, _MIRRORED.get(direction, "")
+        left, right, direction = right, left, MIRRORED.get(direction, "")
     limit, index = _number(right), _argument(left, condition)
-    if limit is None or index is None or direction not in _MIRRORED:
+    if limit is None or index is None or direction not in MIRRORED:
         return None
     first = _number(loop.operands[index])
     step = _step(body, index)
@@ -62,11 +50,11 @@ def _step(body: Any, index: int) -> int | None:
     grown = owner(_through(_end(body).operands[index]))
     if grown is None or grown.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
-    one, two = grown.operands
-    if grown.name == "stablehlo.add" and _number(one) is not None:
-        one, two = two, one
-    size = _number(two)
-    if size is None or _argument(one, body) != index:
+    left, right = grown.operands
+    if grown.name == "stablehlo.add" and _number(left) is not None:
+        left, right = right, left
+    size = _number(right)
+    if size is None or _argument(left, body) != index:
         return None
     return size if grown.name == "stablehlo.add" else -size
 
@@ -82,7 +70,11 @@ def _argument(value: Any, block: Any) -> int | None:
 def _through(value: Any) -> Any:
     """The value before it was only passed on."""
     made_by = owner(value)
-    while made_by is not None and made_by.name in _PASSING:
+    while (
+        made_by is not None
+        and len(made_by.operands) == 1
+        and passes(made_by.name, "unchanged", "type", "shape")
+    ):
         value = made_by.operands[0]
         made_by = owner(value)
     return value

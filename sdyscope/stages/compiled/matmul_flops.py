@@ -22,10 +22,10 @@ def matmul_flops(
     """A multiplication and an addition for each product, as XLA's cost analysis counts them.
 
     Args:
-      operation: one of ``MATMULS``.
-      left: shape of the block of its first operand.
-      right: of its second operand.
-      result: of its result.
+        operation: one of ``MATMULS``.
+        left: shape of the block of its first operand.
+        right: of its second operand.
+        result: of its result.
     """
     if operation.name == "stablehlo.convolution":
         # [0, 1, i, o]: every number of the result is a sum over all of the kernel but `o`.

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware, HardwarePlatform
 from sdyscope.process.python import python
 from sdyscope.stages.compiled.topology import starting
@@ -43,7 +44,7 @@ class Accelerators:
     count: int
 
 
-def resolved(on: Hardware, partitions: int) -> tuple[Hardware, str]:
+def resolved(on: Hardware, partitions: int) -> tuple[Hardware, Remark | None]:
     """Which devices are meant by those that are present, and what there is to say about it.
 
     Args:
@@ -52,7 +53,7 @@ def resolved(on: Hardware, partitions: int) -> tuple[Hardware, str]:
 
     Returns:
         The hardware; for `devices`, where there are none or too few, as many virtual CPU devices
-        and a sentence that says so. The sentence is empty otherwise.
+        and a remark that says so. There is no remark otherwise.
 
     Raises:
         TargetError: GPUs or TPUs were asked for, and there are none or too few.
@@ -65,13 +66,12 @@ def resolved(on: Hardware, partitions: int) -> tuple[Hardware, str]:
     ]
     for one in found:
         if one.count >= wanted:
-            return Hardware(one.platform, wanted), ""
+            return Hardware(one.platform, wanted), None
     name = _NAMES[on.platform]
-    there = " and ".join(f"{counted(one.count, name)} ({one.kind})" for one in found)
     if on.platform == "any":
-        why = f"{there}, and the program is for {wanted:,} devices" if found else f"no {name}"
-        return Hardware("cpu", wanted), (
-            f"JAX finds {why}: compiled for {counted(wanted, 'virtual CPU device')} instead."
+        kinds = tuple((accelerator.kind, accelerator.count) for accelerator in found)
+        return Hardware("cpu", wanted), Remark(
+            "CPU devices instead", name, count=wanted, names=kinds
         )
     if not found:
         raise TargetError(
@@ -79,6 +79,7 @@ def resolved(on: Hardware, partitions: int) -> tuple[Hardware, str]:
             hint="`sdyscope doctor` shows what it finds. tpu:v5e:4x4 and cuda:h100:1x1x8 need not "
             "be there.",
         )
+    there = " and ".join(f"{counted(one.count, name)} ({one.kind})" for one in found)
     raise TargetError(
         f"JAX finds {there}, and {counted(wanted, 'device')} are needed.",
         hint="Give a smaller --mesh, or name hardware that need not be there: tpu:v5e:4x4, or "

@@ -15,6 +15,7 @@ from typing import Any
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL, collective_of, sends_nothing
 from sdyscope.graph.locations import Location, LocationReader
+from sdyscope.graph.op_kinds import BRANCHES
 from sdyscope.stages import compat
 from sdyscope.stages.compiled.explicit_collectives import (
     Axes,
@@ -59,9 +60,6 @@ _WRITTEN = frozenset(
     )
 ) | {RAGGED_ALL_TO_ALL}
 _CUSTOM_CALL = "stablehlo.custom_call"
-
-#: Ops whose regions run as often as they do, if at all.
-_BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 
 #: Ops that need no rule: they are not computed, or what is inside them has its own.
 _WITHOUT_RULE = frozenset(
@@ -161,8 +159,8 @@ class _Reader:
             self.not_understood[f"Mesh {name}: {error.message}"] = None
 
     def function(self, operation: Any) -> None:
-        found = self.functions[compat.symbol_name(operation)] = _Function()
-        self.regions(operation, found, _Times())
+        function = self.functions[compat.symbol_name(operation)] = _Function()
+        self.regions(operation, function, _Times())
 
     def regions(self, operation: Any, function: _Function, times: _Times) -> None:
         for region in operation.regions:
@@ -191,8 +189,8 @@ class _Reader:
                 if target:  # Shardy knows no collective that is a custom call.
                     self.ruleless(operation, f"custom_call {target}")
                 if name not in _SHARDY or not self.seen(operation, same):
-                    made = self.collective(operation, name, times)
-                    if made is not None:
+                    collective = self.collective(operation, name, times)
+                    if collective is not None:
                         if name == "sdy.all_reduce":
                             sums.all_reduce(operation, len(function.collectives))
                             if sum(1 for _ in operation.results[0].uses) == 1:
@@ -201,8 +199,8 @@ class _Reader:
                             number = reduced.get(hash(operation.operands[0]))
                             if number is not None:
                                 whole = function.collectives[number]
-                                function.collectives[number] = replace(whole, taken=made)
-                        function.collectives.append(made)
+                                function.collectives[number] = replace(whole, taken=collective)
+                        function.collectives.append(collective)
             elif name == "stablehlo.add":
                 spared = sums.add(operation)
                 if spared is not None:
@@ -210,7 +208,7 @@ class _Reader:
                     function.collectives[spared] = replace(spared_one, summed=True)
             elif name == "stablehlo.while":
                 self.loop(operation, function, times)
-            elif name in _BRANCHES:
+            elif name in BRANCHES:
                 self.regions(operation, function, _Times(conditional=True).within(times))
             elif name == "func.call":
                 callee = str(compat.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value)
@@ -219,8 +217,8 @@ class _Reader:
                 if name in MATMULS:
                     function.flops += times.count * self.matmul(operation)
                 if name not in _WITHOUT_RULE and "sdy.sharding_rule" not in operation.attributes:
-                    found = self.ruleless(operation, f"custom_call {target}" if target else name)
-                    if target and not found and not sends_nothing(target):
+                    written = self.ruleless(operation, f"custom_call {target}" if target else name)
+                    if target and not written and not sends_nothing(target):
                         self.unknown_calls[target] = self.unknown_calls.get(target, 0) + 1
                 if name == "sdy.manual_computation":
                     self.around.append(self.location(operation.location))
@@ -297,12 +295,12 @@ class _Reader:
 
     def block_of(self, value: Any) -> tuple[int, ...]:
         """Shape of the block of a value that a device holds; 0 for a size that is not known."""
-        found = self.value(value)
-        sizes = [size or 0 for size in found.type.shape or ()]
-        if found.sharding is not None:
-            mesh = found.sharding.mesh
+        operand = self.value(value)
+        sizes = [size or 0 for size in operand.type.shape or ()]
+        if operand.sharding is not None:
+            mesh = operand.sharding.mesh
             mesh = self.meshes[mesh] if isinstance(mesh, str) else mesh
-            for at, dim in enumerate(found.sharding.dim_shardings):
+            for at, dim in enumerate(operand.sharding.dim_shardings):
                 sizes[at] = -(-sizes[at] // math.prod(map(mesh.axis_size, dim.axes)))
         return tuple(sizes)
 
@@ -325,15 +323,15 @@ class _Reader:
     def signature(self, function: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Arguments and results of a function, with what is written on it."""
         view = function.opview
-        found = []
+        values = []
         for types, name in ((view.type.inputs, "arg_attrs"), (view.type.results, "res_attrs")):
             written: list[Any] = [{}] * len(types)
             if name in function.attributes:
                 written = [
                     dict(compat.dictionary_items(each)) for each in function.attributes[name]
                 ]
-            found.append(tuple(map(_written_value, types, written)))
-        return found[0], found[1]
+            values.append(tuple(map(_written_value, types, written)))
+        return values[0], values[1]
 
     def executed(self, name: str, times: _Times) -> Iterator[ExplicitCollective]:
         """The collectives of a function and of those that it calls."""
@@ -346,8 +344,8 @@ class _Reader:
                 collective, times=own.count, unknown_trips=own.unknown, conditional=own.conditional
             )
         for callee, inner, call in function.calls:
-            for one in self.executed(callee, inner.within(times)):
-                yield replace(one, around=(call, *one.around))
+            for nested in self.executed(callee, inner.within(times)):
+                yield replace(nested, around=(call, *nested.around))
 
 
 #: Kinds whose groups are of replicas where they do not say otherwise.
@@ -384,11 +382,11 @@ def _dimensions(operation: Any) -> tuple[tuple[AxisRef, ...], ...]:
     made_by = owner(value)
     if made_by is None:
         return ()
-    found = axes_of_dimensions(value, tuple(map(sharding_of, made_by.operands)))
+    by_dim = axes_of_dimensions(value, tuple(map(sharding_of, made_by.operands)))
     reduced = _axes(operation.name, str(operation.attributes["reduction_axes"]))
     assert isinstance(reduced, AxisRefList)
-    known = sorted(str(axis) for axes in found for axis in axes)
-    return found if len(found) > 1 and known == sorted(map(str, reduced.axes)) else ()
+    known = sorted(str(axis) for axes in by_dim for axis in axes)
+    return by_dim if len(by_dim) > 1 and known == sorted(map(str, reduced.axes)) else ()
 
 
 @lru_cache(1 << 8)

@@ -35,11 +35,11 @@ class Sums:
 
     def add(self, operation: Any) -> int | None:
         """The number of the all-reduce that a ``stablehlo.add`` spares; None for none."""
-        one, two = (self._pending.get(hash(operand)) for operand in operation.operands)
-        if one is None or two is None or one[0] != two[0] or one[1] == two[1]:
+        left, right = (self._pending.get(hash(operand)) for operand in operation.operands)
+        if left is None or right is None or left[0] != right[0] or left[1] == right[1]:
             return None
-        self._wait(operation.results[0], *one)
-        return two[1]
+        self._wait(operation.results[0], *left)
+        return right[1]
 
     def _wait(self, value: Any, over: str, number: int) -> None:
         if sum(1 for _ in value.uses) == 1:
@@ -52,8 +52,8 @@ def axes_of_dimensions(
     """The axes that each of the dimensions that an op reduces is sharded over.
 
     Args:
-      value: what the op makes, before it is reduced over devices.
-      shardings: those of the op's operands.
+        value: what the op makes, before it is reduced over devices.
+        shardings: those of the op's operands.
     """
     made_by = owner(value)
     if made_by is None or "sdy.sharding_rule" not in made_by.attributes:
@@ -62,14 +62,14 @@ def axes_of_dimensions(
         rule = _rule(str(made_by.attributes["sdy.sharding_rule"]))
     except SdyscopeError:
         return ()
-    found: dict[int, tuple[AxisRef, ...]] = {}
+    by_factor: dict[int, tuple[AxisRef, ...]] = {}
     for mapping, sharding in zip(rule.operand_mappings, shardings, strict=True):
         dims = () if sharding is None else sharding.dim_shardings
         for factors, dim in zip(mapping.dim_mappings, dims, strict=False):
             factor = factors.factor_indices[0]
             if dim.axes and len(factors.factor_indices) == 1 and factor in rule.reduction_factors:
-                found.setdefault(factor, dim.axes)
-    return tuple(found.values())
+                by_factor.setdefault(factor, dim.axes)
+    return tuple(by_factor.values())
 
 
 @lru_cache(1 << 12)

@@ -57,12 +57,13 @@ def probe(probes: Sequence[Probe], mesh: Mesh) -> Probed:
         CompilerError: XLA refuses the module, or the mesh is too large for it.
         ConversionError: a placement follows no axes of the mesh.
     """
-    names = {f"reshard{number}": one for number, one in enumerate(probes)}
+    names = {f"reshard{number}": probe for number, probe in enumerate(probes)}
     arguments, results, types, body = [], [], [], []
-    for number, one in enumerate(probes):
-        kind = "x".join((*map(str, one.shape), one.dtype))
+    for number, probe in enumerate(probes):
+        kind = "x".join((*map(str, probe.shape), probe.dtype))
         before, after = (
-            to_tensor_sharding(place, len(one.shape), mesh) for place in (one.before, one.after)
+            to_tensor_sharding(place, len(probe.shape), mesh)
+            for place in (probe.before, probe.after)
         )
         arguments.append(f"%arg{number}: tensor<{kind}> {{sdy.sharding = {before.attribute}}}")
         types.append(f"tensor<{kind}> {{sdy.sharding = {after.attribute}}}")
@@ -83,5 +84,5 @@ def probe(probes: Sequence[Probe], mesh: Mesh) -> Probed:
         f"return {', '.join(name for name, _ in results)} : "
         f"{', '.join(kind for _, kind in results)}\n}}\n}}\n"
     )
-    made = compile_module(read_bytes(text.encode()), partitioner="shardy")
-    return Probed(names, made.hlo, made.rematerializations)
+    compiled = compile_module(read_bytes(text.encode()), partitioner="shardy")
+    return Probed(names, compiled.hlo, compiled.rematerializations)

@@ -20,7 +20,7 @@ from sdyscope.graph.collection import no_collection
 from sdyscope.graph.locations import UNKNOWN, Location
 from sdyscope.graph.tags import sids
 from sdyscope.stages import compat
-from sdyscope.stages.align.tags import tag
+from sdyscope.stages.align.tags import tag_alone
 from sdyscope.stages.compiled.explicit_collectives import ExplicitCollectives
 from sdyscope.stages.compiled.read_collectives import read_collectives
 from sdyscope.stages.propagated.annotate import annotate, annotate_signature
@@ -31,7 +31,7 @@ from sdyscope.stages.propagated.shardy_import import open_free_variables
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import Change
+    from sdyscope.stages.propagated.annotate import ShardingEdit
 
 __all__ = ["Resharder"]
 
@@ -66,7 +66,7 @@ class Resharder:
         self.lowered, self.graph = lowered, graph
         with no_collection():
             module, doubts = imported(
-                lowered, graph, lambda own: tag(own, graph, attributes=False), open_captures=False
+                lowered, graph, lambda own: tag_alone(own, graph), open_captures=False
             )
             file = io.BytesIO()
             module.operation.write_bytecode(file)
@@ -74,7 +74,7 @@ class Resharder:
         self._bytecode = file.getvalue()
         self._passes = propagation_passes(module.context, steps=False, origins=False)
 
-    def collectives(self, changes: Sequence[Change] = ()) -> ExplicitCollectives:
+    def collectives(self, changes: Sequence[ShardingEdit] = ()) -> ExplicitCollectives:
         """The collectives, with these changes.
 
         Args:
@@ -91,7 +91,7 @@ class Resharder:
         )
         return replace(found, collectives=located)
 
-    def module(self, changes: Sequence[Change] = ()) -> Any:
+    def module(self, changes: Sequence[ShardingEdit] = ()) -> Any:
         """A new module in which every resharding is a collective of Shardy's; see ``collectives``.
 
         Its ops have the tags of those that they come from (``stages.align.tags``).

@@ -117,12 +117,12 @@ def is_compiled(module: HloModule, *, devices_known: bool = True) -> bool:
 
 def _parameter_shardings(module: HloModule) -> tuple[str, ...]:
     """The shardings of the entry's parameters, in their order."""
-    found = {
+    names = {
         int(instruction.operand_text): instruction.sharding
         for instruction in module.computations[module.entry].instructions.values()
         if instruction.opcode == "parameter" and instruction.operand_text.isdecimal()
     }
-    return tuple(found.get(number, "") for number in range(max(found, default=-1) + 1))
+    return tuple(names.get(number, "") for number in range(max(names, default=-1) + 1))
 
 
 def _refuse_compiled_proto(path: Path) -> None:

@@ -72,12 +72,12 @@ def starting(platforms: str = "") -> dict[str, str]:
 
     Commands set ``JAX_PLATFORMS=cpu`` for themselves, so that this is no wish of the user's.
     """
-    made = {**_SHARING, **os.environ}
-    if made.get("JAX_PLATFORMS") == "cpu":
-        del made["JAX_PLATFORMS"]
+    environment = {**_SHARING, **os.environ}
+    if environment.get("JAX_PLATFORMS") == "cpu":
+        del environment["JAX_PLATFORMS"]
     if platforms:
-        made["JAX_PLATFORMS"] = platforms
-    return made
+        environment["JAX_PLATFORMS"] = platforms
+    return environment
 
 
 def missing_plugin(on: Hardware) -> TargetError | None:
@@ -159,8 +159,8 @@ def compile_devices(on: Hardware, count: int) -> tuple[Any, ...]:
     Of devices that are present, which are started here, the first `count`.
 
     Raises:
-      TargetError: the compiler knows no such topology, the GPU's description can't be read, or what
-        was present can't be used.
+        TargetError: the compiler knows no such topology, the GPU's description can't be read, or
+            what was present can't be used.
     """
     if on.present:
         return _present(on, count)

@@ -62,10 +62,10 @@ def written_groups(attributes: Any) -> WrittenGroups:
         text = str(attribute)
         if not text.startswith(_MESH_AXES):
             raise SdyscopeError(f"{name} that are no list of numbers: {text}")
-        found = [match["name"] + _colon(match["part"]) for match in _AXIS.finditer(text)]
-        if len(found) != text.count("axis_ref<"):
+        refs = [match["name"] + _colon(match["part"]) for match in _AXIS.finditer(text)]
+        if len(refs) != text.count("axis_ref<"):
             raise SdyscopeError(f"{name} that are no list of axes: {text}")
-        axes = AxisRefList(tuple(map(shardy.parse_axis_ref, found)))
+        axes = AxisRefList(tuple(map(shardy.parse_axis_ref, refs)))
         return WrittenGroups(axes, None, False, str(axes), global_ids)
     width = parse_type(str(attribute.type)).shape or (1, 1)
     size = int(width[-1] or 1)

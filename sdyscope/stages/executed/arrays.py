@@ -11,9 +11,8 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 from jax.sharding import PartitionSpec as JaxPartitionSpec
 from jax.sharding import Sharding as JaxSharding
 
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, first_line
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.values.convert import to_placement
@@ -108,9 +107,9 @@ def difference(array: Any, expected: Any, mesh: Any = None) -> Difference | None
         shown = str(spec)
     else:
         shown = _words(expected, array.ndim)
-    wanted, found = _blocks(expected, array.shape), _blocks(array.sharding, array.shape)
-    every = wanted.keys() | found.keys()
-    wrong = sum(_differs(wanted.get(one), found.get(one), open_dims) for one in every)
+    wanted, actual = _blocks(expected, array.shape), _blocks(array.sharding, array.shape)
+    every = wanted.keys() | actual.keys()
+    wrong = sum(_differs(wanted.get(device), actual.get(device), open_dims) for device in every)
     if not wrong and _unreduced(expected) == _unreduced(array.sharding):
         return None
     return Difference(shown, _words(array.sharding, array.ndim), wrong, len(every))
@@ -138,13 +137,15 @@ def _blocks(sharding: Any, shape: tuple[int, ...]) -> Mapping[Any, tuple[tuple[i
 
 
 def _differs(
-    one: tuple[tuple[int, int], ...] | None,
-    two: tuple[tuple[int, int], ...] | None,
+    first: tuple[tuple[int, int], ...] | None,
+    second: tuple[tuple[int, int], ...] | None,
     open_dims: frozenset[int],
 ) -> bool:
-    if one is None or two is None:
+    if first is None or second is None:
         return True
-    return any(a != b for k, (a, b) in enumerate(zip(one, two, strict=True)) if k not in open_dims)
+    return any(
+        a != b for k, (a, b) in enumerate(zip(first, second, strict=True)) if k not in open_dims
+    )
 
 
 def _unreduced(sharding: Any) -> frozenset[str]:

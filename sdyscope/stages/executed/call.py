@@ -11,7 +11,7 @@ import numpy as np
 
 from sdyscope.facts.execution import ExecutedArray
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import array_held, put
+from sdyscope.stages.executed.device_arrays import array_held, put
 
 __all__ = ["Call"]
 

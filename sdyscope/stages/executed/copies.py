@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from sdyscope.facts.execution import Extent, Reference, UnequalCopy
-from sdyscope.stages.executed.held import digest, extents, is_key
-from sdyscope.stages.executed.processes import Group
+from sdyscope.stages.executed.device_arrays import digest, extents, is_key
+from sdyscope.stages.executed.processes import ProcessGroup
 
 __all__ = ["firsts_results", "unequal_copies"]
 
@@ -26,30 +26,30 @@ _Held: TypeAlias = list[tuple[int, _Index, Any]]
 
 
 def unequal_copies(
-    results: Sequence[Any], devices: Sequence[Any], group: Group
+    results: Sequence[Any], devices: Sequence[Any], group: ProcessGroup
 ) -> list[tuple[UnequalCopy, ...]]:
     """The copies on this process's devices that are not, bit by bit, what the first holder has.
 
     Args:
-      results: arrays; every process must give the same ones.
-      devices: those that the program runs on, in order.
-      group: the processes.
+        results: arrays; every process must give the same ones.
+        devices: those that the program runs on, in order.
+        group: the processes.
 
     Returns:
-      For each result the copies, by device. The first holder may be another process's: of the
-      others only digests are sent, and what differs.
+        For each result the copies, by device. The first holder may be another process's: of the
+        others only digests are sent, and what differs.
     """
     positions = {device: position for position, device in enumerate(devices)}
     held = [_held(result, positions) for result in results]
-    mine = [_firsts(one) for one in held]
+    mine = [_firsts(array) for array in held]
     said = group.all_of(
-        [tuple(one.items()) for one in mine],
+        [tuple(firsts.items()) for firsts in mine],
         "compared its copies",
         list[tuple[tuple[_Index, _First], ...]],
     )
-    told = [[dict(one) for one in firsts] for firsts in said]
+    by_process = [[dict(first) for first in firsts] for firsts in said]
     return [
-        tuple(_unequal(held[k], mine[k], [firsts[k] for firsts in told], f"copy/{k}", group))
+        tuple(_unequal(held[k], mine[k], [firsts[k] for firsts in by_process], f"copy/{k}", group))
         for k in range(len(results))
     ]
 
@@ -78,16 +78,16 @@ def _firsts(held: _Held) -> dict[_Index, _First]:
 def _unequal(
     held: _Held,
     mine: Mapping[_Index, _First],
-    told: Sequence[Mapping[_Index, _First]],
+    by_process: Sequence[Mapping[_Index, _First]],
     key: str,
-    group: Group,
+    group: ProcessGroup,
 ) -> Iterator[UnequalCopy]:
     first: dict[_Index, tuple[int, Any]] = {}
     own: dict[_Index, Any] = {}
     for _, index, values in held:
         own.setdefault(index, values)
     everyone = {
-        index: {k: firsts[index] for k, firsts in enumerate(told) if index in firsts}
+        index: {k: firsts[index] for k, firsts in enumerate(by_process) if index in firsts}
         for index in mine
     }
     owners = {index: min(said, key=lambda k: said[k][0]) for index, said in everyone.items()}
@@ -110,37 +110,39 @@ def _unequal(
             yield UnequalCopy(device, holder, _relative_error(values, block))
 
 
-def _relative_error(one: Any, two: Any) -> float:
+def _relative_error(actual: Any, expected: Any) -> float:
     """Norm of the difference over the norm of the second."""
-    wide = np.complex128 if np.iscomplexobj(one) else np.float64
-    one, two = one.astype(wide), two.astype(wide)
+    wide = np.complex128 if np.iscomplexobj(actual) else np.float64
+    actual, expected = actual.astype(wide), expected.astype(wide)
     with np.errstate(all="ignore"):
-        distance, norm = np.linalg.norm(one - two), np.linalg.norm(two)
+        distance, norm = np.linalg.norm(actual - expected), np.linalg.norm(expected)
         return float(distance / norm) if norm and np.isfinite(distance) else math.inf
 
 
-def firsts_results(reference: Reference, group: Group) -> Reference:
+def firsts_results(reference: Reference, group: ProcessGroup) -> Reference:
     """A step on one device, with process 0's results where this process has others.
 
     Args:
-      reference: what this process has computed; every process must give its own.
-      group: the processes.
+        reference: what this process has computed; every process must give its own.
+        group: the processes.
 
     Raises:
-      CompilerError: another process has none.
+        CompilerError: another process has none.
     """
     if group.count == 1:
         return reference
     mine = None if reference.failure else [digest(output) for output in reference.outputs]
-    told = group.all_of(mine, "run it on one device", list[str] | None)
-    if any(said is None for said in told):
+    by_process = group.all_of(mine, "run it on one device", list[str] | None)
+    if any(said is None for said in by_process):
         return reference
     outputs = list(reference.outputs)
-    differ = [k for k, first in enumerate(told[0]) if any(said[k] != first for said in told)]
+    differ = [
+        k for k, first in enumerate(by_process[0]) if any(said[k] != first for said in by_process)
+    ]
     for k in differ:
         if group.number == 0:
             group.tell(f"reference/{k}", outputs[k].tobytes())
-        elif told[group.number][k] != told[0][k]:
+        elif by_process[group.number][k] != by_process[0][k]:
             data = group.fetch(f"reference/{k}", group.members[0])
             outputs[k] = np.frombuffer(data, outputs[k].dtype).reshape(outputs[k].shape)
     return replace(reference, outputs=tuple(outputs))

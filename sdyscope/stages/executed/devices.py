@@ -9,11 +9,10 @@ from typing import Any
 
 import jax
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, first_line
 from sdyscope.facts.program import Program
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 
 __all__ = ["devices_needed", "find_devices", "more_cpu_devices", "too_few"]
 
@@ -50,25 +49,25 @@ def find_devices(
     Where there are several processes, each gives as many as the others, or one fewer.
 
     Args:
-      needed: how many the program is for.
-      platform: `cpu`, `gpu` or `tpu`; None for the best that has enough.
-      at_most: how many of each process may be used; None for all.
+        needed: how many the program is for.
+        platform: `cpu`, `gpu` or `tpu`; None for the best that has enough.
+        at_most: how many of each process may be used; None for all.
 
     Raises:
-      TargetError: there are not enough, or too few for every process to have one.
+        TargetError: there are not enough, or too few for every process to have one.
     """
     try:
-        found = _by_process(platform, at_most)
-        if platform is None and _count(found) < needed and found[0][0].platform != "cpu":
-            found = _by_process("cpu", at_most)
+        processes = _by_process(platform, at_most)
+        if platform is None and _count(processes) < needed and processes[0][0].platform != "cpu":
+            processes = _by_process("cpu", at_most)
     except RuntimeError as error:
         raise TargetError(
             f"There are no {platform or 'usable'} devices: {first_line(error)}",
             hint="`sdyscope doctor` lists the devices that JAX can start.",
         ) from error
-    if _count(found) < needed:
-        raise too_few(needed, found)
-    return found[0] if len(found) == 1 else _spread(needed, found)
+    if _count(processes) < needed:
+        raise too_few(needed, processes)
+    return processes[0] if len(processes) == 1 else _spread(needed, processes)
 
 
 def _by_process(platform: str | None, at_most: int | None) -> list[tuple[Any, ...]]:
@@ -79,37 +78,37 @@ def _by_process(platform: str | None, at_most: int | None) -> list[tuple[Any, ..
     return [tuple(processes[number][:at_most]) for number in sorted(processes)]
 
 
-def _count(found: Sequence[Sequence[Any]]) -> int:
-    return sum(map(len, found))
+def _count(processes: Sequence[Sequence[Any]]) -> int:
+    return sum(map(len, processes))
 
 
-def _spread(needed: int, found: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+def _spread(needed: int, processes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
     """So many devices, in order, from all processes as evenly as it goes."""
-    taken = [0] * len(found)
+    taken = [0] * len(processes)
     for _ in range(needed):
-        left = (k for k, one in enumerate(found) if taken[k] < len(one))
+        left = (k for k, own in enumerate(processes) if taken[k] < len(own))
         taken[min(left, key=taken.__getitem__)] += 1
-    return tuple(device for k, one in enumerate(found) for device in one[: taken[k]])
+    return tuple(device for k, own in enumerate(processes) for device in own[: taken[k]])
 
 
-def too_few(needed: int, found: Sequence[Sequence[Any]]) -> TargetError:
+def too_few(needed: int, processes: Sequence[Sequence[Any]]) -> TargetError:
     """The error that there are not enough devices.
 
     Args:
-      needed: how many the program is for.
-      found: those of each process.
+        needed: how many the program is for.
+        processes: those of each process.
     """
-    platform, have = found[0][0].platform, _count(found)
+    platform, have = processes[0][0].platform, _count(processes)
     are = f"there is {have}" if have == 1 else f"there are {have}"
-    each = "" if len(found) == 1 else f", of {len(found)} processes"
+    each = "" if len(processes) == 1 else f", of {len(processes)} processes"
     if platform != "cpu":
         hint = f"Give a smaller --mesh, or --platform cpu for {needed} virtual CPU devices."
     elif _COUNT_FLAG in os.environ.get("XLA_FLAGS", ""):
         hint = f"Give a smaller --mesh, or leave --{_COUNT_FLAG} out of XLA_FLAGS."
-    elif len(found) > 1:
+    elif len(processes) > 1:
         hint = (
-            f"Give a smaller --mesh, --devices {-(-needed // len(found))}, which counts those of "
-            "one process, or more --processes."
+            f"Give a smaller --mesh, --devices {-(-needed // len(processes))}, which counts those "
+            "of one process, or more --processes."
         )
     elif needed > LARGEST_CPU:
         hint = f"Give a smaller --mesh: XLA runs at most {LARGEST_CPU:,} virtual CPU devices."

@@ -15,25 +15,24 @@ from typing import Any, TypeAlias, TypeVar
 
 import jax
 
-from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.execution import Execution, Machine, Process, Reference
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError, first_line
+from sdyscope.facts.execution import Execution, InputSource, Machine, Process, Reference
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.stages import compat
 from sdyscope.stages.executed import one_device
 from sdyscope.stages.executed.call import Call
 from sdyscope.stages.executed.copies import firsts_results, unequal_copies
-from sdyscope.stages.executed.devices import find_devices, too_few
-from sdyscope.stages.executed.given import called, function_name
-from sdyscope.stages.executed.held import (
+from sdyscope.stages.executed.device_arrays import (
     array_held,
     device_memory,
     digest,
     fetched,
-    first_line,
     on_host,
     peak_bytes,
 )
-from sdyscope.stages.executed.processes import ALONE, Group, NotTogether
+from sdyscope.stages.executed.devices import find_devices, too_few
+from sdyscope.stages.executed.processes import ALONE, NotTogether, ProcessGroup
+from sdyscope.stages.executed.reference_function import called, function_name
 from sdyscope.stages.lowered import inputs
 from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, trace
 from sdyscope.stages.stderr import captured_stderr
@@ -96,7 +95,7 @@ class Runner:
         devices: Sequence[Any] | None = None,
         steps: int = 10,
         notify: Notify | None = None,
-        group: Group = ALONE,
+        group: ProcessGroup = ALONE,
         alone: Callable[[], Program] | None = None,
         function: Callable[..., Any] | None = None,
         values: Sequence[Any] | None = None,
@@ -131,7 +130,7 @@ class Runner:
         if values is None:
             self.values, self.inputs = inputs.concrete_arguments(program, self.traced)
         else:
-            self.values, self.inputs = list(values), ""
+            self.values, self.inputs = list(values), InputSource("arguments")
 
     def _members(self) -> list[Process]:
         """The processes, with their devices."""

@@ -25,7 +25,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.executed import one_device
 from sdyscope.stages.executed.execute import Runner
 from sdyscope.stages.executed.one_device import Around
-from sdyscope.stages.lowered.signature import Argument, ShardMap
+from sdyscope.stages.lowered.signature import ShardMap, SignatureArgument
 
 __all__ = ["Insides"]
 
@@ -52,10 +52,10 @@ def _called(equation: Any) -> Any:
     """The jaxpr of the function that an equation calls; None where it calls none, or several."""
     if equation.primitive.name not in _CALLS:
         return None
-    found = list(compat.sub_jaxprs(equation.params))
-    if len(found) != 1 or len(_open(found[0]).invars) != len(equation.invars):
+    jaxprs = list(compat.sub_jaxprs(equation.params))
+    if len(jaxprs) != 1 or len(_open(jaxprs[0]).invars) != len(equation.invars):
         return None
-    return found[0]
+    return jaxprs[0]
 
 
 def _open(jaxpr: Any) -> Any:
@@ -72,10 +72,10 @@ class Insides:
     """The values inside of a program as it runs under a partitioner, and those of its counterpart.
 
     Args:
-      runner: runs the program.
-      partitioner: under which.
-      other: the counterpart's `jax.stages.Traced`, with arguments of the same shapes; None for the
-        program's own jaxpr without shardings.
+        runner: runs the program.
+        partitioner: under which.
+        other: the counterpart's `jax.stages.Traced`, with arguments of the same shapes; None for
+            the program's own jaxpr without shardings.
     """
 
     def __init__(self, runner: Runner, partitioner: Partitioner, other: Any = None) -> None:
@@ -87,10 +87,10 @@ class Insides:
         """The values of a body.
 
         Args:
-          entered: the equation whose body it is; empty for the program itself.
+            entered: the equation whose body it is; empty for the program itself.
 
         Raises:
-          OtherOps: the counterpart has other ops there.
+            OtherOps: the counterpart has other ops there.
         """
         return _level(self._traced, self._other, entered)
 
@@ -123,7 +123,7 @@ class Insides:
         )
 
 
-def _abstract(argument: Argument) -> Any:
+def _abstract(argument: SignatureArgument) -> Any:
     asked = argument.given if argument.asked is None else argument.asked
     return jax.ShapeDtypeStruct(
         argument.aval.shape,
@@ -140,17 +140,17 @@ def _level(traced: Any, other: Any, entered: tuple[int, ...]) -> InnerLevel:
     """The values of a body in a program.
 
     Args:
-      traced: the program's `jax.stages.Traced`.
-      other: that of its counterpart; the same one where that is the jaxpr without shardings.
-      entered: the equation whose body it is; empty for the program itself.
+        traced: the program's `jax.stages.Traced`.
+        other: that of its counterpart; the same one where that is the jaxpr without shardings.
+        entered: the equation whose body it is; empty for the program itself.
 
     Raises:
-      OtherOps: the counterpart has other ops there.
+        OtherOps: the counterpart has other ops there.
     """
     values, results = _values(traced, entered)
     if other is not traced:
         others, _ = _values(other, entered)
-        if [value.op for value in values] != [one.op for one in others]:
+        if [value.op for value in values] != [other.op for other in others]:
             raise OtherOps
     return InnerLevel(tuple(values), results, _frames(traced, other, entered))
 
@@ -196,21 +196,21 @@ class _Walk:
             here, inputs = (*path, at), [number(atom) for atom in equation.invars]
             name, called = _scope(equation, scope), _called(equation)
             if called is None:
-                made = self.made(equation, here, name, inputs)
+                inner_numbers = self.made(equation, here, name, inputs)
             else:
                 inner = dict(zip(_open(called).invars, inputs, strict=True))
-                made = self.values_of(called, here, _inner_scope(equation, name), inner)
-            numbers.update(zip(equation.outvars, made, strict=True))
+                inner_numbers = self.values_of(called, here, _inner_scope(equation, name), inner)
+            numbers.update(zip(equation.outvars, inner_numbers, strict=True))
         return [number(atom) for atom in _open(jaxpr).outvars]
 
     def made(
         self, equation: Any, path: tuple[int, ...], scope: str, inputs: Sequence[int | None]
     ) -> list[int | None]:
-        made: list[int | None] = []
+        own_numbers: list[int | None] = []
         op = equation.primitive.name
-        known = tuple(dict.fromkeys(one for one in inputs if one is not None))
+        known = tuple(dict.fromkeys(number for number in inputs if number is not None))
         for output, variable in enumerate(equation.outvars):
-            made.append(len(self.found))
+            own_numbers.append(len(self.found))
             shape, dtype = _type(variable.aval)
             self.found.append(
                 InnerValue(
@@ -226,7 +226,7 @@ class _Walk:
                     op if op in ("scan", "shard_map") else "",
                 )
             )
-        return made
+        return own_numbers
 
 
 def _type(aval: Any) -> tuple[tuple[int, ...], Any]:
@@ -251,10 +251,10 @@ def _frames(traced: Any, counterpart: Any, entered: tuple[int, ...]) -> tuple[Fr
                 is_reverse = bool(equation.params["reverse"])
                 frames.append(Frame("scan", (length,), (other,), reverse=is_reverse))
             case "shard_map":
-                one, two = (
+                own, other = (
                     compat.shard_map_parameters(each.params) for each in (equation, its_equation)
                 )
-                frames.append(Frame("shard_map", _sizes(one), _sizes(two), one.manual_axes))
+                frames.append(Frame("shard_map", _sizes(own), _sizes(other), own.manual_axes))
         jaxpr, its = _body(equation), _body(its_equation)
     return tuple(frames)
 
@@ -272,9 +272,9 @@ def _with_values(
     """The program's function on flat arguments, with values inside behind its own results.
 
     Args:
-      traced: its `jax.stages.Traced`.
-      places: the values, in order.
-      sharded: whether it is run on its mesh; else its shardings are taken out, as in `unsharded`.
+        traced: its `jax.stages.Traced`.
+        places: the values, in order.
+        sharded: whether it is run on its mesh; else its shardings are taken out, as in `unsharded`.
     """
     wanted = tuple(places)
     evaluation = _Evaluation(wanted, sharded=sharded)
@@ -284,8 +284,8 @@ def _with_values(
     around = one_device.around(traced)
 
     def function(*values: Any) -> list[Any]:
-        results, found = evaluation.run(traced.jaxpr.jaxpr, consts, values, (), around)
-        return [*results, *(found[place] for place in wanted)]
+        results, wanted_values = evaluation.run(traced.jaxpr.jaxpr, consts, values, (), around)
+        return [*results, *(wanted_values[place] for place in wanted)]
 
     return function
 
@@ -303,7 +303,7 @@ class _Evaluation:
 
     def _below(self, path: tuple[int, ...]) -> list[Place]:
         """The values that are wanted inside of an equation, in order."""
-        return sorted(one for one in self._wanted if one[0][: len(path)] == path != one[0])
+        return sorted(place for place in self._wanted if place[0][: len(path)] == path != place[0])
 
     def run(
         self,
@@ -318,18 +318,18 @@ class _Evaluation:
         def read(atom: Any) -> Any:
             return atom.val if isinstance(atom, core.Literal) else there[atom]
 
-        found: dict[Place, Any] = {}
+        wanted_values: dict[Place, Any] = {}
         for at, equation in enumerate(jaxpr.eqns):
             here, inputs = (*path, at), [read(atom) for atom in equation.invars]
             if here in self._entered:
                 outputs, inner = self._enter(equation, inputs, here, around)
-                found |= inner
+                wanted_values |= inner
             else:
                 outputs = self._bound(jaxpr, equation, inputs, around)
             there.update(zip(equation.outvars, outputs, strict=True))
             for output in self._outputs.get(here, ()):
-                found[here, output] = outputs[output]
-        return [read(atom) for atom in jaxpr.outvars], found
+                wanted_values[here, output] = outputs[output]
+        return [read(atom) for atom in jaxpr.outvars], wanted_values
 
     def _enter(
         self, equation: Any, inputs: Sequence[Any], path: tuple[int, ...], around: Around
@@ -342,10 +342,10 @@ class _Evaluation:
         called = _called(equation)
         shardings = [equation.params.get(key, ()) for key in ("in_shardings", "out_shardings")]
         inputs = self._constrained(inputs, shardings[0])
-        outputs, found = self.run(
+        outputs, wanted_values = self.run(
             _open(called), getattr(called, "consts", ()), inputs, path, around
         )
-        return self._constrained(outputs, shardings[1]), found
+        return self._constrained(outputs, shardings[1]), wanted_values
 
     def _constrained(self, values: Sequence[Any], shardings: Sequence[Any]) -> Sequence[Any]:
         """Values as a nested jit's shardings want them."""
@@ -368,37 +368,37 @@ class _Evaluation:
 
         def body(carry: Any, row: Any) -> Any:
             values = [*inputs[:first], *carry, *row]
-            results, found = self.run(closed.jaxpr, closed.consts, values, path, around)
-            rows = tuple(results[carried:]), tuple(found[place] for place in wanted)
+            results, wanted_values = self.run(closed.jaxpr, closed.consts, values, path, around)
+            rows = tuple(results[carried:]), tuple(wanted_values[place] for place in wanted)
             return tuple(results[:carried]), rows
 
-        carry, (rows, found) = jax.lax.scan(
+        carry, (rows, stacked) = jax.lax.scan(
             body,
             tuple(inputs[first:last]),
             tuple(inputs[last:]),
             length=params["length"],
             reverse=params["reverse"],
         )
-        return [*carry, *rows], dict(zip(wanted, found, strict=True))
+        return [*carry, *rows], dict(zip(wanted, stacked, strict=True))
 
     def _shard_map(
         self, equation: Any, inputs: Sequence[Any], path: tuple[int, ...], around: Around
     ) -> tuple[Sequence[Any], dict[Place, Any]]:
-        found = compat.shard_map_parameters(equation.params)
-        wanted, inside = self._below(path), around.inside(found)
+        parameters = compat.shard_map_parameters(equation.params)
+        wanted, inside = self._below(path), around.inside(parameters)
 
         def body(*blocks: Any) -> tuple[Any, ...]:
-            jaxpr = found.jaxpr
+            jaxpr = parameters.jaxpr
             consts = getattr(jaxpr, "consts", ())
             results, values = self.run(_open(jaxpr), consts, blocks, path, inside)
             return *results, *(values[place] for place in wanted)
 
         map_over = (
-            _shard_mapped(equation, found, body, len(wanted))
+            _shard_mapped(equation, parameters, body, len(wanted))
             if self._sharded
-            else (one_device.mapped(found, body))
+            else (one_device.mapped(parameters, body))
         )
-        results, count = map_over(*inputs), len(found.out_specs)
+        results, count = map_over(*inputs), len(parameters.out_specs)
         return results[:count], dict(zip(wanted, results[count:], strict=True))
 
     def _bound(
@@ -415,8 +415,8 @@ class _Evaluation:
         )
         if not self._sharded:
             single = one_device.stripped(single, around)
-        made: Sequence[Any] = core.jaxpr_as_fun(core.ClosedJaxpr(single, []))(*given.values())
-        return made
+        results: Sequence[Any] = core.jaxpr_as_fun(core.ClosedJaxpr(single, []))(*given.values())
+        return results
 
 
 def _shard_mapped(
@@ -431,7 +431,7 @@ def _shard_mapped(
             value.reshape((1,) * len(manual) + value.shape) for value in results[count:]
         )
 
-    made: Callable[..., Sequence[Any]] = jax.shard_map(
+    mapped: Callable[..., Sequence[Any]] = jax.shard_map(
         stacking,
         mesh=shard_map.mesh,
         in_specs=shard_map.in_specs,
@@ -439,4 +439,4 @@ def _shard_mapped(
         axis_names=frozenset(manual),
         check_vma=params.get("check_vma", params.get("check_rep", True)),
     )
-    return made
+    return mapped

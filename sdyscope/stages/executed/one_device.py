@@ -52,8 +52,8 @@ class Around(NamedTuple):
     """What is around an equation.
 
     Attributes:
-      axes: sizes of the mesh axes that are manual.
-      typed: whether types say how values are sharded, as they do on Explicit axes.
+        axes: sizes of the mesh axes that are manual.
+        typed: whether types say how values are sharded, as they do on Explicit axes.
     """
 
     axes: Mapping[str, int]
@@ -74,8 +74,8 @@ def unsharded(traced: Any) -> Callable[..., Sequence[Any]]:
     closed = traced.jaxpr
     consts = [*map(on_one, closed.consts)]
     plain = closed.replace(jaxpr=stripped(closed.jaxpr, around(traced)), consts=consts)
-    made: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(plain)
-    return made
+    function: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(plain)
+    return function
 
 
 def around(traced: Any) -> Around:
@@ -187,9 +187,9 @@ def mapped(shard_map: ShardMap, body: Callable[..., Sequence[Any]]) -> Callable[
     """A function of blocks, mapped over those of a shard_map's arguments.
 
     Args:
-      shard_map: says how arguments are cut into blocks, and results put together.
-      body: the function. What it returns behind the results of the shard_map is not put together:
-        it has a dimension in front for each manual axis.
+        shard_map: says how arguments are cut into blocks, and results put together.
+        body: the function. What it returns behind the results of the shard_map is not put together:
+            it has a dimension in front for each manual axis.
     """
     sizes = _sizes(shard_map)
     ins = [_dims(spec, sizes) for spec in shard_map.in_specs]
@@ -267,8 +267,8 @@ def _joined(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> An
 
 def has_shard_maps(traced: Any) -> bool:
     """Whether there is a shard_map, whose body may depend on the mesh."""
-    found = compat.equations(traced.jaxpr)
-    return any(equation.primitive.name == "shard_map" for equation in found)
+    equations = compat.equations(traced.jaxpr)
+    return any(equation.primitive.name == "shard_map" for equation in equations)
 
 
 def draws_random_numbers(traced: Any) -> bool:
@@ -282,19 +282,19 @@ def compute_dtypes(traced: Any, platform: str) -> tuple[str, ...]:
     """Floating point dtypes (MLIR's names) that results are rounded to on the way.
 
     Args:
-      traced: a `jax.stages.Traced`.
-      platform: `cpu`, `gpu` or `tpu`. GPUs round the operands of f32 matrix products to TF32, TPUs
-        to bf16, unless a higher precision is asked for.
+        traced: a `jax.stages.Traced`.
+        platform: `cpu`, `gpu` or `tpu`. GPUs round the operands of f32 matrix products to TF32,
+            TPUs to bf16, unless a higher precision is asked for.
     """
-    found: set[str] = set()
+    dtypes: set[str] = set()
     for equation in compat.equations(traced.jaxpr):
         for variable in equation.outvars:
             dtype = getattr(variable.aval, "dtype", None)
             if dtype is not None and jnp.issubdtype(dtype, jnp.inexact):
-                found.add(compat.dtype_name(dtype))
+                dtypes.add(compat.dtype_name(dtype))
         if equation.primitive.name in ("dot_general", "conv_general_dilated"):
-            found.update(_products(equation, platform))
-    return tuple(sorted(found))
+            dtypes.update(_products(equation, platform))
+    return tuple(sorted(dtypes))
 
 
 def _products(equation: Any, platform: str) -> set[str]:

@@ -16,13 +16,12 @@ from typing import Any, TypeVar, cast
 import jax
 import msgspec
 
-from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError, first_line
 from sdyscope.facts.execution import Process
 from sdyscope.facts.program import Partitioner
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 
-__all__ = ["ALONE", "Group", "NotTogether", "alone", "join"]
+__all__ = ["ALONE", "NotTogether", "ProcessGroup", "alone", "join"]
 
 _Result = TypeVar("_Result")
 
@@ -46,19 +45,19 @@ class NotTogether(CompilerError):  # noqa: N818 - a word for it, not a kind of e
 
 
 @dataclass
-class Group:
+class ProcessGroup:
     """This process, and those that it runs a program with.
 
     Attributes:
-      members: every process, in order.
-      number: which of them this is.
-      patience: seconds that the others may take to come as far as this one.
-      rounds: how often all have said something, so that no key is used twice.
-      waiting: called when this process begins to wait for the others.
-      under: told the partitioner that the program is under from now on; None for neither.
-      crashed: the partitioners that have ended a process in an earlier try, and how; they are left
-        out.
-      agreed: whether all processes know of the error that this one has raised.
+        members: every process, in order.
+        number: which of them this is.
+        patience: seconds that the others may take to come as far as this one.
+        rounds: how often all have said something, so that no key is used twice.
+        waiting: called when this process begins to wait for the others.
+        under: told the partitioner that the program is under from now on; None for neither.
+        crashed: the partitioners that have ended a process in an earlier try, and how; they are
+            left out.
+        agreed: whether all processes know of the error that this one has raised.
     """
 
     members: tuple[Process, ...]
@@ -84,13 +83,13 @@ class Group:
         """What every process says, in order. Each of them must call this.
 
         Args:
-          value: what this one says.
-          what: what the others must have done before, in words: `compiled it`.
-          form: the type of the value; what others say is refused where it is no such thing.
-          seconds: how long to wait for each; by default `patience`.
+            value: what this one says.
+            what: what the others must have done before, in words: `compiled it`.
+            form: the type of the value; what others say is refused where it is no such thing.
+            seconds: how long to wait for each; by default `patience`.
 
         Raises:
-          NotTogether: another process has not said anything in time, or is somewhere else.
+            NotTogether: another process has not said anything in time, or is somewhere else.
         """
         if self.count == 1:
             return [value]
@@ -111,7 +110,7 @@ class Group:
         """What another process told.
 
         Raises:
-          NotTogether: it has told nothing in time.
+            NotTogether: it has told nothing in time.
         """
         return self._read(f"sdyscope/{key}", teller, "told what it holds", None)
 
@@ -119,12 +118,12 @@ class Group:
         """Does what every process does; what goes wrong in one is raised in all.
 
         Args:
-          act: what to do; it says nothing to the others.
-          what: as in `all_of`.
+            act: what to do; it says nothing to the others.
+            what: as in `all_of`.
 
         Raises:
-          SdyscopeError: what the first process that failed has met; it names the process unless
-            all have met the same.
+            SdyscopeError: what the first process that failed has met; it names the process unless
+                all have met the same.
         """
         error, result = None, None
         try:
@@ -138,11 +137,11 @@ class Group:
             what,
             tuple[str, str | None, str | None, int | None] | None,
         )
-        failed = [number for number, one in enumerate(said) if one]
+        failed = [number for number, failure in enumerate(said) if failure]
         if not failed:
             return cast("_Result", result)
         self.agreed = True
-        if error is not None and all(one == said[0] for one in said):
+        if error is not None and all(failure == said[0] for failure in said):
             raise error
         message, hint, file, line = said[failed[0]]
         raise TargetError(
@@ -203,25 +202,25 @@ def _here(number: int) -> Process:
     return Process(number, socket.gethostname(), os.getpid())
 
 
-def alone() -> Group:
+def alone() -> ProcessGroup:
     """A process that runs its program alone."""
-    return Group((_here(0),))
+    return ProcessGroup((_here(0),))
 
 
 #: The same, of which nobody is told anything.
 ALONE = alone()
 
 
-def join(place: tuple[str, int, int] | None, patience: float) -> Group:
+def join(place: tuple[str, int, int] | None, patience: float) -> ProcessGroup:
     """Makes this process one of several; before JAX has started its devices.
 
     Args:
-      place: address of the coordinator, how many processes there are, and which one this is; None
-        for what JAX finds out about the cluster that it runs in.
-      patience: seconds that the others may take to come as far as this one.
+        place: address of the coordinator, how many processes there are, and which one this is; None
+            for what JAX finds out about the cluster that it runs in.
+        patience: seconds that the others may take to come as far as this one.
 
     Raises:
-      TargetError: there is no cluster, or the others do not come.
+        TargetError: there is no cluster, or the others do not come.
     """
     # Of CPU devices; others have their own.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -248,7 +247,7 @@ def join(place: tuple[str, int, int] | None, patience: float) -> Group:
             raise TargetError(f"The processes can't be joined: {said}") from error
         raise _no_cluster(said) from error
     number, count = compat.distributed_place()
-    group = Group(tuple(_here(k) for k in range(count)), number, patience)
+    group = ProcessGroup(tuple(_here(k) for k in range(count)), number, patience)
     group.members = tuple(group.all_of(_here(number), "joined", Process))
     return group
 

@@ -34,18 +34,18 @@ class Boundary:
     """One place inside a program where its author named shardings.
 
     Attributes:
-      role: What the author wrote there.
-      scope: The name stack, functions included: `jit(step)/while/body/closed_call/layer`.
-      source: The innermost line of user code.
-      avals: JAX's abstract values: of the constrained value, or of a shard_map's operands.
-      shardings: JAX's sharding for each of `avals`; of a shard_map None, see `shard_map`.
-      shard_map: The parameters of a shard_map.
-      out_avals: Abstract values of a shard_map's results.
-      unconstrained: Dimensions that the partitioner may shard as it likes.
-      priorities: Shardy's user priority of each dimension, of a constraint that has them: not
-        JAX's own, but a primitive with its name and parameters and this one.
-      manual_axes: Mesh axes over which the surrounding code is manual (its shapes are local).
-      index: Which argument or result of a nested jit this is.
+        role: what the author wrote there.
+        scope: the name stack, functions included: `jit(step)/while/body/closed_call/layer`.
+        source: the innermost line of user code.
+        avals: JAX's abstract values: of the constrained value, or of a shard_map's operands.
+        shardings: JAX's sharding for each of `avals`; of a shard_map None, see `shard_map`.
+        shard_map: the parameters of a shard_map.
+        out_avals: abstract values of a shard_map's results.
+        unconstrained: dimensions that the partitioner may shard as it likes.
+        priorities: Shardy's user priority of each dimension, of a constraint that has them: not
+            JAX's own, but a primitive with its name and parameters and this one.
+        manual_axes: mesh axes over which the surrounding code is manual (its shapes are local).
+        index: which argument or result of a nested jit this is.
     """
 
     role: Role
@@ -140,18 +140,18 @@ class _Walk:
             )
 
     def shard_map(self, equation: Any, scope: str) -> Iterator[Boundary]:
-        found = compat.shard_map_parameters(equation.params)
+        parameters = compat.shard_map_parameters(equation.params)
         yield Boundary(
             "shard_map",
             scope,
             compat.user_frame(equation),
             tuple(atom.aval for atom in equation.invars),
-            shard_map=found,
+            shard_map=parameters,
             out_avals=tuple(variable.aval for variable in equation.outvars),
             manual_axes=self.manual_axes,
         )
-        outside, self.manual_axes = self.manual_axes, self.manual_axes + found.manual_axes
-        yield from self.jaxpr(found.jaxpr, scope)
+        outside, self.manual_axes = self.manual_axes, self.manual_axes + parameters.manual_axes
+        yield from self.jaxpr(parameters.jaxpr, scope)
         self.manual_axes = outside
 
     def jit(self, equation: Any, scope: str) -> Iterator[Boundary]:

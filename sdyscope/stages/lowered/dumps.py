@@ -34,9 +34,9 @@ def dumped_files(folder: Path | str) -> list[Path]:
         programs = read_record(folder).programs
         return [folder / program.modules[program.partitioner] for program in programs]
     jax_dumps = sorted(
-        (int(found[1]), path)
+        (int(match[1]), path)
         for path in folder.glob("jax_ir*.mlir")
-        if (found := _JAX_DUMP.fullmatch(path.name))
+        if (match := _JAX_DUMP.fullmatch(path.name))
     )
     if jax_dumps:
         return [path for _, path in jax_dumps]

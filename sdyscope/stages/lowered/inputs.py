@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, first_line
+from sdyscope.facts.execution import InputSource
 from sdyscope.facts.program import Program
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 from sdyscope.values.source import PACKAGE, innermost_line
 
 __all__ = ["SEED", "concrete_arguments"]
@@ -25,20 +25,20 @@ SEED = 0
 SCALE = 0.1
 
 
-def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], str]:
-    """Flat values for every argument that jit was given, and where they come from, in words.
+def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], InputSource]:
+    """Flat values for every argument that jit was given, and where they come from.
 
     `Program.inputs` when it has them; else arrays among its arguments are taken as they are, and
     values are made for the abstract ones: small normal floats, zeros for integers (any index is
     then in range), fair booleans, fresh PRNG keys, all from one fixed seed.
 
     Raises:
-      TargetError: `inputs` raises, or what it returns does not fit the arguments.
+        TargetError: `inputs` raises, or what it returns does not fit the arguments.
     """
     avals = traced.jaxpr.in_avals
     if program.inputs is not None:
         args, kwargs = _called(program)
-        return _brought(program, traced, args, kwargs), "the program's own inputs"
+        return _brought(program, traced, args, kwargs), InputSource("inputs")
     given: Sequence[Any] = [None] * len(avals)
     if not isinstance(program.fun, jax.stages.Traced):
         flat = jax.tree.leaves(compat.call_arguments(program.fun, program.args, program.kwargs))
@@ -50,17 +50,15 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], str]:
     ]
     abstract = sum(leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) for leaf in given)
     if not abstract:
-        return values, "the program's arguments"
-    return values, (
-        f"made with seed {SEED}: floats are normal with deviation {SCALE:g}, integers are zero"
-    )
+        return values, InputSource("arguments")
+    return values, InputSource("made", SEED, SCALE)
 
 
 def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """What the program's `inputs` returns: the author's own code, from which anything can come."""
     assert program.inputs is not None
     try:
-        made: Any = program.inputs()
+        returned: Any = program.inputs()
     except SdyscopeError:
         raise
     except Exception as error:
@@ -72,12 +70,12 @@ def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:
             file=line.file if line else None,
             line=line.line if line else None,
         ) from error
-    if isinstance(made, tuple | list) and len(made) == 2:
-        args, kwargs = made
+    if isinstance(returned, tuple | list) and len(returned) == 2:
+        args, kwargs = returned
         if isinstance(args, tuple | list) and isinstance(kwargs, Mapping):
             return args, kwargs
     raise TargetError(
-        f"The inputs of {program.name} are {_kind(made)}, not a pair of arguments and keyword "
+        f"The inputs of {program.name} are {_kind(returned)}, not a pair of arguments and keyword "
         "arguments.",
         hint="Program.inputs returns (args, kwargs): a tuple and a dict.",
     )
@@ -130,7 +128,7 @@ def _made(aval: Any, rng: np.random.Generator) -> Any:
         return np.zeros(shape, dtype)
     if jnp.issubdtype(dtype, np.bool_):
         return rng.integers(0, 2, shape).astype(dtype)
-    made = rng.standard_normal(shape, np.float32) * SCALE
+    values = rng.standard_normal(shape, np.float32) * SCALE
     if jnp.issubdtype(dtype, np.complexfloating):
-        return (made + 1j * rng.standard_normal(shape, np.float32) * SCALE).astype(dtype)
-    return made.astype(dtype)
+        return (values + 1j * rng.standard_normal(shape, np.float32) * SCALE).astype(dtype)
+    return values.astype(dtype)

@@ -18,6 +18,7 @@ import jax
 
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner, Program, Versions
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.request import requested
@@ -51,9 +52,9 @@ class NotLowerable(CompilerError):  # noqa: N818 - a result, named for what it s
     """JAX refuses to lower a program under a partitioner; a result, not a crash.
 
     Attributes:
-      partitioner: Which partitioner was asked for; None when tracing failed already.
-      reason: JAX's own words.
-      stderr: What C++ wrote to standard error on the way.
+        partitioner: which partitioner was asked for; None when tracing failed already.
+        reason: JAX's own words.
+        stderr: what C++ wrote to standard error on the way.
     """
 
     def __init__(
@@ -78,23 +79,23 @@ class LoweredModule:
     """A module in MLIR, and what is known about where it comes from.
 
     Attributes:
-      name: The program's name, or the module's where it was read from a file.
-      module: `ir.Module` of MLIR's Python bindings; None when they cannot read the text.
-      context: The MLIR context that the module lives in; None likewise.
-      partitioner: Which partitioner was asked for; None for a file.
-      kept_arguments: Flat index, among the arguments that jit was given, of each argument of
-        `main` after the hoisted constants; None for a file, where all that is left is there.
-      donated_arguments: Those of them that are donated, as flat indices.
-      constants: How many hoisted constants come first among the arguments of `main`.
-      num_devices: Devices that the module is partitioned for; 0 when unknown.
-      platforms: What it was lowered for.
-      jax_version: Version of the JAX that lowered or read it.
-      recorded_by: The JAX that lowered it in a recorded run; None for any other.
-      stderr: What C++ wrote to standard error while it was made.
-      lowered: The `jax.stages.Lowered`, to be compiled; None for a file.
-      path: The file it was read from.
-      source_text: The file's text, when only that is there.
-      notes: What else is worth knowing, one sentence each.
+        name: the program's name, or the module's where it was read from a file.
+        module: `ir.Module` of MLIR's Python bindings; None when they cannot read the text.
+        context: the MLIR context that the module lives in; None likewise.
+        partitioner: which partitioner was asked for; None for a file.
+        kept_arguments: flat index, among the arguments that jit was given, of each argument of
+            `main` after the hoisted constants; None for a file, where all that is left is there.
+        donated_arguments: those of them that are donated, as flat indices.
+        constants: how many hoisted constants come first among the arguments of `main`.
+        num_devices: devices that the module is partitioned for; 0 when unknown.
+        platforms: what it was lowered for.
+        jax_version: version of the JAX that lowered or read it.
+        recorded_by: the JAX that lowered it in a recorded run; None for any other.
+        stderr: what C++ wrote to standard error while it was made.
+        lowered: the `jax.stages.Lowered`, to be compiled; None for a file.
+        path: the file it was read from.
+        source_text: the file's text, when only that is there.
+        notes: what else is worth knowing.
     """
 
     name: str
@@ -112,7 +113,7 @@ class LoweredModule:
     lowered: Any = None
     path: Path | None = None
     source_text: str | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
 
     def text(self, debug_info: bool = True) -> str:
         """StableHLO in MLIR's text form, with source locations unless told otherwise."""
@@ -131,7 +132,7 @@ class LoweredModule:
         """The module in MLIR's bytecode, of the version that the installed jaxlib writes.
 
         Raises:
-          CompilerError: the bindings could not read the module in the first place.
+            CompilerError: the bindings could not read the module in the first place.
         """
         if self.module is None:
             raise CompilerError(
@@ -200,8 +201,8 @@ def trace(program: Program) -> Any:
     """The program's `jax.stages.Traced`: its jaxpr, with everything jit was asked for.
 
     Raises:
-      TargetError: `program.fun` is nothing that can be traced.
-      NotLowerable: tracing raised, which is an error in the program.
+        TargetError: `program.fun` is nothing that can be traced.
+        NotLowerable: tracing raised, which is an error in the program.
     """
     fun = program.fun
     if isinstance(fun, jax.stages.Traced):
@@ -249,7 +250,7 @@ def trace_for(program: Program, traced: Any, partitioner: Partitioner) -> Any:
     """The program's trace as a partitioner needs it: `traced`, unless it was made for the other.
 
     Raises:
-      NotLowerable: tracing it again raised.
+        NotLowerable: tracing it again raised.
     """
     if compat.is_traced_for(traced, partitioner) or isinstance(program.fun, jax.stages.Traced):
         return traced
@@ -268,17 +269,17 @@ def lower(
     """Lowers a program under one partitioner.
 
     Args:
-      program: A `Program`, a `jax.stages.Traced` (trace once, lower under both), or a
-        `jax.stages.Lowered`, which is taken as it is.
-      partitioner: Which one; JAX's configuration is as before afterwards.
-      platforms: What to lower for. None: the platform of the devices that the program names.
-      name: What to call it; the program's name unless given.
-      devices: Those that callbacks are lowered for on an abstract mesh; by default virtual CPU
-        devices on which nothing runs.
+        program: a `Program`, a `jax.stages.Traced` (trace once, lower under both), or a
+            `jax.stages.Lowered`, which is taken as it is.
+        partitioner: which one; JAX's configuration is as before afterwards.
+        platforms: what to lower for. None: the platform of the devices that the program names.
+        name: what to call it; the program's name unless given.
+        devices: those that callbacks are lowered for on an abstract mesh; by default virtual CPU
+            devices on which nothing runs.
 
     Raises:
-      NotLowerable: JAX refuses, or has no such partitioner.
-      TargetError: `program` is nothing that can be lowered.
+        NotLowerable: JAX refuses, or has no such partitioner.
+        TargetError: `program` is nothing that can be lowered.
     """
     if name is None:
         name = program.name if isinstance(program, Program) else compat.function_name(program)
@@ -292,7 +293,7 @@ def lower(
             lowered = _lower(stage, name, partitioner, platforms, written, devices)
         arguments = compat.lowering_arguments(lowered)
         module: Any = lowered.compiler_ir(dialect="stablehlo")
-    made = LoweredModule(
+    lowered_module = LoweredModule(
         name=name,
         module=module,
         context=module.context,
@@ -305,13 +306,13 @@ def lower(
         stderr=written(),
         lowered=lowered,
     )
-    if lowered is stage and made.found not in (partitioner, "none"):
+    if lowered is stage and lowered_module.found not in (partitioner, "none"):
         raise NotLowerable(
-            f"{name} was lowered already, under {made.found}, not under {partitioner}.",
+            f"{name} was lowered already, under {lowered_module.found}, not under {partitioner}.",
             partitioner=partitioner,
             hint="Give `jitted.trace(...)` instead of `jitted.lower(...)` to have both.",
         )
-    return made
+    return lowered_module
 
 
 def _lower(
@@ -390,7 +391,7 @@ def _not_lowerable(
     elif stage is not None and _INDIVISIBLE.search(reason):
         hint = _indivisible(stage)
     line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
-    found = NotLowerable(
+    refusal = NotLowerable(
         f"{name} can't be {verb}: {type(error).__name__}: {first or 'no message'}",
         reason=reason,
         partitioner=partitioner,
@@ -399,5 +400,5 @@ def _not_lowerable(
         line=line.line if line else None,
         hint=hint,
     )
-    found.rest = rest
-    return found
+    refusal.rest = rest
+    return refusal

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, caret_snippet
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph.strings import label
 from sdyscope.process.child import cpu_limit
 from sdyscope.process.compiler_log import last_words
@@ -91,18 +92,18 @@ def read_bytes(data: bytes, path: Path | None = None) -> LoweredModule:
     if data.startswith(_BYTECODE):
         return _mlir(data, path)
     if (exported := _exported(data)) is not None:
-        return replace(_mlir(exported, path), notes=("Read from what jax.export serialized.",))
+        return replace(_mlir(exported, path), notes=(Remark("read from an export"),))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if (found := _hlo_proto(data)) is not None:
-            return _hlo(found, path)
+        if (proto := _hlo_proto(data)) is not None:
+            return _hlo(proto, path)
         raise _not_text(data, error, path) from error
     if _HLO_TEXT.match(text):
         return _hlo_text(text, path)
     if "\0" in text:
-        if (found := _hlo_proto(data)) is not None:
-            return _hlo(found, path)
+        if (proto := _hlo_proto(data)) is not None:
+            return _hlo(proto, path)
         raise _binary(path)
     return _mlir(text, path)
 
@@ -114,10 +115,10 @@ def hlo_text(path: Path) -> str | None:
 
 def hlo_text_of(data: bytes) -> str | None:
     """The text of the module in a HloModuleProto or HloProto; None for any other bytes."""
-    found = _hlo_proto(data)
-    if found is None:
+    proto = _hlo_proto(data)
+    if proto is None:
         return None
-    return str(compat.hlo.HloModule.from_serialized_hlo_module_proto(found).to_string())
+    return str(compat.hlo.HloModule.from_serialized_hlo_module_proto(proto).to_string())
 
 
 def _binary(path: Path | None) -> TargetError:
@@ -230,10 +231,7 @@ def _text_only(source: str, why: str, path: Path | None) -> LoweredModule:
         context=None,
         path=path,
         source_text=source,
-        notes=(
-            f"MLIR's bindings could not read it ({why}); it was read as text, and what was not "
-            "understood is listed.",
-        ),
+        notes=(Remark("read as text", why),),
     )
 
 
@@ -319,8 +317,8 @@ def _exported(data: bytes) -> bytes | None:
         size = number("I", vector)
     except struct.error:  # the numbers lead out of the file
         return None
-    found = data[vector + 4 : vector + 4 + size]
-    return found if len(found) == size and found.startswith(_PORTABLE) else None
+    artifact = data[vector + 4 : vector + 4 + size]
+    return artifact if len(artifact) == size and artifact.startswith(_PORTABLE) else None
 
 
 # --- HLO ------------------------------------------------------------------------------------------
@@ -332,10 +330,10 @@ def _hlo_text(text: str, path: Path | None) -> LoweredModule:
             module = compat.hlo.hlo_module_from_text(text)
         except Exception as error:  # XlaRuntimeError, by several names
             raise _hlo_error(text, str(error), path) from error
-    found = _hlo(module.as_serialized_hlo_module_proto(), path)
+    lowered = _hlo(module.as_serialized_hlo_module_proto(), path)
     # The number of partitions is in the text, and not always in what the bindings make of it.
     partitions = _NUM_PARTITIONS.search(text)
-    return replace(found, num_devices=int(partitions[1]) if partitions else found.num_devices)
+    return replace(lowered, num_devices=int(partitions[1]) if partitions else lowered.num_devices)
 
 
 def _hlo_error(text: str, message: str, path: Path | None) -> TargetError:
@@ -363,8 +361,8 @@ def _hlo(proto: bytes, path: Path | None) -> LoweredModule:
             raise TargetError(
                 f"XLA can't convert this HLO to StableHLO: {said}.", file=path, hint=_OTHER_JAX
             ) from error
-    found = _mlir(bytecode, path)
-    return replace(found, notes=("Read from HLO, converted to StableHLO by XLA.",))
+    lowered = _mlir(bytecode, path)
+    return replace(lowered, notes=(Remark("read from HLO"),))
 
 
 def _hlo_proto(data: bytes) -> bytes | None:

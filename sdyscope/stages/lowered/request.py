@@ -16,51 +16,45 @@ from jax.sharding import PartitionSpec as JaxPartitionSpec
 
 from sdyscope.errors import ConversionError
 from sdyscope.facts.program import Kind, Program, RequestedTensor
+from sdyscope.facts.remarks import Remark
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.boundaries import Boundary, boundaries
-from sdyscope.stages.lowered.signature import Argument, Result, ShardMap
+from sdyscope.stages.lowered.signature import ShardMap, SignatureArgument, SignatureResult
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, SpecEntry
 
 __all__ = ["argument_axes", "from_jax_sharding", "requested"]
 
-#: What nested jits and explicit axes are called in the notes.
-_ROLES = {
-    "reshard": "Asked for by jax.sharding.reshard.",
-    "jit input": "Argument {index} of a nested jit, by its in_shardings.",
-    "jit output": "Result {index} of a nested jit, by its out_shardings.",
-}
 
-
-def from_jax_sharding(sharding: Any, ndim: int) -> tuple[NamedSharding | None, tuple[str, ...]]:
+def from_jax_sharding(sharding: Any, ndim: int) -> tuple[NamedSharding | None, tuple[Remark, ...]]:
     """JAX's sharding of an array with `ndim` dimensions as ours, and what is to be said about it.
 
-    None, with a note, for what is not a NamedSharding; None without one for None, and for a
+    None, with a remark, for what is not a NamedSharding; None without one for None, and for a
     NamedSharding on an empty mesh, which leaves the array to the compiler.
     """
-    notes: list[str] = []
+    notes: list[Remark] = []
     if type(sharding).__name__ == "Format":  # a layout and a sharding
         if sharding.layout is not None:
-            notes.append(f"Asked for with the layout {sharding.layout}.")
+            notes.append(Remark("layout", str(sharding.layout)))
         sharding = sharding.sharding
     if sharding is None:
         return None, tuple(notes)
     if not isinstance(sharding, JaxNamedSharding):
         kind = type(sharding).__name__
-        notes.append(f"Given as {kind}, which names no mesh axes: {_short(sharding)}.")
+        notes.append(Remark("no mesh axes", kind, other=_short(sharding)))
         return None, tuple(notes)
     if not sharding.mesh.shape:
         return None, tuple(notes)
     if sharding.memory_kind not in (None, "device", "unpinned_host"):
-        notes.append(f'Asked for in memory "{sharding.memory_kind}".')
+        notes.append(Remark("memory kind", sharding.memory_kind))
     mesh = compat.mesh_of(sharding.mesh, getattr(sharding, "_logical_device_ids", None))
     spec = sharding.spec
     reduction = getattr(spec, "unreduced_kind", None)
     if spec.unreduced and reduction is not None and not _is_sum(reduction):
-        notes.append(f"Unreduced by {reduction}.")
+        notes.append(Remark("reduction", str(reduction)))
     try:
         return NamedSharding(mesh, _spec(spec, ndim)), tuple(notes)
     except ConversionError as error:
-        return None, (*notes, f"{spec} is not a valid request: {error.message}.")
+        return None, (*notes, Remark("no request", str(spec), other=error.message))
 
 
 def _is_sum(kind: Any) -> bool:
@@ -140,13 +134,13 @@ def _paths(tree: Any, count: int) -> list[str]:
 
 
 def _tensor(
-    kind: Kind, path: str, aval: Any, sharding: Any, notes: Sequence[str] = (), **more: Any
+    kind: Kind, path: str, aval: Any, sharding: Any, notes: Sequence[Remark] = (), **more: Any
 ) -> RequestedTensor:
     shape, dtype = compat.element_shape(aval)
     found, more_notes = from_jax_sharding(sharding, len(shape))
     if len(shape) > len(aval.shape):
         added = "x".join(map(str, shape[len(aval.shape) :]))
-        more_notes += (f"A PRNG key array: the last dimensions, {added}, are the keys themselves.",)
+        more_notes += (Remark("key array", added),)
     return RequestedTensor(
         kind=kind,
         path=path,
@@ -158,15 +152,15 @@ def _tensor(
     )
 
 
-def _argument(argument: Argument, index: int, fallback: str, dropped: bool) -> RequestedTensor:
+def _argument(
+    argument: SignatureArgument, index: int, fallback: str, dropped: bool
+) -> RequestedTensor:
     notes = []
     given, asked = argument.given, argument.asked
     if argument.layout:
-        notes.append("jit's in_shardings ask for a layout too.")
+        notes.append(Remark("in_shardings layout"))
     if given is not None and asked is not None and _differ(given, asked):
-        notes.append(
-            f"The argument comes as {_spec_of(given)} and jit's in_shardings say {_spec_of(asked)}."
-        )
+        notes.append(Remark("two shardings", _spec_of(given), other=_spec_of(asked)))
     return _tensor(
         "argument",
         argument.name or fallback,
@@ -188,14 +182,14 @@ def _spec_of(sharding: Any) -> str:
     return str(getattr(sharding, "spec", sharding))
 
 
-def _result(result: Result, index: int) -> RequestedTensor:
+def _result(result: SignatureResult, index: int) -> RequestedTensor:
     notes = []
     if result.layout:
-        notes.append("jit's out_shardings ask for a layout too.")
+        notes.append(Remark("out_shardings layout"))
     of_type = getattr(result.aval, "sharding", None)
     if result.asked is None and of_type is not None and compat.is_explicit(of_type.mesh):
         # No attribute of the result says so: JAX puts a constraint on the op that makes it.
-        notes.append(f"By its type, on Explicit axes, it is {of_type.spec}.")
+        notes.append(Remark("Explicit result", str(of_type.spec)))
     return _tensor(
         "result", result.name or f"result[{index}]", result.aval, result.asked, notes, index=index
     )
@@ -209,27 +203,24 @@ def _inner(found: Iterator[Boundary]) -> Iterator[RequestedTensor]:
         elif boundary.shard_map.is_written:
             yield from _shard_map(boundary, boundary.shard_map, ordinal)
         else:
-            note = "Every manual axis has size 1: JAX writes no boundary."
-            yield from _shard_map(boundary, boundary.shard_map, -1, note)
+            remark = Remark("no boundary")
+            yield from _shard_map(boundary, boundary.shard_map, -1, remark)
             continue
         ordinal += 1
 
 
 def _constraint(boundary: Boundary, ordinal: int) -> RequestedTensor:
     notes = []
-    if boundary.role in _ROLES:
-        notes.append(_ROLES[boundary.role].format(index=boundary.index))
+    if boundary.role in ("reshard", "jit input", "jit output"):
+        notes.append(Remark(boundary.role, count=boundary.index or 0))
     if boundary.manual_axes:
-        notes.append("Inside a shard_map: the shape is the local one over its manual axes.")
+        notes.append(Remark("local shape"))
     (aval,), (sharding,) = boundary.avals, boundary.shardings
     if isinstance(sharding, JaxNamedSharding):
         if boundary.role == "constraint":
             sharding = sharding.update(spec=_lowered_spec(sharding.spec, aval, boundary))
         elif boundary.role == "reshard" and not compat.all_explicit(sharding.mesh):
-            notes.append(
-                f"It says {sharding.spec} of the Explicit axes and leaves the Auto ones to the "
-                "compiler, which no PartitionSpec can say."
-            )
+            notes.append(Remark("Explicit axes alone", str(sharding.spec)))
             sharding = None
     return _tensor(
         "constraint",
@@ -263,7 +254,7 @@ def _axes(entry: Any) -> tuple[str, ...]:
 
 
 def _shard_map(
-    boundary: Boundary, shard_map: ShardMap, ordinal: int, *notes: str
+    boundary: Boundary, shard_map: ShardMap, ordinal: int, *notes: Remark
 ) -> Iterator[RequestedTensor]:
     sides: list[tuple[Kind, tuple[Any, ...], tuple[Any, ...]]] = [
         ("shard_map input", boundary.avals, shard_map.in_specs),

@@ -8,20 +8,20 @@ from typing import Any
 
 from jax.sharding import PartitionSpec
 
-__all__ = ["Argument", "LoweringArguments", "Result", "ShardMap"]
+__all__ = ["LoweringArguments", "ShardMap", "SignatureArgument", "SignatureResult"]
 
 
 @dataclass(frozen=True)
-class Argument:
+class SignatureArgument:
     """One flat argument of a jitted function.
 
     Attributes:
-      name: JAX's own name for it, as in the IR: `params['w'][0]`; empty when it has none.
-      aval: JAX's abstract value.
-      given: The sharding of the array or `ShapeDtypeStruct`, None when it has none or is free.
-      asked: The entry of jit's `in_shardings`, None when unspecified.
-      layout: A layout was asked for.
-      donated: Its buffer may be reused.
+        name: JAX's own name for it, as in the IR: `params['w'][0]`; empty when it has none.
+        aval: JAX's abstract value.
+        given: the sharding of the array or `ShapeDtypeStruct`, None when it has none or is free.
+        asked: the entry of jit's `in_shardings`, None when unspecified.
+        layout: a layout was asked for.
+        donated: its buffer may be reused.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Result:
+class SignatureResult:
     """One flat result of a jitted function: its name in the IR, and its `out_shardings` entry."""
 
     name: str
@@ -47,11 +47,11 @@ class LoweringArguments:
     """What became of the flat arguments in the module.
 
     Attributes:
-      constants: How many constants come before the arguments in `main`, hoisted by newer JAX.
-      kept: Flat index of each further argument of `main`, in order.
-      donated: The kept ones that are donated.
-      num_devices: How many devices the module is partitioned for.
-      platforms: What it was lowered for.
+        constants: how many constants come before the arguments in `main`, hoisted by newer JAX.
+        kept: flat index of each further argument of `main`, in order.
+        donated: the kept ones that are donated.
+        num_devices: how many devices the module is partitioned for.
+        platforms: what it was lowered for.
     """
 
     constants: int

@@ -20,7 +20,7 @@ from sdyscope.values.convert import to_hlo_sharding, to_tensor_sharding, unspeci
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import DimSharding, NamedSharding, TensorSharding
 
-__all__ = ["Change", "annotate", "annotate_signature"]
+__all__ = ["ShardingEdit", "annotate", "annotate_signature"]
 
 
 #: What JAX writes on a donated argument whose result XLA is to find.
@@ -28,7 +28,7 @@ _DONOR = "jax.buffer_donor"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ShardingEdit:
     """What to say on one tensor from now on.
 
     Attributes:
@@ -51,7 +51,9 @@ class Change:
         return self.sharding is not None or bool(self.priorities) or self.unspecified
 
 
-def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Change]) -> LoweredModule:
+def annotate(
+    lowered: LoweredModule, graph: OpGraph, changes: Sequence[ShardingEdit]
+) -> LoweredModule:
     """A copy of the module with other shardings on some of its tensors.
 
     Args:
@@ -74,7 +76,7 @@ def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Change]) 
     return replace(lowered, module=module, lowered=None)
 
 
-def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[Change]) -> None:
+def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[ShardingEdit]) -> None:
     """Writes other shardings on the arguments and results of a function, in place.
 
     Args:
@@ -89,7 +91,7 @@ def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[Change])
         _on_signature(function, change.annotation, _written(change, graph)[0])
 
 
-def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
+def _apply(change: ShardingEdit, graph: OpGraph, operations: dict[int, Any]) -> None:
     there = change.annotation
     if there.kind.startswith("shard_map") or there.kind in ("op", "inner argument", "inner result"):
         raise TargetError(
@@ -111,7 +113,7 @@ def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
     _on_signature(operations[graph.functions[there.function].op], there, made[0])
 
 
-def _written(change: Change, graph: OpGraph) -> tuple[_Named, ...]:
+def _written(change: ShardingEdit, graph: OpGraph) -> tuple[_Named, ...]:
     if change.unspecified:
         return (_Named("mhlo.sharding" if _is_gspmd(graph) else "sdy.sharding", None),)
     try:
@@ -132,7 +134,7 @@ def _is_gspmd(graph: OpGraph) -> bool:
     return not graph.meshes
 
 
-def _hlo_texts(change: Change) -> tuple[_Named, ...]:
+def _hlo_texts(change: ShardingEdit) -> tuple[_Named, ...]:
     there, sharding = change.annotation, change.sharding
     if change.priorities:
         raise ConversionError("GSPMD has no priorities")
@@ -146,7 +148,7 @@ def _hlo_texts(change: Change) -> tuple[_Named, ...]:
     return _Named("mhlo.sharding", f'"{text}"'), _Named("backend_config", f'"{config}"')
 
 
-def _shardy_text(change: Change, graph: OpGraph) -> tuple[_Named, ...]:
+def _shardy_text(change: ShardingEdit, graph: OpGraph) -> tuple[_Named, ...]:
     there, sharding = change.annotation, change.sharding
     rank = len(there.shape or ())
     if sharding is not None:

@@ -79,7 +79,7 @@ def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInf
     origins = OriginReader(graph, marked, lowered)
     unread = origins.unread()
     if unread:
-        names = tuple(dict.fromkeys((one.text, 0) for one in unread))
+        names = tuple(dict.fromkeys((origin.text, 0) for origin in unread))
         notes.append(Remark("unread origins", count=len(unread), names=names))
     not_understood: list[NotUnderstood] = [*unread]
     steps = steps_of(graph, marked, not_understood)
@@ -89,7 +89,7 @@ def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInf
 
 def _answer(
     asked: Propagation, graph: OpGraph, notes: list[Remark]
-) -> tuple[debug_info_child.Answer | None, bool]:
+) -> tuple[debug_info_child.DebugInfoAnswer | None, bool]:
     """What Shardy writes down, None for nothing, and whether that is with origins."""
     failed: tuple[ShardyProcess, str] | None = None
     for passes in (asked.explained, asked.stepwise):
@@ -116,12 +116,14 @@ def _answer(
     return None, False
 
 
-def _ask(bytecode: bytes, passes: tuple[str, ...], graph: OpGraph) -> debug_info_child.Answer:
-    sink = next(number for number, one in enumerate(passes) if one.startswith(_SINK))
+def _ask(
+    bytecode: bytes, passes: tuple[str, ...], graph: OpGraph
+) -> debug_info_child.DebugInfoAnswer:
+    sink = next(number for number, pass_ in enumerate(passes) if pass_.startswith(_SINK))
     kinds = digest("" if op.is_argument else op.kind for op in graph.without_results())
-    request = debug_info_child.Request(bytecode, passes[:sink], passes[sink:], kinds)
+    request = debug_info_child.DebugInfoRequest(bytecode, passes[:sink], passes[sink:], kinds)
     answer = _worker.ask(msgspec.msgpack.encode(request))
-    return msgspec.msgpack.decode(answer, type=debug_info_child.Answer)
+    return msgspec.msgpack.decode(answer, type=debug_info_child.DebugInfoAnswer)
 
 
 def _without(kind: RemarkKind, failed: tuple[ShardyProcess, str]) -> Remark:

@@ -21,7 +21,16 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 from sdyscope.graph.strings import string_value
 from sdyscope.process import worker
 
-__all__ = ["EDGES", "ORIGINS", "Answer", "Marks", "Origins", "Request", "digest", "serve"]
+__all__ = [
+    "EDGES",
+    "ORIGINS",
+    "DebugInfoAnswer",
+    "DebugInfoRequest",
+    "Marks",
+    "Origins",
+    "digest",
+    "serve",
+]
 
 #: The attribute with steps.
 EDGES = "sdy.propagation_edges"
@@ -48,7 +57,7 @@ Origins = list[tuple[str, str]] | str
 """What is written of one value: (axis, origin); the text of what is no dictionary of these."""
 
 
-class Request(msgspec.Struct, array_like=True):
+class DebugInfoRequest(msgspec.Struct, array_like=True):
     """A module to propagate.
 
     Attributes:
@@ -76,7 +85,7 @@ class Marks(msgspec.Struct, array_like=True):
     origins: int
 
 
-class Answer(msgspec.Struct, array_like=True):
+class DebugInfoAnswer(msgspec.Struct, array_like=True):
     """What Shardy wrote down. Nodes are numbered as those of an op graph.
 
     Attributes:
@@ -138,7 +147,7 @@ class _Reader:
     """Reads a propagated module op by op."""
 
     def __init__(self) -> None:
-        self.answer = Answer(texts=[""])
+        self.answer = DebugInfoAnswer(texts=[""])
         self.texts: dict[str, int] = {"": 0}
         self.known: dict[Any, int] = {}
         self.origins: dict[Any, int] = {}
@@ -167,7 +176,7 @@ class _Reader:
         if number is None:
             number = self.origins[attribute] = len(self.answer.written)
             each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-            self.answer.written.append([_origins(one) for one in each])
+            self.answer.written.append([_origins(origins) for origins in each])
         return number
 
     def marks(self, attributes: Any) -> Marks | None:
@@ -215,7 +224,7 @@ class _Reader:
 
     # --- the module after propagation ------------------------------------------------------------
 
-    def module(self, operation: Any, kinds: int) -> Answer:
+    def module(self, operation: Any, kinds: int) -> DebugInfoAnswer:
         """Reads a propagated module, of which nodes of these kinds are expected."""
         self.node(operation.name, 0, 0)
         self.inside(operation, 0, False)
@@ -324,7 +333,7 @@ def _origins(attribute: Any) -> Origins:
     return pairs
 
 
-def _answer(request: Request) -> Answer:
+def _answer(request: DebugInfoRequest) -> DebugInfoAnswer:
     with _context():
         try:
             module = ir.Module.parse(request.module)
@@ -333,7 +342,9 @@ def _answer(request: Request) -> Answer:
             reader.flow(module)
             _run(module, request.rest)
         except Exception as error:  # MLIRError, by several names
-            return Answer(error=str(error).strip().partition("\n")[0] or type(error).__name__)
+            return DebugInfoAnswer(
+                error=str(error).strip().partition("\n")[0] or type(error).__name__
+            )
         return reader.module(module.operation, request.kinds)
 
 
@@ -346,5 +357,5 @@ def _run(module: Any, passes: tuple[str, ...]) -> None:
 
 def serve() -> None:
     """Answers requests until the parent ends."""
-    decoder, encoder = msgspec.msgpack.Decoder(Request), msgspec.msgpack.Encoder()
+    decoder, encoder = msgspec.msgpack.Decoder(DebugInfoRequest), msgspec.msgpack.Encoder()
     worker.serve(lambda request: encoder.encode(_answer(decoder.decode(request))))

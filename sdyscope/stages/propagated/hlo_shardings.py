@@ -38,7 +38,7 @@ def restore_shardings(module: Any, graph: OpGraph, text: str) -> bool:
     if not lost:
         return False
     known = _written(text)
-    found: dict[int, str] = {}
+    shardings: dict[int, str] = {}
     seen: dict[_Key, int] = {}
     for op in lost:
         shapes = tuple(tuple(size or 0 for size in type_.shape or ()) for type_ in op.types)
@@ -47,12 +47,12 @@ def restore_shardings(module: Any, graph: OpGraph, text: str) -> bool:
         # Of several the text's order is the module's.
         position = seen[key] = seen.get(key, -1) + 1
         if len(set(written)) == 1 or position < len(written):
-            found[op.id] = written[position if position < len(written) else 0]
+            shardings[op.id] = written[position if position < len(written) else 0]
     with module.context:
         for node, operation in numbered(module):
-            if node in found:
-                operation.attributes["mhlo.sharding"] = compat.ir.StringAttr.get(found[node])
-    return bool(found)
+            if node in shardings:
+                operation.attributes["mhlo.sharding"] = compat.ir.StringAttr.get(shardings[node])
+    return bool(shardings)
 
 
 def _may_have_lost_one(op: Op) -> bool:

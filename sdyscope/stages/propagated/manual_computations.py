@@ -49,7 +49,7 @@ def import_manual_computation(module: Any, call: Any) -> None:
     outs = frontend_attribute("xla.sdy.out_shardings", leave, call)
     manual = frontend_attribute("xla.sdy.manual_axes", leave, entry, call)
     results = _results_of(leave) if leave is not None else []
-    made = compat.ir.Operation.create(
+    computation = compat.ir.Operation.create(
         "sdy.manual_computation",
         results=_result_types(leave) if leave is not None else [],
         operands=operands,
@@ -63,15 +63,15 @@ def import_manual_computation(module: Any, call: Any) -> None:
         ip=compat.ir.InsertionPoint(call if leave is None else leave),
     )
     types = [value.type for value in call.operands]
-    block = made.regions[0].blocks.append(
-        *types, arg_locs=[made.location for _ in types] if types else None
+    block = computation.regions[0].blocks.append(
+        *types, arg_locs=[computation.location for _ in types] if types else None
     )
     with compat.ir.InsertionPoint(block):
         end = compat.ir.Operation.create("sdy.return", loc=function.location)
     returned = take_body(function, list(block.arguments), end)
     replace_terminator(end, "sdy.return", returned)
     for old, new in results:
-        made_result = made.results[new]
+        made_result = computation.results[new]
         old.replace_all_uses_with(made_result)
     for dead in _conversions(call, entry, leave):
         dead.erase()
@@ -79,12 +79,12 @@ def import_manual_computation(module: Any, call: Any) -> None:
 
 def _through_tuple(value: Any) -> Any:
     """The conversion that a local value comes from."""
-    made = owner(value)
-    if made is not None and made.name == "stablehlo.get_tuple_element":
-        made = owner(made.operands[0])
-    if made is None or made.name != "stablehlo.custom_call":
+    maker = owner(value)
+    if maker is not None and maker.name == "stablehlo.get_tuple_element":
+        maker = owner(maker.operands[0])
+    if maker is None or maker.name != "stablehlo.custom_call":
         raise CompilerError("A manual computation takes a value that no conversion made local.")
-    return made
+    return maker
 
 
 def _users(call: Any) -> Iterator[Any]:

@@ -17,12 +17,12 @@ from sdyscope.graph import Op, OpGraph, Sharding
 from sdyscope.graph.attributes import ShardingTexts, default_parsers, result_shardings
 from sdyscope.graph.tags import sids
 from sdyscope.stages.propagated import debug_info_child
-from sdyscope.stages.propagated.origin_texts import NOTHING, Written, parse_origins
+from sdyscope.stages.propagated.origin_texts import NOTHING, WrittenOrigins, parse_origins
 
-__all__ = ["Flow", "Marked", "marked_on"]
+__all__ = ["EdgeOrigins", "Marked", "marked_on"]
 
 
-class Flow(NamedTuple):
+class EdgeOrigins(NamedTuple):
     """What is written on one edge, or on a function's result.
 
     Attributes:
@@ -31,7 +31,7 @@ class Flow(NamedTuple):
     """
 
     edges: str
-    written: Written
+    written: WrittenOrigins
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ class Marked:
     """
 
     edges: Mapping[int, str] = field(default_factory=dict)
-    origins: Mapping[int, tuple[Written, ...]] = field(default_factory=dict)
-    results: Mapping[tuple[int, int], Flow] = field(default_factory=dict)
+    origins: Mapping[int, tuple[WrittenOrigins, ...]] = field(default_factory=dict)
+    results: Mapping[tuple[int, int], EdgeOrigins] = field(default_factory=dict)
     owners: frozenset[int] = frozenset()
-    flow_results: Mapping[tuple[int, int], Flow] = field(default_factory=dict)
-    flow_arguments: Mapping[tuple[int, int], Flow] = field(default_factory=dict)
+    flow_results: Mapping[tuple[int, int], EdgeOrigins] = field(default_factory=dict)
+    flow_arguments: Mapping[tuple[int, int], EdgeOrigins] = field(default_factory=dict)
     names: Mapping[str, int] = field(default_factory=dict)
     missing: int = 0
 
 
-def marked_on(answer: debug_info_child.Answer, graph: OpGraph) -> Marked:
+def marked_on(answer: debug_info_child.DebugInfoAnswer, graph: OpGraph) -> Marked:
     """What was written down, on the nodes of a graph.
 
     Args:
@@ -76,16 +76,16 @@ def marked_on(answer: debug_info_child.Answer, graph: OpGraph) -> Marked:
             for op in ops
             if shardings.there(op.id, len(op.types)) == shardings.here(op)
         }
-    written = [tuple(map(parse_origins, one)) for one in answer.written]
+    written = [tuple(map(parse_origins, texts)) for texts in answer.written]
 
-    def flow(marks: debug_info_child.Marks) -> Flow:
+    def flow(marks: debug_info_child.Marks) -> EdgeOrigins:
         each = written[marks.origins] if marks.origins >= 0 else ()
         edges = answer.texts[marks.edges] if marks.edges >= 0 else ""
-        return Flow(edges, each[0] if each else NOTHING)
+        return EdgeOrigins(edges, each[0] if each else NOTHING)
 
     def flows(
         read: list[tuple[int, int, debug_info_child.Marks]],
-    ) -> dict[tuple[int, int], Flow]:
+    ) -> dict[tuple[int, int], EdgeOrigins]:
         return {(alike[node], number): flow(marks) for node, number, marks in read if node in alike}
 
     marks = {alike[node]: marks for node, marks in answer.marks.items() if node in alike}
@@ -105,7 +105,7 @@ def marked_on(answer: debug_info_child.Answer, graph: OpGraph) -> Marked:
 
 
 def _by_location(
-    answer: debug_info_child.Answer, graph: OpGraph, shardings: _Shardings
+    answer: debug_info_child.DebugInfoAnswer, graph: OpGraph, shardings: _Shardings
 ) -> dict[int, int]:
     """The graph's nodes by those of the other run: of the same kind, sharding and names.
 
@@ -145,7 +145,7 @@ def _told_by(names: Iterable[str]) -> frozenset[object]:
 class _Shardings:
     """Numbers for the shardings of ops in both runs: equal ones have the same, none has 0."""
 
-    def __init__(self, answer: debug_info_child.Answer) -> None:
+    def __init__(self, answer: debug_info_child.DebugInfoAnswer) -> None:
         self._answer = answer
         self._texts = ShardingTexts(default_parsers(), [])
         self._numbers: dict[tuple[Sharding | None, ...], int] = {}

@@ -34,27 +34,27 @@ def walk(operation: Any) -> Iterator[Any]:
 
 def by_name(operation: Any, *names: str) -> dict[str, list[Any]]:
     """The ops of some names inside an op, as ``walk`` finds them, in one go."""
-    found: dict[str, list[Any]] = {name: [] for name in names}
-    _collect(operation, found)
-    return found
+    operations: dict[str, list[Any]] = {name: [] for name in names}
+    _collect(operation, operations)
+    return operations
 
 
-def _collect(operation: Any, found: dict[str, list[Any]]) -> None:
+def _collect(operation: Any, operations: dict[str, list[Any]]) -> None:
     for region in operation.regions:
         for block in region.blocks:
             for view in block.operations:
                 inner = view.operation
-                wanted = found.get(inner.name)
+                wanted = operations.get(inner.name)
                 if wanted is not None:
                     wanted.append(inner)
                 if len(inner.regions):
-                    _collect(inner, found)
+                    _collect(inner, operations)
 
 
 def owner(value: Any) -> Any:
     """The op that a value is a result of; None for a block argument."""
-    made = value.owner
-    return None if isinstance(made, compat.ir.Block) else made.operation
+    maker = value.owner
+    return None if isinstance(maker, compat.ir.Block) else maker.operation
 
 
 def parse(text: str) -> Any:

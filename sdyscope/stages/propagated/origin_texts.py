@@ -10,11 +10,12 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.propagated import Origins
 from sdyscope.syntax import shardy
 from sdyscope.values.mesh import AxisRef
+from sdyscope.values.propagation_edges import OriginSharding
 
-__all__ = ["NOTHING", "Written", "parse_origins"]
+__all__ = ["NOTHING", "WrittenOrigins", "parse_origins"]
 
 
-class Written(NamedTuple):
+class WrittenOrigins(NamedTuple):
     """The origins that Shardy wrote for one value.
 
     Attributes:
@@ -26,27 +27,33 @@ class Written(NamedTuple):
     unread: tuple[tuple[str, str], ...] = ()
 
 
-NOTHING = Written()
+NOTHING = WrittenOrigins()
 
 
-def parse_origins(origins: Iterable[tuple[str, str]] | str) -> Written:
+def parse_origins(origins: Iterable[tuple[str, str]] | str) -> WrittenOrigins:
     """The origins of one value, by axis; the text of what is no dictionary of these."""
     if isinstance(origins, str):
-        return Written(unread=((origins, "expected a dictionary of strings"),))
+        return WrittenOrigins(unread=((origins, "expected a dictionary of strings"),))
     return _parsed_origins(tuple(map(tuple, origins)))
 
 
 @lru_cache(1 << 12)
-def _parsed_origins(items: tuple[tuple[str, str], ...]) -> Written:
-    found, unread = [], []
+def _parsed_origins(items: tuple[tuple[str, str], ...]) -> WrittenOrigins:
+    origins, unread = [], []
     for key, value in items:
         try:
-            found.append((_axis(key), shardy.parse_origin_sharding(value)))
+            origins.append((_axis(key), _annotation(value)))
         except SdyscopeError as error:  # a kind that is not known yet: the axis has none then
             unread.append((f'{key} = "{value}"', str(error).partition("\n")[0]))
-    return Written(tuple(found), tuple(unread))
+    return WrittenOrigins(tuple(origins), tuple(unread))
 
 
+@lru_cache(1 << 12)
+def _annotation(text: str) -> OriginSharding:
+    return shardy.parse_origin_sharding(text)
+
+
+@lru_cache(1 << 12)
 def _axis(key: str) -> AxisRef:
     name, _, sub = key.partition(":(")
     return shardy.parse_axis_ref(f'"{name}"' + (f":({sub}" if sub else ""))

@@ -29,26 +29,26 @@ def propagation_passes(
     """The passes of Shardy's propagation pipeline, as texts to be joined by commas.
 
     Args:
-      context: an MLIR context that knows Shardy.
-      conservative: only let axes go where nothing else could want to go.
-      steps: have the steps written into the module.
-      origins: have the origins written into the module.
+        context: an MLIR context that knows Shardy.
+        conservative: only let axes go where nothing else could want to go.
+        steps: have the steps written into the module.
+        origins: have the origins written into the module.
     """
     with context:
         text = str(compat.passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)"))
     inside = text.removeprefix("builtin.module(").removesuffix(")")
-    passes = [one for one in _split(inside) if not one.startswith("sdy-save-module")]
-    last = max(number for number, one in enumerate(passes) if one.startswith(_LAST))
-    found = []
-    for one in passes[: last + 1]:
+    passes = [pass_ for pass_ in _split(inside) if not pass_.startswith("sdy-save-module")]
+    last = max(number for number, pass_ in enumerate(passes) if pass_.startswith(_LAST))
+    chosen = []
+    for pass_ in passes[: last + 1]:
         if steps:
-            one = _STEPS.sub(r"\1=true", one)
+            pass_ = _STEPS.sub(r"\1=true", pass_)
         if origins:
-            one = _ORIGINS.sub(r"\1=true", one)
+            pass_ = _ORIGINS.sub(r"\1=true", pass_)
         if conservative:
-            one = one.replace("conservative-propagation=false", "conservative-propagation=true")
-        found.append(one)
-    return tuple(found)
+            pass_ = pass_.replace("conservative-propagation=false", "conservative-propagation=true")
+        chosen.append(pass_)
+    return tuple(chosen)
 
 
 def _split(pipeline: str) -> list[str]:
@@ -69,7 +69,7 @@ def run(module: Any, *passes: str) -> None:
     """Runs passes over a module, in place.
 
     Raises:
-      CompilerError: a pass failed; with the compiler's message, and the op it names.
+        CompilerError: a pass failed; with the compiler's message, and the op it names.
     """
     with module.context, captured_stderr() as written:
         try:
@@ -82,6 +82,6 @@ def run(module: Any, *passes: str) -> None:
 
 
 def _message(message: str, written: str) -> str:
-    found = [match[1].strip() for match in _ERROR.finditer(message + "\n" + written)]
-    said = next((text for text in found if text), message.strip().partition("\n")[0])
+    errors = [match[1].strip() for match in _ERROR.finditer(message + "\n" + written)]
+    said = next((text for text in errors if text), message.strip().partition("\n")[0])
     return f"Shardy can't propagate on this module: {said}"

@@ -24,7 +24,7 @@ from sdyscope.graph import OpGraph, build
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages import compat
 from sdyscope.stages.align.align import align
-from sdyscope.stages.align.tags import copy, tag
+from sdyscope.stages.align.tags import copy, tag_alone
 from sdyscope.stages.align.values import aligned_values
 from sdyscope.stages.lowered.axis_names import garbled_axes
 from sdyscope.stages.lowered.lower import LoweredModule
@@ -38,7 +38,8 @@ from sdyscope.values.sharding import TensorSharding
 
 __all__ = ["import_from", "imported", "propagate"]
 
-_ERROR = re.compile(r"error: ([^\n]*)")
+#: What MLIR says is wrong, without the tag that is the op's location in the copy.
+_ERROR = re.compile(r"error: (?:loc\(\"sid\d+\"\): )?([^\n]*)")
 
 
 def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = False) -> Propagated:
@@ -61,10 +62,7 @@ def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = Fa
 
 def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Propagated:
     module, doubts = imported(
-        lowered,
-        graph,
-        lambda module: tag(module, graph, attributes=False),
-        conservative=conservative,
+        lowered, graph, lambda module: tag_alone(module, graph), conservative=conservative
     )
     asked = propagation_of(module, conservative=conservative)
     run(module, *propagation_passes(module.context, conservative=conservative))
@@ -202,16 +200,18 @@ def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = Tr
     module.operation.write_bytecode(file)
     with lowered.context, captured_stderr():
         try:
-            made = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
+            parsed = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
             attributes = module.operation.attributes
             # The number of partitions is the compiler's, not the computation's: it gets lost.
             if "mhlo.num_partitions" in attributes:
-                made.operation.attributes["mhlo.num_partitions"] = attributes["mhlo.num_partitions"]
-            import_module(made, open_captures=open_captures)
+                parsed.operation.attributes["mhlo.num_partitions"] = attributes[
+                    "mhlo.num_partitions"
+                ]
+            import_module(parsed, open_captures=open_captures)
         except CompilerError:
             raise
         except Exception as error:  # XlaRuntimeError and MLIRError, by several names
             match = _ERROR.search(str(error))
             said = (match[1] if match else str(error).strip().partition("\n")[0]).strip(" .")
             raise CompilerError(f"XLA can't import {lowered.name}: {said}.") from error
-    return made
+    return parsed

@@ -26,8 +26,8 @@ def propagated_graph(graph: OpGraph, propagated: Propagated) -> OpGraph:
 
 
 def _op(op: Op, propagated: Propagated) -> Op:
-    found = [propagated.values.get((op.id, result)) for result in range(len(op.types))]
-    shardings = tuple(None if value is None else value.sharding for value in found)
+    values = [propagated.values.get((op.id, result)) for result in range(len(op.types))]
+    shardings = tuple(None if value is None else value.sharding for value in values)
     return op if shardings == op.shardings else op._replace(shardings=shardings)
 
 

@@ -24,11 +24,11 @@ def propagated_text(module: Any) -> str:
     """A propagated module in MLIR's text form, without locations.
 
     Args:
-      module: an ``ir.Module`` after Shardy's propagation, or made of HLO after GSPMD's; it stays as
-        it is.
+        module: an ``ir.Module`` after Shardy's propagation, or made of HLO after GSPMD's; it stays
+            as it is.
 
     Raises:
-      CompilerError: Shardy's own passes fail on it.
+        CompilerError: Shardy's own passes fail on it.
     """
     shown = copy(module)
     run(shown, *_PASSES)

@@ -9,7 +9,7 @@ from sdyscope.graph import NotUnderstood, OpGraph
 from sdyscope.graph.tags import sids
 from sdyscope.stages.propagated.debug_info_child import ORIGINS
 from sdyscope.stages.propagated.marks import Marked
-from sdyscope.stages.propagated.origin_texts import NOTHING, Written
+from sdyscope.stages.propagated.origin_texts import NOTHING, WrittenOrigins
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import TensorSharding
@@ -26,9 +26,9 @@ class OriginReader:
     """The user's annotations that the axes on values of a propagated module come from.
 
     Args:
-      graph: op graph of that module.
-      marked: what Shardy wrote down of it.
-      lowered: that of the module that it was made of, whose ops its tags name.
+        graph: op graph of that module.
+        marked: what Shardy wrote down of it.
+        lowered: that of the module that it was made of, whose ops its tags name.
     """
 
     def __init__(self, graph: OpGraph, marked: Marked, lowered: OpGraph) -> None:
@@ -55,10 +55,10 @@ class OriginReader:
         if not written:
             return ()
         key = (id(sharding), id(written))
-        found = self.left.get(key)
-        if found is None:
-            found = self.left[key] = (written, sharding, _left(written, sharding))
-        origins = found[2]
+        known = self.left.get(key)
+        if known is None:
+            known = self.left[key] = (written, sharding, _left(written, sharding))
+        origins = known[2]
         if self.opened and any(origin.source_id in self.opened for _, origin in origins):
             return tuple((axis, self._annotated(place, axis, origin)) for axis, origin in origins)
         return origins
@@ -78,7 +78,7 @@ class OriginReader:
                     return OriginSharding("self")
                 return OriginSharding("input", source.argument)
             further = dict(self.written(place))
-            whole = {one.name: behind for one, behind in further.items()}
+            whole = {name.name: behind for name, behind in further.items()}
             origin = further.get(axis) or whole.get(axis.name) or origin
             name = self.numbers.get(source.id)
             if origin.type == "self" and name is not None:
@@ -98,7 +98,7 @@ class OriginReader:
             for text, error in self._written((op.id, result)).unread
         ]
 
-    def _written(self, place: ValueId) -> Written:
+    def _written(self, place: ValueId) -> WrittenOrigins:
         graph, marked = self.graph, self.marked
         op = graph.ops[place[0]]
         if op.is_result:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 from sdyscope.errors import SdyscopeError
@@ -102,14 +101,14 @@ class _Reader:
         for node in sorted(marked.owners):
             op = graph.ops[node]
             for index in range(len(op.types)):
-                one = marked.flow_results.get((node, index))
-                if one is not None and one.edges:
+                argument_flow = marked.flow_results.get((node, index))
+                if argument_flow is not None and argument_flow.edges:
                     sources = _sources(op, index, terminators)
-                    yield from _through(self.edges(node, one.edges), sources, index)
+                    yield from _through(self.edges(node, argument_flow.edges), sources, index)
             for argument in graph.children(node):
-                one = marked.flow_arguments.get((node, argument.argument))
-                if argument.is_argument and one is not None and one.edges:
-                    edges = self.edges(node, one.edges)
+                argument_flow = marked.flow_arguments.get((node, argument.argument))
+                if argument.is_argument and argument_flow is not None and argument_flow.edges:
+                    edges = self.edges(node, argument_flow.edges)
                     yield from _entering(edges, argument.argument, node)
 
 
@@ -125,15 +124,15 @@ def _entering(edges: PropagationEdges, argument: int, node: int) -> Iterator[Pro
     """The steps of an edge from the operand of an op to an argument of its region."""
     for step in _own(edges, node):
         targets = tuple((kind, argument) for kind, _ in step.targets)
-        yield replace(step, source=(step.source[0], argument), targets=targets)
+        yield step._replace(source=(step.source[0], argument), targets=targets)
 
 
 def _terminators(graph: OpGraph) -> dict[int, list[int]]:
     """The last op of each region, by the op that they are in."""
-    found: dict[int, list[int]] = {}
+    ends: dict[int, list[int]] = {}
     for (parent, _), end in graph.terminators.items():
-        found.setdefault(parent, []).append(end.id)
-    return found
+        ends.setdefault(parent, []).append(end.id)
+    return ends
 
 
 def _sources(op: Op, result: int, terminators: Mapping[int, list[int]]) -> list[tuple[int, int]]:

@@ -48,13 +48,13 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
     """Turns a module as `compat.through_hlo` returns it into what XLA propagates on, in place.
 
     Args:
-      module: the module.
-      open_captures: whether what loops capture is opened inside them (``open_free_variables``).
-        Which values that are depends on the shardings of arguments, so who changes those opens
-        them afterwards.
+        module: the module.
+        open_captures: whether what loops capture is opened inside them (``open_free_variables``).
+            Which values that are depends on the shardings of arguments, so who changes those opens
+            them afterwards.
 
     Raises:
-      CompilerError: the module holds something that can't be imported.
+        CompilerError: the module holds something that can't be imported.
     """
     with module.context, compat.ir.Location.unknown():
         inline_calls(module, lambda name, _: name.startswith(BODY))
@@ -62,11 +62,11 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
         for function in functions(module).values():
             for block in function.regions[0].blocks:
                 reorder(block)
-            found = by_name(function, _CONSTANT, _LOOP, _CUSTOM_CALL)
-            for operation in found[_CUSTOM_CALL]:
+            operations = by_name(function, _CONSTANT, _LOOP, _CUSTOM_CALL)
+            for operation in operations[_CUSTOM_CALL]:
                 flatten_tuple(operation)
-            constants_to_shardy(found[_CONSTANT])
-            if found[_LOOP]:
+            constants_to_shardy(operations[_CONSTANT])
+            if operations[_LOOP]:
                 for block in function.regions[0].blocks:
                     loop_invariants_to_captures(block)
         _forget_meshes(module)
@@ -80,13 +80,13 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
                 import_manual_computation(module, call)
         run(module, "symbol-dce")
         for function in functions(module).values():
-            found = by_name(function, _CUSTOM_CALL, _LOOP, _TOP_K)
-            for operation in found[_CUSTOM_CALL]:
+            operations = by_name(function, _CUSTOM_CALL, _LOOP, _TOP_K)
+            for operation in operations[_CUSTOM_CALL]:
                 import_custom_call(operation)
-            for operation in found[_TOP_K]:
+            for operation in operations[_TOP_K]:
                 give_top_k_its_rule(operation)
             if open_captures:
-                open_free_variables(function, found[_LOOP])
+                open_free_variables(function, operations[_LOOP])
 
 
 def constants_to_shardy(constants: Iterable[Any]) -> None:
@@ -94,25 +94,25 @@ def constants_to_shardy(constants: Iterable[Any]) -> None:
     for operation in constants:
         result = operation.results[0]
         if "complex<" in str(result.type):
-            made = _complex_constant(operation)
+            constant = _complex_constant(operation)
         else:
-            made = compat.ir.Operation.create(
+            constant = compat.ir.Operation.create(
                 "sdy.constant",
                 results=[result.type],
                 attributes=dict(compat.dictionary_items(operation.attributes)),
                 loc=operation.location,
                 ip=compat.ir.InsertionPoint(operation),
             )
-        result.replace_all_uses_with(made.results[0])
+        result.replace_all_uses_with(constant.results[0])
         operation.erase()
 
 
 def _complex_constant(operation: Any) -> Any:
     """The same by way of its text: MLIR's bindings have no complex values, and abort or raise."""
     text = operation.get_asm(enable_debug_info=True, print_generic_op_form=True)
-    made = compat.ir.Operation.parse(text.replace(f'"{_CONSTANT}"', '"sdy.constant"', 1))
-    compat.ir.InsertionPoint(operation).insert(made)
-    return made
+    constant = compat.ir.Operation.parse(text.replace(f'"{_CONSTANT}"', '"sdy.constant"', 1))
+    compat.ir.InsertionPoint(operation).insert(constant)
+    return constant
 
 
 def flatten_tuple(operation: Any) -> None:
@@ -129,7 +129,7 @@ def flatten_tuple(operation: Any) -> None:
     parts = [use.owner for use in result.uses]
     if any(map(compat.is_tuple, types)) or any(part.name != _ELEMENT for part in parts):
         return  # Nothing that JAX writes: Shardy says that it takes no tuples.
-    made = ir.Operation.create(
+    split = ir.Operation.create(
         _CUSTOM_CALL,
         results=types,
         operands=list(operation.operands),
@@ -139,7 +139,7 @@ def flatten_tuple(operation: Any) -> None:
     )
     for part in parts:
         number = ir.IntegerAttr(part.attributes["index"]).value
-        part.results[0].replace_all_uses_with(made.results[number])
+        part.results[0].replace_all_uses_with(split.results[number])
         part.operation.erase()
     operation.erase()
 
@@ -180,7 +180,7 @@ def _without_invariants(loop: Any) -> Any:
         for block in blocks:
             block.arguments[number].replace_all_uses_with(operands[number])
         results[number].replace_all_uses_with(operands[number])
-    made = compat.ir.Operation.create(
+    replacement = compat.ir.Operation.create(
         "stablehlo.while",
         results=[results[number].type for number in kept],
         operands=[operands[number] for number in kept],
@@ -190,14 +190,14 @@ def _without_invariants(loop: Any) -> Any:
         ip=compat.ir.InsertionPoint(loop),
     )
     for new, number in enumerate(kept):
-        results[number].replace_all_uses_with(made.results[new])
+        results[number].replace_all_uses_with(replacement.results[new])
     _return_only(blocks[1], kept)
-    for region, block in zip(made.regions, blocks, strict=True):
+    for region, block in zip(replacement.regions, blocks, strict=True):
         for number in sorted(invariant, reverse=True):
             block.erase_argument(number)
         block.append_to(region)
     loop.erase()
-    return made
+    return replacement
 
 
 def _return_only(block: Any, kept: list[int]) -> None:
@@ -261,10 +261,10 @@ def import_custom_call(operation: Any) -> None:
         if "sdy.sharding" not in attributes:
             raise CompilerError("A sharding constraint came out of HLO without its sharding.")
         sharding = compat.single_sharding(attributes["sdy.sharding"])
-        made = _replaced(operation, "sdy.sharding_constraint", {"sharding": sharding})
+        constraint = _replaced(operation, "sdy.sharding_constraint", {"sharding": sharding})
     elif target == "xla.sdy.PropagationBarrier":
         direction = _attribute_text(operation, "xla.sdy.allowed_direction")
-        made = _replaced(
+        constraint = _replaced(
             operation,
             "sdy.propagation_barrier",
             {"allowed_direction": parse(direction)},
@@ -282,7 +282,7 @@ def import_custom_call(operation: Any) -> None:
         return
     else:
         return
-    operation.results[0].replace_all_uses_with(made.results[0])
+    operation.results[0].replace_all_uses_with(constraint.results[0])
     operation.erase()
 
 
@@ -322,8 +322,8 @@ def open_free_variables(function: Any, loops: Sequence[Any] | None = None) -> No
     """Lets values that loops capture be sharded further inside, whatever they are outside.
 
     Args:
-      function: the function.
-      loops: its loops where they are known, each before those inside it.
+        function: the function.
+        loops: its loops where they are known, each before those inside it.
     """
     if loops is None:
         loops = by_name(function, _LOOP)[_LOOP]
@@ -335,7 +335,7 @@ def open_free_variables(function: Any, loops: Sequence[Any] | None = None) -> No
             wanted = None if sharding is None else compat.fully_open(sharding)
             if wanted is None:
                 continue
-            made = compat.ir.Operation.create(
+            constraint = compat.ir.Operation.create(
                 "sdy.sharding_constraint",
                 results=[value.type],
                 operands=[value],
@@ -343,7 +343,7 @@ def open_free_variables(function: Any, loops: Sequence[Any] | None = None) -> No
                 loc=loop.location,  # It is not the value, whose own tag stays with that.
                 ip=compat.ir.InsertionPoint(loop),
             )
-            opened[hash(value)] = made.results[0]
+            opened[hash(value)] = constraint.results[0]
         for operation in walk(loop) if opened else ():
             for number, operand in enumerate(operation.operands):
                 if hash(operand) in opened:
@@ -375,7 +375,7 @@ def _sharding_of(value: Any) -> Any:
 def _free_variables(loop: Any) -> list[Any]:
     """The values from outside that the regions of a loop use, in order of use."""
     own: set[int] = set()
-    found: dict[int, Any] = {}
+    captured: dict[int, Any] = {}
     for operation in walk(loop):
         own.update(hash(result) for result in operation.results)
         for region in operation.regions:
@@ -387,5 +387,5 @@ def _free_variables(loop: Any) -> list[Any]:
     for operation in walk(loop):
         for operand in operation.operands:
             if hash(operand) not in own:
-                found.setdefault(hash(operand), operand)
-    return list(found.values())
+                captured.setdefault(hash(operand), operand)
+    return list(captured.values())

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from sdyscope.annotations import shown_name
 from sdyscope.errors import CompilerError, ConversionError, TargetError, one_of
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
@@ -23,7 +24,7 @@ from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import Change
+    from sdyscope.stages.propagated.annotate import ShardingEdit
 
 __all__ = ["Wish", "find", "joined", "parse_priority", "parse_sharding", "rewritten"]
 
@@ -141,8 +142,7 @@ def find(table: TensorTable, name: str) -> Sequence[Tensor]:
 
 def _names(row: Tensor) -> tuple[str, ...]:
     """A constraint is called by its scope, with or without the program's own name."""
-    first, _, rest = row.name.partition("/")
-    return (row.name, rest) if rest and first.startswith("jit(") else (row.name,)
+    return (row.name, shown_name(row.name, ""))
 
 
 def _is_at(row: Tensor, wanted: str) -> bool:
@@ -194,8 +194,8 @@ def _changes(
     partitioner: Partitioner,
     graphs: Mapping[Partitioner, OpGraph],
     known: frozenset[Mesh],
-) -> Iterator[Change]:
-    from sdyscope.stages.propagated.annotate import Change
+) -> Iterator[ShardingEdit]:
+    from sdyscope.stages.propagated.annotate import ShardingEdit
 
     for wish, rows in found:
         for row in rows:
@@ -207,7 +207,7 @@ def _changes(
                 sharding = None
                 if spec is not None:
                     sharding = NamedSharding(_mesh_for(row, graphs, known), spec)
-                yield Change(there, sharding, wish.priorities, unspecified, wish.donated)
+                yield ShardingEdit(there, sharding, wish.priorities, unspecified, wish.donated)
 
 
 def _mesh_for(row: Tensor, graphs: Mapping[Partitioner, OpGraph], known: frozenset[Mesh]) -> Mesh:

@@ -117,12 +117,12 @@ def _found(lowered: LoweredModule) -> Partitioner:
 
 def _one_partition(lowered: LoweredModule, graph: OpGraph, partitioner: Partitioner) -> Propagated:
     """XLA has nothing to propagate for one device, and every value is whole on it."""
-    found: dict[ValueId, list[ValueId | None]] = {
+    pairs: dict[ValueId, list[ValueId | None]] = {
         (op.id, result): [(op.id, result)]
         for op in graph.without_results()
         for result in range(len(op.types))
     }
-    values, counts, notes = aligned_values(Alignment(found), graph, graph, 1)
+    values, counts, notes = aligned_values(Alignment(pairs), graph, graph, 1)
     return Propagated(
         partitioner=partitioner,
         source=PropagationSource("lowered module"),

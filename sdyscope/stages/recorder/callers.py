@@ -46,9 +46,9 @@ class Caller:
     """Whose call led to a program.
 
     Attributes:
-      arguments: the author's path of an argument, by JAX's.
-      results: the author's path of a result, by JAX's.
-      defined: where the function stands; None where that is what JAX says.
+        arguments: the author's path of an argument, by JAX's.
+        results: the author's path of a result, by JAX's.
+        defined: where the function stands; None where that is what JAX says.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -70,9 +70,9 @@ def names_of_the_call(
     """The author's names for what is being lowered right now, read off Python's stack.
 
     Args:
-      avals: JAX's abstract value of each argument.
-      arguments: JAX's path of each.
-      results: JAX's path of each result.
+        avals: JAX's abstract value of each argument.
+        arguments: JAX's path of each.
+        results: JAX's path of each result.
     """
     # Who asks is on the stack too.
     frames = list(itertools.dropwhile(lambda frame: not is_of(frame, ("jax",)), _frames()))
@@ -89,7 +89,7 @@ def names_of_the_call(
         flat = []
     best, call = max(
         ((_paths(call.given, flat), call) for call in map(_call, wrappers)),
-        key=lambda found: (len(found[0]), found[1].signature),
+        key=lambda caller: (len(caller[0]), caller[1].signature),
     )
     named = {jax: best[index] for index, jax in enumerate(arguments) if jax and index in best}
     if len(set(named.values())) < len(named):
@@ -144,8 +144,8 @@ def is_of(frame: FrameType, packages: tuple[str, ...]) -> bool:
 @functools.lru_cache(maxsize=4096)
 def of_package(file: str, package: str) -> bool:
     """Whether a file is part of a package that is imported."""
-    found = getattr(sys.modules.get(package), "__path__", ())
-    return any(file.startswith(str(folder) + os.sep) for folder in found)
+    folders = getattr(sys.modules.get(package), "__path__", ())
+    return any(file.startswith(str(folder) + os.sep) for folder in folders)
 
 
 def _flat(frames: Sequence[FrameType], avals: Sequence[Any]) -> list[Any] | None:
@@ -155,16 +155,16 @@ def _flat(frames: Sequence[FrameType], avals: Sequence[Any]) -> list[Any] | None
     those leaves of the call's arguments that have the types that were traced.
     """
     for frame in frames:
-        found = frame.f_locals.get("args_flat")
-        if isinstance(found, (list, tuple)) and _fit(found, avals):
-            return list(found)
+        leaves = frame.f_locals.get("args_flat")
+        if isinstance(leaves, (list, tuple)) and _fit(leaves, avals):
+            return list(leaves)
     for frame in reversed(frames):
         given = (frame.f_locals.get("args"), frame.f_locals.get("kwargs"))
         if not isinstance(given[0], tuple) or not isinstance(given[1], dict):
             continue
-        found = [leaf for leaf in _tree().tree_leaves(given) if hasattr(leaf, "shape")]
-        if _fit(found, avals):
-            return found
+        leaves = [leaf for leaf in _tree().tree_leaves(given) if hasattr(leaf, "shape")]
+        if _fit(leaves, avals):
+            return leaves
     return None
 
 
@@ -187,9 +187,9 @@ class _Call:
     """A call that a wrapper's frame is for.
 
     Attributes:
-      function: What was called.
-      given: Its arguments, by their names.
-      signature: Whether the names are those of the function's signature.
+        function: what was called.
+        given: its arguments, by their names.
+        signature: whether the names are those of the function's signature.
     """
 
     function: Any
@@ -215,16 +215,16 @@ def _call(frame: FrameType) -> _Call:
 
 def _unstarred(bound: inspect.BoundArguments) -> dict[str, Any]:
     """Arguments by name, `args[0]` and the keywords of `**kwargs` among them."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            found |= {f"{name}[{index}]": one for index, one in enumerate(value)}
+            arguments |= {f"{name}[{index}]": item for index, item in enumerate(value)}
         elif kind is inspect.Parameter.VAR_KEYWORD:
-            found |= value
+            arguments |= value
         else:
-            found[name] = value
-    return found
+            arguments[name] = value
+    return arguments
 
 
 def _paths(given: Mapping[str, Any], flat: Sequence[Any]) -> dict[int, str]:
@@ -233,12 +233,12 @@ def _paths(given: Mapping[str, Any], flat: Sequence[Any]) -> dict[int, str]:
     for name, value in given.items():
         for path, leaf in _leaves(value):
             leaves.setdefault(id(leaf), []).append(f"{name}{path}")
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for index, leaf in enumerate(flat):
         if paths := leaves.get(id(leaf)):
             # One array that was given twice: in the order in which it was given.
-            found[index] = paths.pop(0) if len(paths) > 1 else paths[0]
-    return found
+            names[index] = paths.pop(0) if len(paths) > 1 else paths[0]
+    return names
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
@@ -296,7 +296,7 @@ def _defined(function: Any) -> Place | None:
     while isinstance(inner, functools.partial):
         inner = inner.func
     code = getattr(inner, "__code__", None)
-    if code is None or any(of_package(code.co_filename, one) for one in WRAPPERS):
+    if code is None or any(of_package(code.co_filename, package) for package in WRAPPERS):
         return None
     return code.co_filename, code.co_firstlineno
 
@@ -313,25 +313,28 @@ def _named_results(
     """The author's paths of the results, where the wrapper's way of returning them is known.
 
     Args:
-      wrappers: the wrapper's frames, innermost first.
-      roots: the names of the function's arguments, in order.
-      named: the author's path of an argument, by JAX's.
-      results: JAX's path of each result.
+        wrappers: the wrapper's frames, innermost first.
+        roots: the names of the function's arguments, in order.
+        named: the author's path of an argument, by JAX's.
+        results: JAX's path of each result.
     """
     file = wrappers[0].f_code.co_filename
-    key = (next(one for one in WRAPPERS if of_package(file, one)), os.path.basename(file))
+    key = (
+        next(package for package in WRAPPERS if of_package(file, package)),
+        os.path.basename(file),
+    )
     inside = _RESULTS.get(key)
     if inside is None:
         return {}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for result in results:
         if result == inside or result.startswith((f"{inside}[", f"{inside}.")):
-            found[result] = _without_array("result" + result.removeprefix(inside))
+            names[result] = _without_array("result" + result.removeprefix(inside))
         elif key[0] == "flax" and (updated := _updated(result, roots, named)):
-            found[result] = f"result.{updated}"
+            names[result] = f"result.{updated}"
         else:
-            found[result] = f"{key[0]}.{result}"  # the wrapper's own
-    return found if len(set(found.values())) == len(found) else {}
+            names[result] = f"{key[0]}.{result}"  # the wrapper's own
+    return names if len(set(names.values())) == len(names) else {}
 
 
 def _updated(result: str, roots: Sequence[str], named: Mapping[str, str]) -> str | None:

@@ -31,13 +31,13 @@ class Lowering:
     """One module that JAX lowered.
 
     Attributes:
-      call: lowers it again, under whichever partitioner is set.
-      arguments: what JAX's function was called with, by position.
-      keywords: and by name.
-      computation: what it returned; its `stablehlo()` is the module.
-      seconds: how long it took.
-      called: the line of the program that led to it.
-      caller: the author's names, where a library's `jit` stands in front of JAX's.
+        call: lowers it again, under whichever partitioner is set.
+        arguments: what JAX's function was called with, by position.
+        keywords: and by name.
+        computation: what it returned; its `stablehlo()` is the module.
+        seconds: how long it took.
+        called: the line of the program that led to it.
+        caller: the author's names, where a library's `jit` stands in front of JAX's.
     """
 
     def __init__(
@@ -125,14 +125,14 @@ class Compile:
     """One module that JAX had compiled, or found in its cache on disk.
 
     Attributes:
-      module: the module.
-      devices: for how many devices.
-      process: index of this process among those of the program.
-      platform: of the devices: `cpu`, `gpu`, `tpu`.
-      executable: what was made; None where the compiler refused.
-      seconds: how long it took.
-      failed: what the compiler said, where it refused; empty otherwise.
-      called: the line of the program that led to it.
+        module: the module.
+        devices: for how many devices.
+        process: index of this process among those of the program.
+        platform: of the devices: `cpu`, `gpu`, `tpu`.
+        executable: what was made; None where the compiler refused.
+        seconds: how long it took.
+        failed: what the compiler said, where it refused; empty otherwise.
+        called: the line of the program that led to it.
     """
 
     def __init__(
@@ -168,11 +168,11 @@ class Compile:
     def memory(self) -> dict[str, int] | None:
         """The compiler's memory statistics, in bytes, by their names; None where it has none."""
         try:
-            found = self.executable.get_compiled_memory_stats()
+            stats = self.executable.get_compiled_memory_stats()
         except Exception:  # every platform has its own error for this
             return None
-        names = (name for name in dir(found) if name.endswith("_in_bytes"))
-        return {name.removesuffix("_in_bytes"): int(getattr(found, name)) for name in names}
+        names = (name for name in dir(stats) if name.endswith("_in_bytes"))
+        return {name.removesuffix("_in_bytes"): int(getattr(stats, name)) for name in names}
 
 
 class Listener(Protocol):
@@ -209,7 +209,7 @@ def add(listener: Listener) -> None:
 def remove(listener: Listener) -> None:
     """Tells `listener` no more. With the last one, JAX is as it was."""
     with _lock:
-        _listeners[:] = [one for one in _listeners if one is not listener]
+        _listeners[:] = [heard for heard in _listeners if heard is not listener]
         if _listeners:
             return
         for module_name, name in (_LOWER, _COMPILE):
@@ -234,9 +234,9 @@ def _wrap(module: ModuleType, listener: Listener) -> None:
             version = getattr(sys.modules.get("jax"), "__version__", "of this program")
             listener.problem(f"JAX {version} has no {module_name}.{name}, which is listened to.")
         elif not (hasattr(original, "_sdyscope_wraps") and _is_ours(original)):
-            made = make(original)
-            made._sdyscope_wraps = original
-            setattr(module, name, made)
+            wrapper = make(original)
+            wrapper._sdyscope_wraps = original
+            setattr(module, name, wrapper)
             _stay_out_of_tracebacks()
 
 
@@ -253,11 +253,11 @@ def _hearing_lower(original: Callable[..., Any]) -> Any:
         if not _listeners or getattr(_here, "busy", False):
             return original(*args, **kwargs)
         start = time.perf_counter()
-        made = original(*args, **kwargs)
+        lowered = original(*args, **kwargs)
         seconds = time.perf_counter() - start
         again = functools.partial(original, *args, **kwargs)
-        _tell("lowered", lambda: Lowering(again, args, kwargs, made, seconds))
-        return made
+        _tell("lowered", lambda: Lowering(again, args, kwargs, lowered, seconds))
+        return lowered
 
     return lower
 
@@ -268,16 +268,16 @@ def _hearing_compile(original: Callable[..., Any]) -> Any:
         if not _listeners or getattr(_here, "busy", False):
             return original(*args, **kwargs)
         start = time.perf_counter()
-        failed, made = "", None
+        failed, compiled = "", None
         try:
-            made = original(*args, **kwargs)
+            compiled = original(*args, **kwargs)
         except BaseException as error:
             failed = first_line(error)
             raise
         finally:
             seconds = time.perf_counter() - start
-            _tell("compiled", lambda: Compile(args, made, seconds, failed))
-        return made
+            _tell("compiled", lambda: Compile(args, compiled, seconds, failed))
+        return compiled
 
     return compile_
 

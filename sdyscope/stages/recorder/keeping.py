@@ -29,8 +29,8 @@ class Keeper:
     it is written.
 
     Args:
-      folder: where to.
-      both: whether to lower every program under the other partitioner as well.
+        folder: where to.
+        both: whether to lower every program under the other partitioner as well.
     """
 
     def __init__(self, folder: str, both: bool) -> None:

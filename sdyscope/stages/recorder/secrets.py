@@ -32,14 +32,14 @@ def redacted(words: Iterable[str]) -> list[str]:
     By the names of options and variables, by the marks that makers of tokens put into them, and
     passwords in addresses. What looks like none of these is kept.
     """
-    found: list[str] = []
+    shown: list[str] = []
     follows = False
     for word in words:
         if follows and not word.startswith("-"):
-            found.append(HIDDEN)
+            shown.append(HIDDEN)
         else:
             word = _ASSIGNED.sub(rf"\1{HIDDEN}", word)
             word = _IN_URL.sub(rf"\1{HIDDEN}", word)
-            found.append(_MARKED.sub(HIDDEN, word))
+            shown.append(_MARKED.sub(HIDDEN, word))
         follows = _OPTION.fullmatch(word) is not None
-    return found
+    return shown

@@ -42,9 +42,9 @@ def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any], caller: Cal
     Its arguments are flat, and have the shardings that JAX settled on for the arrays of the call.
 
     Args:
-      arguments: what `lower_sharding_computation` was called with, by position.
-      keywords: and by name.
-      caller: the author's names.
+        arguments: what `lower_sharding_computation` was called with, by position.
+        keywords: and by name.
+        caller: the author's names.
     """
     jaxpr, _, name, in_shardings, out_shardings, in_layouts, out_layouts, donated = arguments[:8]
     jaxpr = with_names(jaxpr, caller)
@@ -75,9 +75,9 @@ def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any], caller: Cal
         "consts": lambda: (),
         "fun_sourceinfo": lambda: None,
     }
-    made: Any = jax.stages.Traced
-    wanted = list(inspect.signature(made.__init__).parameters)[1:]
-    return made(*(known[parameter]() for parameter in wanted))
+    constructor: Any = jax.stages.Traced
+    wanted = list(inspect.signature(constructor.__init__).parameters)[1:]
+    return constructor(*(known[parameter]() for parameter in wanted))
 
 
 def _argument(aval: Any) -> Any:

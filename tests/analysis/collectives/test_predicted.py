@@ -24,7 +24,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.stages.compiled.spmd import spmd
 from sdyscope.stages.lowered.read import read_bytes
-from sdyscope.stages.propagated.annotate import Change, annotate
+from sdyscope.stages.propagated.annotate import ShardingEdit, annotate
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import NamedSharding as OwnNamedSharding
@@ -505,7 +505,9 @@ def test_other_shardings_of_arguments_need_no_new_import(name, data):
         st.lists(st.sampled_from(found.annotations), max_size=3, unique_by=lambda one: one.path)
     )
     changes = [
-        Change(one, to_sharding(data.draw(SPECS))) for one in chosen if len(one.shape or ()) > 1
+        ShardingEdit(one, to_sharding(data.draw(SPECS)))
+        for one in chosen
+        if len(one.shape or ()) > 1
     ]
     changed = annotate(found.lowered, found.graph, changes)
     assert found.predictor.predict(changes) == Predictor(changed, found.graph).predict()

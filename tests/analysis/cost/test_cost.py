@@ -19,14 +19,14 @@ from sdyscope.analysis.cost.cost import Given, cost
 from sdyscope.errors import TargetError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.hardware.names import Hardware
-from sdyscope.hardware.topology import Digit, Topology
+from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
 
-POD = Topology((Digit("y", 16, 1), Digit("x", 16, 1)))
-SLICES = Topology((Digit("slice", 2, 1), Digit("y", 2, 1), Digit("x", 2, 1)))
+POD = Topology((DeviceDigit("y", 16, 1), DeviceDigit("x", 16, 1)))
+SLICES = Topology((DeviceDigit("slice", 2, 1), DeviceDigit("y", 2, 1), DeviceDigit("x", 2, 1)))
 
 HLO = """HloModule jit_f, num_partitions=256
 
@@ -130,7 +130,12 @@ def test_a_faster_axis_is_never_busy_for_longer(bandwidth, faster):
 def test_many_devices_are_no_work():
     devices = 32768
     topology = Topology(
-        (Digit("slice", 8, 1), Digit("z", 16, 1), Digit("y", 16, 1), Digit("x", 16, 1))
+        (
+            DeviceDigit("slice", 8, 1),
+            DeviceDigit("z", 16, 1),
+            DeviceDigit("y", 16, 1),
+            DeviceDigit("x", 16, 1),
+        )
     )
     hlo = HLO.replace("num_partitions=256", "num_partitions=32768")
     hlo = hlo.replace("[16,16]<=[256]", "[128,256]<=[32768]")

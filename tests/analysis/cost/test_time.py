@@ -11,14 +11,16 @@ from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.cost.links import Level, Span, axes_levels
 from sdyscope.analysis.cost.time import collective_seconds
 from sdyscope.hardware.specs import chips
-from sdyscope.hardware.topology import Digit, Topology
+from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.values.mesh import AxisRef, Mesh
 
 V5E, V5P, TPU7X, H100 = (chips()[name] for name in ("v5e", "v5p", "tpu7x", "h100"))
 
 #: As libtpu orders the chips of v5e:4x4, two by two on a host.
-V5E_4X4 = Topology((Digit("y", 2, 2), Digit("x", 2, 2), Digit("y", 2, 1), Digit("x", 2, 1)))
-V5E_16X16 = Topology((Digit("y", 16, 1), Digit("x", 16, 1)))
+V5E_4X4 = Topology(
+    (DeviceDigit("y", 2, 2), DeviceDigit("x", 2, 2), DeviceDigit("y", 2, 1), DeviceDigit("x", 2, 1))
+)
+V5E_16X16 = Topology((DeviceDigit("y", 16, 1), DeviceDigit("x", 16, 1)))
 
 MB = 10**6
 
@@ -113,7 +115,7 @@ def test_a_ring_all_to_all_is_a_quarter_of_an_all_gather():
 def test_question_2_of_the_book():
     """AllGathers on a TPU v4 4x4x4, "How to Scale Your Model", part 3, question 2."""
     v4 = chips()["v4"]
-    cube = Topology((Digit("z", 4, 1), Digit("y", 4, 1), Digit("x", 4, 1)))
+    cube = Topology((DeviceDigit("z", 4, 1), DeviceDigit("y", 4, 1), DeviceDigit("x", 4, 1)))
     mesh = {"X": 4, "Y": 4, "Z": 4}
     array = 2 * 1024 * 4096
     one, two = levels("X", mesh, cube, v4), levels("XY", mesh, cube, v4)
@@ -154,7 +156,7 @@ def test_neighbours_that_are_apart_are_more_hops():
 
 
 def test_slices_are_connected_by_the_data_centre_network():
-    slices = Topology((Digit("slice", 2, 1), *V5E_4X4.digits))
+    slices = Topology((DeviceDigit("slice", 2, 1), *V5E_4X4.digits))
     (dcn,) = levels(["data"], {"data": 2, "model": 16}, slices, V5E)
     assert (dcn.name, dcn.size, dcn.bandwidth) == ("DCN", 2, 3.125e9)
     ici, dcn = levels(["all"], {"all": 32}, slices, V5E)
@@ -162,7 +164,14 @@ def test_slices_are_connected_by_the_data_centre_network():
 
 
 def test_two_devices_of_a_chip_share_its_links():
-    cores = Topology((Digit("z", 4, 1), Digit("y", 4, 1), Digit("x", 4, 1), Digit("core", 2, 1)))
+    cores = Topology(
+        (
+            DeviceDigit("z", 4, 1),
+            DeviceDigit("y", 4, 1),
+            DeviceDigit("x", 4, 1),
+            DeviceDigit("core", 2, 1),
+        )
+    )
     chip, ici = levels(["x"], {"rest": 16, "x": 8}, cores, TPU7X)
     assert (chip.name, chip.bandwidth) == ("chip", 6e11)
     assert (ici.size, ici.bandwidth) == (4, 1e11)
@@ -172,30 +181,36 @@ def test_two_devices_of_a_chip_share_its_links():
 
 
 def test_hosts_of_gpus_are_connected_by_the_network():
-    hosts = Topology((Digit("slice", 2, 1), Digit("host", 2, 1), Digit("gpu", 8, 1)))
+    hosts = Topology(
+        (DeviceDigit("slice", 2, 1), DeviceDigit("host", 2, 1), DeviceDigit("gpu", 8, 1))
+    )
     nvlink, network = levels(["all"], {"all": 32}, hosts, H100)
     assert (nvlink.name, nvlink.size, nvlink.bandwidth) == ("NVLink", 8, 4.5e11)
     assert (network.name, network.size, network.bandwidth) == ("network", 4, 5e10)
     # 72 GPUs of several hosts are one NVLink domain.
-    rack = Topology((Digit("slice", 2, 1), Digit("host", 18, 1), Digit("gpu", 4, 1)))
+    rack = Topology(
+        (DeviceDigit("slice", 2, 1), DeviceDigit("host", 18, 1), DeviceDigit("gpu", 4, 1))
+    )
     nvlink, network = levels(["all"], {"all": 144}, rack, chips()["gb200"])
     assert (nvlink.size, network.size) == (72, 2)
 
 
 def test_a_mesh_in_another_order():
     mesh = Mesh.of({"a": 4, "b": 4}, tuple(4 * (p % 4) + p // 4 for p in range(16)))
-    plain = Topology((Digit("y", 4, 1), Digit("x", 4, 1)))
+    plain = Topology((DeviceDigit("y", 4, 1), DeviceDigit("x", 4, 1)))
     (a,) = axes_levels([AxisRef("a")], mesh, plain, V5E)
     assert a.spans[0].dimension == "x"
     shuffled = Mesh.of({"a": 4}, (0, 3, 1, 2))
-    assert axes_levels([AxisRef("a")], shuffled, Topology((Digit("x", 4, 1),)), V5E) is None
+    assert axes_levels([AxisRef("a")], shuffled, Topology((DeviceDigit("x", 4, 1),)), V5E) is None
 
 
 @st.composite
 def groups(draw):
     """Axes of a mesh on some TPU slice."""
     topology = draw(
-        st.sampled_from([V5E_4X4, V5E_16X16, Topology((Digit("slice", 2, 1), *V5E_4X4.digits))])
+        st.sampled_from(
+            [V5E_4X4, V5E_16X16, Topology((DeviceDigit("slice", 2, 1), *V5E_4X4.digits))]
+        )
     )
     left, sizes = topology.num_devices, {}
     while left > 1:

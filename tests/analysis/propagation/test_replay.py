@@ -2,8 +2,8 @@
 
 import pytest
 
-from sdyscope.analysis.propagation.flow import CONSTRAINTS
 from sdyscope.analysis.propagation.replay import Replay
+from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.words.propagation import tensor_text

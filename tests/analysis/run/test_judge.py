@@ -13,6 +13,7 @@ from sdyscope.facts.execution import (
     ExecutedArray,
     Execution,
     HostBlock,
+    InputSource,
     Machine,
     Reference,
     Shard,
@@ -51,7 +52,9 @@ def held(placement, shape, kind="argument", index=0):
 def run(tensors, *arrays, outputs=(), reference=None, **more):
     held = tuple((HostBlock.whole(output),) for output in outputs)
     execution = Execution("shardy", arrays=arrays, outputs=held, step_seconds=(1.0,), **more)
-    return judge("step", MACHINE, "made", table(*tensors), [execution], reference or Reference())
+    return judge(
+        "step", MACHINE, InputSource("made"), table(*tensors), [execution], reference or Reference()
+    )
 
 
 def spec(*entries):
@@ -131,10 +134,10 @@ def test_dropped_arguments_and_what_did_not_run():
 
 def test_a_partitioner_that_refuses_is_a_note_while_the_other_runs():
     executions = [Execution("shardy"), Execution("gspmd", failure="no GSPMD", refused=True)]
-    found = judge("step", MACHINE, "made", table(), executions, Reference())
+    found = judge("step", MACHINE, InputSource("made"), table(), executions, Reference())
     assert [(f.rule, f.severity) for f in found.findings] == [("not-lowerable", "note")]
     assert found.passed
-    alone = judge("step", MACHINE, "made", table(), executions[1:], Reference())
+    alone = judge("step", MACHINE, InputSource("made"), table(), executions[1:], Reference())
     assert not alone.passed
 
 

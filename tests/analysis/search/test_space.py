@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from programs import array, on
 
 from sdyscope.analysis.search.decisions import space
-from sdyscope.analysis.search.paths import Leaf, followed, mirrored, pattern, split
+from sdyscope.analysis.search.paths import Leaders, Leaf, mirrored, pattern, split
 from sdyscope.analysis.search.space import (
     Decision,
     as_option,
@@ -51,16 +51,16 @@ def test_layers_are_one_pattern_and_names_are_not():
 
 def test_an_optimizers_state_follows_its_parameter():
     params = [leaf("params['a']['w']"), leaf("params['b']['w']")]
-    assert followed(leaf("opt_state[0].mu['b']['w']"), params) == 1
-    assert followed(leaf("opt_state[0].mu['b']['w']", (8,)), params) is None
-    assert followed(leaf("batch['w']"), params) is None
+    assert Leaders(params).followed_by(leaf("opt_state[0].mu['b']['w']")) == 1
+    assert Leaders(params).followed_by(leaf("opt_state[0].mu['b']['w']", (8,))) is None
+    assert Leaders(params).followed_by(leaf("batch['w']")) is None
     # Two parts of one argument that look alike do not belong together.
-    assert followed(params[0], params) is None
-    assert followed(params[1], params) is None
+    assert Leaders(params).followed_by(params[0]) is None
+    assert Leaders(params).followed_by(params[1]) is None
     # One argument that holds both.
     state = [leaf("state.params['w']")]
-    assert followed(leaf("state.opt_state[0].mu['w']"), state) == 0
-    assert followed(leaf("state.other['w']"), state) is None
+    assert Leaders(state).followed_by(leaf("state.opt_state[0].mu['w']")) == 0
+    assert Leaders(state).followed_by(leaf("state.other['w']")) is None
 
 
 def test_results_are_arguments_next_values():

@@ -8,11 +8,13 @@ import jax
 import pytest
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.stages.compiled import compiler, compiler_child, present, topology
 from sdyscope.stages.compiled.present import Accelerators
 from sdyscope.targets import resolve
+from sdyscope.words.remarks import remark_text
 
 H200 = Accelerators("cuda", "NVIDIA H200", 4)
 
@@ -27,7 +29,7 @@ def there(monkeypatch):
 @pytest.mark.parametrize("word", ["devices", "gpu", "cuda", "gpu:4", "devices:4"])
 def test_gpus_that_are_enough(there, word):
     there(H200)
-    assert present.resolved(parse_hardware(word), 4) == (Hardware("cuda", 4), "")
+    assert present.resolved(parse_hardware(word), 4) == (Hardware("cuda", 4), None)
 
 
 def test_fewer_than_there_are_will_do(there):
@@ -40,13 +42,16 @@ def test_fewer_than_there_are_will_do(there):
 
 def test_without_enough_devices_it_is_cpus_and_a_sentence(there):
     there()
-    found, note = present.resolved(parse_hardware("devices"), 8)
+    found, remark = present.resolved(parse_hardware("devices"), 8)
     assert found == Hardware("cpu", 8)
-    assert note == "JAX finds no accelerator: compiled for 8 virtual CPU devices instead."
+    assert (
+        remark_text(remark)
+        == "JAX finds no accelerator: compiled for 8 virtual CPU devices instead."
+    )
     there(H200)
-    found, note = present.resolved(parse_hardware("devices"), 8)
+    found, remark = present.resolved(parse_hardware("devices"), 8)
     assert found == Hardware("cpu", 8)
-    assert note == (
+    assert remark_text(remark) == (
         "JAX finds 4 accelerators (NVIDIA H200), and the program is for 8 devices: compiled for 8 "
         "virtual CPU devices instead."
     )
@@ -105,7 +110,7 @@ def test_this_machine_is_asked():
     found = present.accelerators()
     assert {one.platform for one in found} <= {"cuda", "tpu"}
     assert found or Inspection(resolve("mlp")).compiled(on="devices").notes == (
-        "JAX finds no accelerator: compiled for 8 virtual CPU devices instead.",
+        Remark("CPU devices instead", "accelerator", count=8),
     )
 
 

@@ -8,7 +8,7 @@ from sdyscope.graph import build
 from sdyscope.graph.tags import sids
 from sdyscope.stages.compiled.reshards import Resharder
 from sdyscope.stages.lowered.read import read_bytes
-from sdyscope.stages.propagated.annotate import Change
+from sdyscope.stages.propagated.annotate import ShardingEdit
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
 
@@ -49,8 +49,8 @@ def test_other_shardings_are_those_of_a_copy():
         one.index: one for one in read_annotations(ready.graph) if one.kind == "argument"
     }
     mesh = Mesh.of({"a": 4, "b": 2})
-    rows = Change(annotations[0], NamedSharding(mesh, PartitionSpec.of("a")))
-    whole = Change(annotations[1], NamedSharding(mesh, PartitionSpec.of()))
+    rows = ShardingEdit(annotations[0], NamedSharding(mesh, PartitionSpec.of("a")))
+    whole = ShardingEdit(annotations[1], NamedSharding(mesh, PartitionSpec.of()))
     before = ready.collectives()
     assert kinds(before) == ["sdy.all_reduce"]
     assert kinds(ready.collectives([rows, whole])) == ["sdy.all_gather"]
@@ -92,7 +92,7 @@ def test_a_loop_runs_its_body_as_often_as_it_counts():
 def test_a_change_that_does_not_fit_is_refused():
     ready = resharder(MATMUL)
     annotation = next(one for one in read_annotations(ready.graph) if one.kind == "argument")
-    other = Change(annotation, NamedSharding(Mesh.of({"c": 4}), PartitionSpec.of("c")))
+    other = ShardingEdit(annotation, NamedSharding(Mesh.of({"c": 4}), PartitionSpec.of("c")))
     with pytest.raises(TargetError, match="the module has no mesh"):
         ready.collectives([other])
 

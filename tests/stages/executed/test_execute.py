@@ -14,9 +14,9 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
 from sdyscope.inspection import inspect
 from sdyscope.stages import compat
+from sdyscope.stages.executed.device_arrays import device_memory, peak_bytes
 from sdyscope.stages.executed.devices import find_devices
 from sdyscope.stages.executed.execute import Runner
-from sdyscope.stages.executed.held import device_memory, peak_bytes
 from sdyscope.stages.executed.one_device import compute_dtypes, draws_random_numbers, unsharded
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh

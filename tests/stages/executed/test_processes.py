@@ -8,11 +8,11 @@ import pytest
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.execution import Process
-from sdyscope.stages.executed.processes import Group, NotTogether, join
+from sdyscope.stages.executed.processes import NotTogether, ProcessGroup, join
 
 
 def test_an_error_of_one_process_keeps_its_place(monkeypatch):
-    group = Group((Process(0, "a", 1), Process(1, "b", 2)))
+    group = ProcessGroup((Process(0, "a", 1), Process(1, "b", 2)))
     said = ("It can't be made.", "Make it.", "train.py", 7)
     monkeypatch.setattr(group, "all_of", lambda value, what, form: [value, said])
     with pytest.raises(TargetError) as met:
@@ -59,7 +59,7 @@ def test_processes_of_one_machine_look_for_no_cluster_and_listen_to_nobody_else(
 
 @pytest.mark.parametrize("value", [(1, ("a", None)), (2, ("b", 3))])
 def test_processes_tell_each_other_values_and_no_code(monkeypatch, value):
-    group = Group((Process(0, "a", 1), Process(1, "b", 2)))
+    group = ProcessGroup((Process(0, "a", 1), Process(1, "b", 2)))
     monkeypatch.setattr(group, "_say", lambda key, data: None)
     monkeypatch.setattr(group, "_read", lambda *_: msgspec.msgpack.encode(("done", value)))
     form = tuple[int, tuple[str, int | None]]

@@ -12,6 +12,7 @@ from programs import PROGRAMS
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.program import Program
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph import read_text
 from sdyscope.stages import compat
 from sdyscope.stages.lowered import read
@@ -67,7 +68,7 @@ def test_what_jax_export_serializes():
     assert (found.name, found.found, found.num_devices) == ("jit_forward", "shardy", 8)
     assert found.meshes == MESHES
     assert "stablehlo.tanh" in found.text()
-    assert "jax.export" in found.notes[0]
+    assert found.notes == (Remark("read from an export"),)
 
 
 @given(st.integers(0, EXPORTED.stat().st_size - 1), st.binary(max_size=4))
@@ -103,7 +104,7 @@ def test_hlo_text_and_protos(hlo):
         found = read.read_bytes(data)
         assert (found.name, found.found, found.num_devices) == ("jit_straight", "shardy", 8)
         assert found.meshes == MESHES
-        assert found.notes == ("Read from HLO, converted to StableHLO by XLA.",)
+        assert found.notes == (Remark("read from HLO"),)
     comment = b"// a dump\n\n" + hlo.encode()
     assert read.read_bytes(comment).name == "jit_straight"
 
@@ -132,7 +133,7 @@ def test_an_unknown_dialect_leaves_the_text(shardy):
     found = read.read_bytes(text.encode())
     assert found.module is None
     assert (found.name, found.found) == ("jit_straight", "shardy")
-    assert "Dialect `newhlo' not found" in found.notes[0]
+    assert "Dialect `newhlo' not found" in found.notes[0].said
     assert found.text() == text
     assert found.meshes == {}
     assert any(op.kind == "newhlo.dot_general" for op in read_text(text).ops)
@@ -263,7 +264,7 @@ def test_a_newer_syntax_of_shardy_is_read_as_text(tmp_path):
     path.write_text(NEWER)
     found = read.read(path)
     assert found.module is None
-    assert "line 3" in found.notes[0]
+    assert "line 3" in found.notes[0].said
     assert [one.attribute for one in read_text(found.source_text).not_understood] == [
         "sdy.sharding"
     ]

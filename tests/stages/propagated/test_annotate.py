@@ -8,7 +8,7 @@ from sdyscope.errors import TargetError
 from sdyscope.graph import build
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
-from sdyscope.stages.propagated.annotate import Change, annotate
+from sdyscope.stages.propagated.annotate import ShardingEdit, annotate
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, TensorSharding
@@ -37,7 +37,7 @@ def test_every_argument_result_and_constraint_can_be_changed(inspection, partiti
     for position, annotation in enumerate(before):
         rank = len(annotation.shape)
         sharding = named(("model", "data"), *[None] * (rank - 1))
-        after = changed(inspection, partitioner, Change(annotation, sharding))
+        after = changed(inspection, partitioner, ShardingEdit(annotation, sharding))
         assert after[position].placement == to_placement(sharding, rank)
         assert after[position].open_dims == ()
         others = [a.text for k, a in enumerate(after) if k != position]
@@ -48,7 +48,7 @@ def test_every_argument_result_and_constraint_can_be_changed(inspection, partiti
 
 def test_priorities(inspection):
     weight, *_ = inspection.annotations("shardy")
-    found = changed(inspection, "shardy", Change(weight, priorities=((1, 2),)))[0].sharding
+    found = changed(inspection, "shardy", ShardingEdit(weight, priorities=((1, 2),)))[0].sharding
     assert isinstance(found, TensorSharding)
     assert [dim.priority for dim in found.dim_shardings] == [None, 2]
 
@@ -56,7 +56,7 @@ def test_priorities(inspection):
 def test_open_dimensions_of_a_constraint(inspection):
     for partitioner in ("shardy", "gspmd"):
         annotation = next(a for a in inspection.annotations(partitioner) if a.kind == "constraint")
-        change = Change(annotation, named(UNCONSTRAINED, "model"))
+        change = ShardingEdit(annotation, named(UNCONSTRAINED, "model"))
         after = changed(inspection, partitioner, change)
         assert next(a for a in after if a.kind == "constraint").open_dims == (0,)
 
@@ -79,7 +79,7 @@ def test_open_dimensions_of_a_constraint(inspection):
 def test_what_a_module_cannot_carry(inspection, partitioner, change, message):
     weight, *_ = inspection.annotations(partitioner)
     with pytest.raises(TargetError) as raised:
-        changed(inspection, partitioner, Change(weight, **change))
+        changed(inspection, partitioner, ShardingEdit(weight, **change))
     assert message in str(raised.value)
     assert "params['w'][0]" in str(raised.value)
 
@@ -88,4 +88,4 @@ def test_a_shard_map_stays_as_it_is():
     made = Inspection(USER_PROGRAMS["shard_map_full"](compat.abstract_mesh(MESH)))
     inputs = next(a for a in made.annotations("shardy") if a.kind == "shard_map input")
     with pytest.raises(TargetError, match=r"shard_map input .* can't be changed"):
-        changed(made, "shardy", Change(inputs, named("data")))
+        changed(made, "shardy", ShardingEdit(inputs, named("data")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NoReturn
 
 import jax
@@ -20,7 +21,7 @@ from sdyscope.graph import NotUnderstood, OpGraph, build
 from sdyscope.inspection import Inspection
 from sdyscope.models import fsdp_transformer, mlp
 from sdyscope.stages import compat
-from sdyscope.stages.align.tags import tag
+from sdyscope.stages.align.tags import tag_alone
 from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.propagated import origin_texts, propagation_steps
@@ -91,6 +92,16 @@ def lowered(program: Program) -> tuple[LoweredModule, OpGraph]:
     return inspection.lowered["shardy"], inspection.graph("shardy")
 
 
+@cache
+def lowered_program(name: str) -> tuple[LoweredModule, OpGraph]:
+    return lowered(PROGRAMS[name]())
+
+
+@cache
+def propagated_program(name: str) -> Propagated:
+    return propagate(*lowered_program(name))
+
+
 def of_text(text: str) -> tuple[LoweredModule, OpGraph]:
     module = read_bytes(text.encode())
     return module, build(module.module)
@@ -103,9 +114,9 @@ def of_text(text: str) -> tuple[LoweredModule, OpGraph]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_text_as_xla(name: str) -> None:
     """The whole module, in the same order: shardings; with rules, origins and steps, too."""
-    module, graph = lowered(PROGRAMS[name]())
+    module, graph = lowered_program(name)
     for explained in (False, True):
-        ours = import_from(module, tag(module.module, graph, attributes=False))
+        ours = import_from(module, tag_alone(module.module, graph))
         run(ours, *propagation_passes(module.context, steps=explained, origins=explained))
         dump = xla_dump(module.module, graph, "shardy", 8, explained=explained)
         partitions = module.num_partitions
@@ -129,8 +140,7 @@ def by_mesh(text: str) -> list[str]:
 def test_same_values_as_xla(name: str) -> None:
     if name in NOT_COMPILED:
         name = "shard_map_full"
-    module, graph = lowered(PROGRAMS[name]())
-    ours, theirs = propagate(module, graph), propagated_by_xla(module, graph)
+    ours, theirs = propagated_program(name), propagated_by_xla(*lowered_program(name))
     assert ours.exactness == theirs.exactness == "exact"
     assert {id_: value.sharding for id_, value in ours.values.items()} == {
         id_: value.sharding for id_, value in theirs.values.items()
@@ -373,8 +383,7 @@ def test_conservative_is_approximate() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_value_is_there(name: str) -> None:
-    module, graph = lowered(PROGRAMS[name]())
-    propagated = propagate(module, graph)
+    graph, propagated = lowered_program(name)[1], propagated_program(name)
     assert set(propagated.values) == {
         (op.id, result) for op in graph.ops for result in range(len(op.types))
     }
@@ -408,8 +417,7 @@ def all_axes(propagated: Propagated) -> dict[ValueId, set[str]]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_axis_has_an_origin(name: str) -> None:
-    module, graph = lowered(PROGRAMS[name]())
-    propagated = propagate(module, graph)
+    propagated = propagated_program(name)
     for value in propagated.values.values():
         if isinstance(value.sharding, TensorSharding):
             dims = value.sharding.dim_shardings
@@ -482,8 +490,7 @@ def replayed(propagated: Propagated) -> dict[ValueId, set[str]]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_steps_lead_to_the_result(name: str) -> None:
     """Annotations and steps together are where axes are in the end."""
-    module, graph = lowered(PROGRAMS[name]())
-    propagated = propagate(module, graph)
+    propagated = propagated_program(name)
     numbers = [step.number for step in propagated.steps]
     assert numbers == sorted(numbers)
     reached = replayed(propagated)
@@ -593,6 +600,7 @@ def test_origins_that_can_not_be_read_are_listed_and_counted(
         return read(text)
 
     origin_texts._parsed_origins.cache_clear()
+    origin_texts._annotation.cache_clear()
     monkeypatch.setattr(origin_texts.shardy, "parse_origin_sharding", refuse)
     text = """module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
       sdy.mesh @mesh = <["a"=4, "b"=2]>

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from sdyscope.graph import build
 from sdyscope.models import fsdp_transformer, mlp
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import tag
-from sdyscope.stages.align.target import Target
+from sdyscope.stages.align.target import AlignTarget
 from sdyscope.stages.lowered.lower import NotLowerable, lower
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.propagated.xla_dump import _how_it_ended, propagated_by_xla, xla_dump
@@ -65,6 +66,11 @@ def propagated(program, partitioner):
     lowered = lower(program, partitioner)
     graph = build(lowered.module)
     return lowered, graph, propagated_by_xla(lowered, graph)
+
+
+@cache
+def propagated_transformer(name, partitioner):
+    return propagated(transformer(**TRANSFORMERS[name]), partitioner)
 
 
 def from_constants(graph):
@@ -145,7 +151,7 @@ def assert_total(name, partitioner, graph, result):
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_every_value_of_a_train_step_is_found(name, partitioner):
-    _, graph, result = propagated(transformer(**TRANSFORMERS[name]), partitioner)
+    _, graph, result = propagated_transformer(name, partitioner)
     assert assert_total(name, partitioner, graph, result) == []
 
 
@@ -206,8 +212,8 @@ def test_every_value_of_many_kinds_of_ops_is_found(partitioner):
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_an_ops_operands_are_the_operands_of_the_op_that_it_is(name, partitioner):
-    _, graph, result = propagated(transformer(**TRANSFORMERS[name]), partitioner)
-    target, constant = Target(result.graph), from_constants(graph)
+    _, graph, result = propagated_transformer(name, partitioner)
+    target, constant = AlignTarget(result.graph), from_constants(graph)
     called_once = {"main"} | {name for name in graph.functions if len(graph.callers(name)) == 1}
     wrong, compared = [], 0
     for op in graph.operations():
@@ -234,7 +240,7 @@ def test_an_ops_operands_are_the_operands_of_the_op_that_it_is(name, partitioner
 @pytest.mark.parametrize("name", ["unconstrained", "scan"])
 def test_gspmd_gives_every_tensor_a_sharding(name):
     """Until jaxlib 0.9 they are lost from some kinds of ops on the way from HLO."""
-    _, graph, result = propagated(transformer(**TRANSFORMERS[name]), "gspmd")
+    _, graph, result = propagated_transformer(name, "gspmd")
     without = {
         result.graph.ops[value.node].kind
         for value in result.values.values()
@@ -334,9 +340,9 @@ def test_what_is_free_is_what_jax_says_is_free(partitioner):
 # The two partitioners beside each other.
 
 
-def compared(program):
+def compared(name):
     """(op, its placement under each partitioner) of values that arguments bear on, in order."""
-    sides = [propagated(program, name)[1:] for name in PARTITIONERS]
+    sides = [propagated_transformer(name, partitioner)[1:] for partitioner in PARTITIONERS]
     operations = [
         [op for op in graph.operations() if op.types and op.kind != "sdy.mesh"]
         for graph, _ in sides
@@ -354,7 +360,7 @@ def compared(program):
 
 def test_the_known_difference_begins_at_the_embedding():
     """From `embedding[tokens]` on Shardy shards the features, and GSPMD the batch."""
-    rows = list(compared(transformer(constrained=False)))
+    rows = list(compared("unconstrained"))
     differing = [(op, places) for op, places in rows if places[0] != places[1]]
     print(f"{len(differing)} of {len(rows)} values differ")
     assert 0.1 * len(rows) < len(differing) < 0.6 * len(rows)
@@ -368,7 +374,7 @@ def test_the_known_difference_begins_at_the_embedding():
 
 
 def test_with_constraints_nothing_in_the_main_function_differs():
-    rows = [row for row in compared(transformer()) if row[0].function == "main"]
+    rows = [row for row in compared("constrained") if row[0].function == "main"]
     differing = [(op.name, op.kind, op.scope) for op, places in rows if places[0] != places[1]]
     assert len(rows) > 500
     assert differing == []

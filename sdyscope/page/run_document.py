@@ -25,34 +25,34 @@ def read_run(file: Path) -> Run:
     """The document in a file, as ``document.read`` gives it, with what was found as in a run.
 
     Raises:
-      TargetError: there is no such file, or something else is in it.
+        TargetError: there is no such file, or something else is in it.
     """
     try:
-        told: Any = json.loads(file.read_bytes())
+        parsed: Any = json.loads(file.read_bytes())
     except OSError as error:
         raise TargetError(f"cannot read: {error.strerror}", file=file) from error
     except ValueError as error:
         raise TargetError(f"This is not JSON: {error}", file=file, hint=_HINT) from error
-    _numbers_that_json_has_no_form_for(told)
+    _numbers_that_json_has_no_form_for(parsed)
     try:
-        run: Any = document.read(Run, told)
+        run: Any = document.read(Run, parsed)
     except msgspec.ValidationError as error:
         raise TargetError(f"This is not a run document: {error}", file=file, hint=_HINT) from error
-    made: Run = msgspec.structs.replace(run, findings=tuple(map(observed, run.findings)))
-    return made
+    whole: Run = msgspec.structs.replace(run, findings=tuple(map(observed, run.findings)))
+    return whole
 
 
 def check_run_of(run: Run, name: str, table: TensorTable, file: Path) -> None:
     """Checks that a run is one of a program, on the same mesh.
 
     Args:
-      run: the run.
-      name: the program's name.
-      table: what was requested and lowered.
-      file: where the run was read from.
+        run: the run.
+        name: the program's name.
+        table: what was requested and lowered.
+        file: where the run was read from.
 
     Raises:
-      TargetError: it is another one's.
+        TargetError: it is another one's.
     """
     ran = {
         (tensor.kind, tensor.index): (

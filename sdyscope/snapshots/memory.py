@@ -7,36 +7,32 @@ from collections.abc import Iterator, Mapping
 from sdyscope.analysis.memory.memory import Group, memory
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
-from sdyscope.snapshots.values import Cell, Item, Key
+from sdyscope.snapshots.items import compiled_cells
+from sdyscope.snapshots.values import Item, Key
 from sdyscope.staged import Staged
 
 __all__ = ["stored"]
 
 
-def stored(staged: Staged, made: Mapping[Partitioner, Compiled]) -> Iterator[tuple[Key, Item]]:
+def stored(staged: Staged, compiled: Mapping[Partitioner, Compiled]) -> Iterator[tuple[Key, Item]]:
     """Bytes a device of arguments and results, as their shardings make them.
 
     Temporaries are left out: they are another number with each version of XLA.
 
     Args:
         staged: the program.
-        made: it compiled.
+        compiled: it compiled.
 
     Raises:
         CompilerError: a compiled module does not say how it stores its parameters.
     """
     texts: dict[Key, dict[Partitioner, str]] = {}
-    for partitioner, compiled in made.items():
-        found = memory(staged.tensors, compiled, staged.only_mesh(partitioner))
-        for group in found.groups:
+    for partitioner, program in compiled.items():
+        for group in memory(staged.tensors, program, staged.only_mesh(partitioner)).groups:
             key = Key("memory", f"{group.kind} {group.name}")
             texts.setdefault(key, {})[partitioner] = _words(group)
     for key, by_partitioner in texts.items():
-        if len(by_partitioner) == len(made) and len(set(by_partitioner.values())) == 1:
-            yield key, Item((Cell("compiled", next(iter(by_partitioner.values()))),))
-        else:
-            cells = tuple(Cell("compiled", text, one) for one, text in by_partitioner.items())
-            yield key, Item(cells)
+        yield key, Item(compiled_cells(by_partitioner, compiled))
 
 
 def _words(group: Group) -> str:

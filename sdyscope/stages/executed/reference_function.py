@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, first_line
 from sdyscope.facts.program import Program
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line, is_key, on_host
+from sdyscope.stages.executed.device_arrays import is_key, on_host
 from sdyscope.values.source import PACKAGE, innermost_line
 
 __all__ = ["called", "function_name"]
@@ -34,18 +34,18 @@ def called(
     """The results of a function on the program's own arguments, whole, on one device.
 
     Args:
-      function: what to call, as the program's own function is called, static arguments included.
-      program: the program.
-      traced: its `jax.stages.Traced`.
-      values: its flat arguments.
-      device: where to put them.
+        function: what to call, as the program's own function is called, static arguments included.
+        program: the program.
+        traced: its `jax.stages.Traced`.
+        values: its flat arguments.
+        device: where to put them.
 
     Returns:
-      The flat results on the host, keys as their words, and the seconds that the call took.
+        The flat results on the host, keys as their words, and the seconds that the call took.
 
     Raises:
-      TargetError: it raises, or its results are not like the program's: other in number, structure,
-        shape or dtype.
+        TargetError: it raises, or its results are not like the program's: other in number,
+            structure, shape or dtype.
     """
     name = function_name(function)
     with jax.default_device(device):
@@ -105,14 +105,14 @@ def _check_like(results: Any, traced: Any, program: Program, name: str) -> None:
             f"The reference {name} returns {_arrays(len(its))}, and {program.name} {len(own):,}.",
             hint=hint,
         )
-    for (keys, one), (other_keys, other) in zip(own, its, strict=True):
+    for (keys, result), (other_keys, other) in zip(own, its, strict=True):
         if path(keys) != path(other_keys):
             raise TargetError(
                 f"The reference {name} returns {path(other_keys)} where {program.name} returns "
                 f"{path(keys)}.",
                 hint=hint,
             )
-        here, there = _type(one), _type(other)
+        here, there = _type(result), _type(other)
         if here != there:
             raise TargetError(
                 f"{path(keys)} of the reference {name} is {there}, and that of {program.name} "

@@ -15,7 +15,7 @@ from sdyscope.facts.program import Program
 from sdyscope.inspection import inspect
 from sdyscope.stages import compat
 from sdyscope.stages.executed.execute import Runner
-from sdyscope.stages.executed.given import called, function_name
+from sdyscope.stages.executed.reference_function import called, function_name
 from sdyscope.values.mesh import Mesh
 
 pytestmark = pytest.mark.compiles
@@ -97,8 +97,8 @@ def test_results_of_another_form_are_one_sentence(function, said):
 
 
 def test_its_name_has_its_file():
-    assert function_name(right) == "test_given.py:right"
-    assert function_name(jax.jit(right)) == "test_given.py:right"
+    assert function_name(right) == "test_reference_function.py:right"
+    assert function_name(jax.jit(right)) == "test_reference_function.py:right"
     assert function_name(functools.partial(right)) == "partial"
 
 
@@ -110,6 +110,6 @@ def test_agrees_with_a_reference_or_not():
     ran = inspect(fun, X, partitioners=("shardy",)).run(steps=1, reference=lambda x: x * 3)
     (finding,) = ran.findings
     assert finding.rule == "numerics-differ"
-    assert finding.fact.function == "test_given.py:<lambda>"
+    assert finding.fact.function == "test_reference_function.py:<lambda>"
     # The program itself is the same on one device.
     assert (finding.fact.inside.first, finding.fact.inside.why) == (None, "other structure")

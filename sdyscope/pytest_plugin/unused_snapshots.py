@@ -75,11 +75,11 @@ class Collected:
 
     def unused(self) -> Iterator[Path]:
         """The snapshot files that no test has; files of others are none."""
-        found = [] if self.is_partial else list(self._without_test())
-        if found:
+        files = [] if self.is_partial else list(self._without_test())
+        if files:
             from sdyscope.snapshots import is_snapshot
 
-            yield from filter(is_snapshot, found)
+            yield from filter(is_snapshot, files)
 
     def _without_test(self) -> Iterator[Path]:
         for module in sorted(self.complete - self.failed):
@@ -90,7 +90,7 @@ class Collected:
                 if file.name not in known:
                     yield file
         beside = {module.parent / FOLDER for module in self.complete}
-        for folder in sorted(self.folders | {one for one in beside if one.is_dir()}):
+        for folder in sorted(self.folders | {path for path in beside if path.is_dir()}):
             for inside in sorted(folder.iterdir()):
                 if inside.is_dir() and not _has_module(inside):
                     yield from files_in(inside)

@@ -1,7 +1,6 @@
 """Findings that are alike are told once."""
 
-from sdyscope.views.lint import folded
-from sdyscope.words.findings import Finding
+from sdyscope.words.findings import Finding, folded
 
 
 def finding(tensor, message, found="", kind="argument"):

@@ -10,45 +10,42 @@ from sdyscope.analysis.collectives.totals import Collective, Part, Tally
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.inside import scope_name
-from sdyscope.snapshots.values import Cell, Item, Key
+from sdyscope.snapshots.items import compiled_cells
+from sdyscope.snapshots.values import Item, Key, StageText
 from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.words.counts import counted
 
 __all__ = ["communicated"]
 
 
 def communicated(
-    made: Mapping[Partitioner, Compiled], meshes: Sequence[Mesh]
+    compiled: Mapping[Partitioner, Compiled], meshes: Sequence[Mesh]
 ) -> Iterator[tuple[Key, Item]]:
     """What a device sends in a step, by kind, axes, scope and type.
 
     Tensors are counted, not collectives: how XLA joins several in one is left out.
 
     Args:
-        made: the compiled programs.
+        compiled: the compiled programs.
         meshes: the meshes to name axes of.
     """
-    found: dict[Key, dict[Partitioner, Tally]] = {}
-    for partitioner, program in made.items():
+    tallies: dict[Key, dict[Partitioner, Tally]] = {}
+    for partitioner, program in compiled.items():
         collectives = compiled_collectives(program, meshes)
         for collective in collectives.collectives:
             over = _over(collective, collectives.mesh)
             for part in collective.parts:
                 key = Key("collective", _scope(part), _type(part), over)
-                tally = found.setdefault(key, {}).get(partitioner, Tally())
-                found[key][partitioner] = tally.with_part(collective, part, True)
+                of_key = tallies.setdefault(key, {})
+                tally = of_key.get(partitioner, Tally())
+                of_key[partitioner] = tally.with_part(collective, part, True)
         if count := collectives.not_understood_count:
-            text = f"{count:,} {'line' if count == 1 else 'lines'} of the compiled program"
-            cell = Cell("compiled", text, partitioner)
+            text = f"{counted(count, 'line')} of the compiled program"
+            cell = StageText("compiled", text, partitioner)
             yield Key("not understood", "compiled program"), Item((cell,))
-    for key, by_partitioner in found.items():
-        texts = {one: _words(tally) for one, tally in by_partitioner.items()}
-        if len(texts) == len(made) and len(set(texts.values())) == 1:
-            yield key, Item((Cell("compiled", next(iter(texts.values()))),))
-            continue
-        yield (
-            key,
-            Item(tuple(Cell("compiled", text, one) for one, text in texts.items())),
-        )
+    for key, of_key in tallies.items():
+        texts = {partitioner: _words(tally) for partitioner, tally in of_key.items()}
+        yield key, Item(compiled_cells(texts, compiled))
 
 
 def _scope(part: Part) -> str:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
+from sdyscope.errors import first_line
 from sdyscope.facts.execution import (
     DeviceMemory,
     ExecutedArray,
@@ -19,6 +20,7 @@ from sdyscope.facts.execution import (
     Shard,
     UnequalCopy,
 )
+from sdyscope.facts.remarks import Remark
 from sdyscope.stages import compat
 
 __all__ = [
@@ -27,7 +29,6 @@ __all__ = [
     "digest",
     "extents",
     "fetched",
-    "first_line",
     "is_key",
     "on_host",
     "peak_bytes",
@@ -55,17 +56,17 @@ def on_host(value: Any) -> Any:
 
 def fetched(
     results: Sequence[Any], names: Sequence[str], devices: Sequence[Any]
-) -> tuple[list[tuple[HostBlock, ...] | None], list[str]]:
-    """Results on the host, as far as this process holds them, and a sentence on what can't be.
+) -> tuple[list[tuple[HostBlock, ...] | None], list[Remark]]:
+    """Results on the host, as far as this process holds them, and a remark on what can't be.
 
     Args:
-      results: arrays.
-      names: what to call them.
-      devices: those that the program runs on, in order.
+        results: arrays.
+        names: what to call them.
+        devices: those that the program runs on, in order.
 
     Returns:
-      For each result its blocks: one where this process holds all of it; None where it can't be
-      fetched.
+        For each result its blocks: one where this process holds all of it; None where it can't be
+        fetched.
     """
     outputs: list[tuple[HostBlock, ...] | None] = []
     notes = []
@@ -77,9 +78,7 @@ def fetched(
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
             # Partial results that nothing reduced.
             outputs.append(None)
-            notes.append(
-                f"{name} can't be fetched whole, so it is not compared: {first_line(error)}"
-            )
+            notes.append(Remark("not fetched", name, other=first_line(error)))
     return outputs, notes
 
 
@@ -104,8 +103,8 @@ def put(value: Any, sharding: Any) -> Any:
     """A value on devices; every process that has some of them must call this with the same value.
 
     Args:
-      value: an array, on the host or anywhere.
-      sharding: where to put it, a sharding or a device.
+        value: an array, on the host or anywhere.
+        sharding: where to put it, a sharding or a device.
     """
     if isinstance(sharding, jax.Device) or sharding.is_fully_addressable:
         return jax.device_put(on_host(value), sharding)
@@ -120,7 +119,7 @@ def digest(value: Any) -> str:
     """What tells a value from others, bit by bit; empty where other processes hold parts of it.
 
     Args:
-      value: an array, on the host or anywhere; or a text.
+        value: an array, on the host or anywhere; or a text.
     """
     if isinstance(value, str):
         value = np.frombuffer(value.encode(), np.uint8)
@@ -140,11 +139,11 @@ def array_held(
     """What the devices of this process hold of an array.
 
     Args:
-      kind: what the array is.
-      index: its flat index.
-      array: a `jax.Array`.
-      devices: those that the program runs on, in order; a shard's device is its position in it.
-      unequal: copies that are not like the first one.
+        kind: what the array is.
+        index: its flat index.
+        array: a `jax.Array`.
+        devices: those that the program runs on, in order; a shard's device is its position in it.
+        unequal: copies that are not like the first one.
     """
     positions = {device: position for position, device in enumerate(devices)}
     whole, _ = compat.element_shape(array.aval)
@@ -186,29 +185,19 @@ def device_memory(compiled: Any, devices: Sequence[Any], before: int | None) -> 
     """What an executable needs on one device, as the compiler and the backend tell.
 
     Args:
-      compiled: a `jax.stages.Compiled` that has run.
-      devices: what it ran on.
-      before: `peak_bytes` before it ran.
+        compiled: a `jax.stages.Compiled` that has run.
+        devices: what it ran on.
+        before: `peak_bytes` before it ran.
     """
     peak = peak_bytes(devices)
-    told = compiled.memory_analysis()
-    if told is None:
+    analysis = compiled.memory_analysis()
+    if analysis is None:
         return DeviceMemory(peak=peak, peak_is_bound=peak == before)
     return DeviceMemory(
-        told.argument_size_in_bytes,
-        told.output_size_in_bytes,
-        told.alias_size_in_bytes,
-        told.temp_size_in_bytes,
+        analysis.argument_size_in_bytes,
+        analysis.output_size_in_bytes,
+        analysis.alias_size_in_bytes,
+        analysis.temp_size_in_bytes,
         peak,
         peak is not None and peak == before,
     )
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, in a line; of an error in a callback, what the callback raised."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return "no message"
-    first, traceback, _ = lines[0].partition(": Traceback (most recent call last)")
-    # What a callback raised is in the last line.
-    return f"{first}: {lines[-1]}" if traceback else first

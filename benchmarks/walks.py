@@ -1,0 +1,247 @@
+"""Are the walks that are written by hand faster than NetworkX's?
+
+The program is `fsdp-transformer`, unrolled, under Shardy; `--hlo` names the text of the program
+that it compiles to. Each walk answers a question of all its values, in turns with NetworkX, whose
+answer has to be the same. NetworkX's time is told twice: with the making of the graph that it
+walks on, which is nowhere else, and without. The least of the runs counts, in CPU seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import networkx
+from networkx.utils import UnionFind
+
+from sdyscope.terminal.table import Column, Table, number, print_table
+
+#: A node before all that a walk of NetworkX begins at.
+START = "start"
+
+
+class Walk(NamedTuple):
+    """A walk, what NetworkX walks on, and its walk."""
+
+    name: str
+    ours: Callable[[], Any]
+    graph: Callable[[], Any]
+    theirs: Callable[[Any], Any]
+
+
+def digraph(edges: Iterable[tuple[Any, Any]], nodes: Iterable[Any] = ()) -> Any:
+    graph: Any = networkx.DiGraph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(edges)
+    return graph
+
+
+def of_module(layers: int) -> list[Walk]:
+    """Walks of the lowered module and of its propagation."""
+    from sdyscope import targets
+    from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
+    from sdyscope.analysis.collectives.origin_needs import Needs
+    from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
+    from sdyscope.analysis.diff.propagated import inputs, reached
+    from sdyscope.analysis.propagation.flow import Flow
+    from sdyscope.analysis.propagation.pointers import Pointers
+    from sdyscope.inspection import Inspection
+    from sdyscope.stages.propagated.hlo_order import _post_order
+
+    settings = {"layers": layers, "batch": 256}
+    program = targets.resolve("fsdp-transformer", mesh={"fsdp": 4, "model": 2}, settings=settings)
+    inspection = Inspection(program, ("shardy",))
+    graph, found = inspection.graph("shardy"), inspection.propagated("shardy")
+    annotations = inspection.annotations("shardy")
+    mesh, main = inspection.only_mesh("shardy"), graph.main
+    assert mesh is not None
+    assert main is not None
+    flow = Flow(found, graph)
+    pointers = Pointers(flow, annotations)
+    refs = [(op.id, result) for op in found.graph.ops for result in range(len(op.types))]
+    held = [(ref, part) for ref in refs for _, part in flow.parts(ref)]
+    part = max({part for _, part in held}, key=[part for _, part in held].count)
+    of_part = [ref for ref, own in held if own == part]
+    before = {value: inputs(graph, value) for value in found.values}
+    arguments = [(argument.node, 0) for argument in main.arguments]
+    annotated = AnnotatedAxes(PropagatedAxes(graph, found, mesh), annotations)
+    needs = Needs(annotated.decided, annotated)
+    ops = list(graph.operations())[::40]
+    operands = [[source for source, _ in values] for values in graph.operand_values]
+    uses = [0] * len(operands)
+    for sources in operands:
+        for source in sources:
+            uses[source] += 1
+    inlined = [False] * len(operands)
+
+    def union_find() -> Any:
+        return UnionFind(refs)
+
+    def linked() -> Any:
+        """Values that are alike without a step."""
+        return digraph(
+            ((ref, link.source) for ref in of_part for link in pointers._links(ref)), refs
+        )
+
+    def explained(made: Any, ref: Any) -> Any:
+        for here in (ref, *(end for _, end in networkx.bfs_edges(made, ref))):
+            own = any(part.shared(one) == part for one in pointers.beginnings.own(here))
+            arrival = None if own else pointers._arrival(here, part, None)
+            start = pointers.beginnings.at(here, part) if arrival is None else None
+            if arrival is not None or start is not None:
+                return here
+        return None
+
+    def ours_explained(ref: Any) -> Any:
+        arrival, links, start = pointers._find(ref, part, None)
+        return None if arrival is None and start is None else links[-1].source if links else ref
+
+    def nearest() -> dict[Any, int]:
+        annotated._nearest.clear()
+        return {dim: one.annotation.op for dim, one in annotated._followed(part).items()}
+
+    def alike() -> Any:
+        """Dimensions that are sharded alike; before them an annotation's, in the order of these."""
+        dims = {value: annotated._dims(value, part) for value in annotated._neighbours}
+        made = digraph(
+            ((value, dim), (other, beside))
+            for value, others in annotated._neighbours.items()
+            for dim in dims[value]
+            for other, alone in others
+            for beside in dims[other]
+            if alone or annotated._same_size(value, dim, other, beside)
+        )
+        for one in annotated._written:
+            if any(own.shared(part) is not None for dim in one.axes for own in dim):
+                for value in annotated._annotated_values(one.annotation):
+                    for dim in annotated._dims(value, part):
+                        if (value, dim) not in made or not made.nodes[value, dim]:
+                            made.add_node((value, dim), op=one.annotation.op)
+                            made.add_edge(START, (value, dim))
+        return made
+
+    def their_nearest(made: Any) -> dict[Any, int]:
+        of: dict[Any, int] = {}
+        for source, end in networkx.bfs_edges(made, START):
+            of[end] = made.nodes[end]["op"] if source == START else of[source]
+        return of
+
+    def from_arguments() -> Any:
+        edges = [(source, value) for value, sources in before.items() for source in sources]
+        return digraph([*edges, *((START, argument) for argument in arguments)], before)
+
+    def around() -> Any:
+        made = graph.nx.to_undirected(as_view=True)
+        return networkx.subgraph_view(
+            made, filter_node=lambda node: not graph.ops[node].is_argument
+        )
+
+    def ordered() -> Any:
+        roots = ((START, node) for node in range(len(operands)) if not uses[node])
+        return digraph(
+            [*roots, *((node, source) for node, them in enumerate(operands) for source in them)]
+        )
+
+    return [
+        Walk(
+            "Flow.root: values that are one",
+            lambda: len(set(map(flow.root, refs))),
+            union_find,
+            lambda sets: len({sets[ref] for ref in refs}),
+        ),
+        Walk(
+            "Pointers: what explains a value",
+            lambda: list(map(ours_explained, of_part)),
+            linked,
+            lambda made: [explained(made, ref) for ref in of_part],
+        ),
+        Walk("AnnotatedAxes: nearest annotation", nearest, alike, their_nearest),
+        Walk(
+            "diff: what follows from arguments",
+            lambda: reached(before, arguments),
+            from_arguments,
+            lambda made: networkx.descendants(made, START),
+        ),
+        Walk(
+            "Needs: ops around an op",
+            lambda: [[one.id for one in next(iter(needs.rings([op])))] for op in ops],
+            around,
+            lambda made: [list(next(networkx.bfs_layers(made, op.id))) for op in ops],
+        ),
+        Walk(
+            "XLA's order of ops",
+            lambda: _post_order(operands, uses, inlined),
+            ordered,
+            lambda made: list(networkx.dfs_postorder_nodes(made, START))[:-1],
+        ),
+    ]
+
+
+def of_hlo(text: str) -> list[Walk]:
+    """Walks of the compiled program."""
+    from sdyscope.hlo import read_hlo
+    from sdyscope.hlo.executions import _callers_first, call_sites
+
+    module = read_hlo(text)
+    sites = call_sites(module)
+
+    def calls() -> Any:
+        edges = ((name, called) for name, of in sites.items() for _, called in of)
+        made = digraph(edges, [module.entry])
+        return made.subgraph({module.entry, *networkx.descendants(made, module.entry)})
+
+    def is_order(names: Iterable[str]) -> bool:
+        place = {name: at for at, name in enumerate(names)}
+        return all(place[a] < place[b] for a in place for _, b in sites[a])
+
+    return [
+        Walk(
+            "executions: callers first",
+            lambda: is_order(_callers_first(module, sites)),
+            calls,
+            lambda made: is_order(networkx.topological_sort(made)),
+        )
+    ]
+
+
+def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.process_time()
+    answer = function()
+    return time.process_time() - start, answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--layers", type=int, default=80)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--hlo", type=Path, help="the compiled program's text")
+    asked = parser.parse_args()
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    gc.set_threshold(200_000, 50, 1_000)  # as the command line does, see child.py
+    walks = of_module(asked.layers)
+    if asked.hlo is not None:
+        walks += of_hlo(asked.hlo.read_text())
+    rows = []
+    for walk in walks:
+        best = [float("inf")] * 3
+        for _ in range(asked.runs):
+            ours, own = seconds(walk.ours)
+            making, made = seconds(walk.graph)
+            theirs, other = seconds(lambda walk=walk, made=made: walk.theirs(made))
+            if own != other:
+                raise SystemExit(f"{walk.name}: NetworkX's answer is another.")
+            best = [min(pair) for pair in zip(best, (ours, making, theirs), strict=True)]
+        ours, making, theirs = best
+        ratios = (f"{theirs / ours:.1f}", f"{(making + theirs) / ours:.1f}")
+        rows.append((walk.name, f"{ours:.3f}", f"{theirs:.3f}", f"{making:.3f}", *ratios))
+    columns = ("by hand", "NetworkX", "its graph", "times", "times, with graph")
+    print_table(Table((Column("walk"), *map(number, columns)), tuple(rows)))
+
+
+if __name__ == "__main__":
+    main()

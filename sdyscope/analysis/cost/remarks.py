@@ -1,0 +1,73 @@
+"""What limits a step, what of its cost is not certain, and what the figures rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.analysis.cost.cost import Cost
+from sdyscope.analysis.cost.roofline import Roof
+from sdyscope.facts.cost import Busy, StepLimits
+from sdyscope.facts.remarks import Remark
+
+__all__ = ["basis", "doubts", "limits"]
+
+
+def limits(cost: Cost) -> StepLimits:
+    """What limits a step, and how long it takes at least."""
+    busy = [_busy(roof, roof.seconds) for roof in cost.roofs if roof.seconds is not None]
+    return StepLimits(
+        limit=busy[0] if busy else None,
+        others=tuple(busy[1:]),
+        is_complete=len(busy) == len(cost.roofs),
+        device_kind=cost.device_kind,
+        is_chip_known=cost.chip is not None,
+        overlapped=cost.overlapped,
+        sequential=cost.sequential,
+    )
+
+
+def _busy(roof: Roof, seconds: float) -> Busy:
+    return Busy(roof.resource, roof.axis, tuple(level.name for level in roof.levels or ()), seconds)
+
+
+def doubts(cost: Cost) -> Iterator[Remark]:
+    """What is not certain of it."""
+    sent, work, compute = cost.communication, cost.work, cost.compute
+    if sent.unknown:
+        axis = next((roof.axis for roof in cost.roofs if roof.axis and roof.seconds is None), "")
+        yield Remark("no times", axis, sent.unknown, sent.tensors)
+    loops = any(collective.collective.unknown_trips for collective in cost.collectives)
+    if work.unknown_trips or loops:
+        yield Remark("loops of unknown trips", count=work.unknown_trips, of=work.loops)
+    if work.conditionals:
+        yield Remark("conditionals", count=work.conditionals)
+    if work.not_counted:
+        calls = tuple(work.not_counted.items())
+        yield Remark("uncounted calls", count=sum(work.not_counted.values()), names=calls)
+    unknown = [kind for kind, peak in compute.peaks.items() if peak is None and compute.seconds]
+    if unknown:
+        yield Remark("no peak", names=tuple((kind, 0) for kind in unknown))
+    yield from cost.notes
+
+
+def basis(cost: Cost) -> Iterator[Remark]:
+    """What the figures rest on."""
+    compute = cost.compute
+    if compute.by_xla is None:
+        yield Remark("counted by sdyscope")
+    elif compute.flops > 1.0005 * compute.by_xla:
+        bytes_ = round(cost.memory.by_xla or 0)
+        yield Remark("further trips added", count=round(compute.by_xla), of=bytes_)
+    else:
+        yield Remark("counted by XLA")
+    levels = [level for roof in cost.roofs for level in roof.levels or ()]
+    if any(level.name == "ICI" for level in levels):
+        yield Remark("order of chips")
+    silent = sorted(
+        {level.name for level in levels if level.latency is None and level.name != "given"}
+    )
+    if silent:
+        yield Remark("no latency", names=tuple((name, 0) for name in silent))
+    if cost.chip is not None and cost.chip.figures:
+        titles = tuple((title, 0) for title in cost.chip.titles)
+        yield Remark("figures", cost.chip.name, names=titles)

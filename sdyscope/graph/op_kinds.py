@@ -1,0 +1,21 @@
+"""Kinds of ops that hold regions, end them, or say how a value is to be sharded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["BARRIERS", "BRANCHES", "CONSTRAINTS", "LOOPS", "REGIONS", "TERMINATORS"]
+
+#: Ops whose second region runs again on what it returned.
+LOOPS: Final = frozenset({"stablehlo.while", "mhlo.while"})
+#: Ops of which one region runs.
+BRANCHES: Final = frozenset({"stablehlo.case", "stablehlo.if", "mhlo.case", "mhlo.if"})
+#: Ops of Shardy whose region runs once, on their operands.
+REGIONS: Final = frozenset({"sdy.manual_computation", "sdy.named_computation"})
+#: Ops that return their operands, and across which nothing is moved.
+BARRIERS: Final = frozenset({"stablehlo.optimization_barrier", "mhlo.optimization_barrier"})
+#: Ops that only say how their operand is to be sharded. GSPMD's is a custom call: see
+#: ``Op.is_constraint``.
+CONSTRAINTS: Final = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+#: Ops that end a function or a region, with what it returns.
+TERMINATORS: Final = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})

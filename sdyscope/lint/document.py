@@ -1,0 +1,178 @@
+"""What the rules found as a document: of one program, of each of a directory's, or of none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sdyscope.facts.account import Account, Unknown
+from sdyscope.facts.findings import Severity
+from sdyscope.facts.program import Partitioner
+from sdyscope.lint import Linted, NotRun, Rule
+from sdyscope.lint.rule import Needs
+from sdyscope.words.findings import Finding
+
+__all__ = [
+    "Lint",
+    "LintedProgram",
+    "RuleDocument",
+    "directory_document",
+    "lint_document",
+    "rules_document",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDocument:
+    """A rule.
+
+    Attributes:
+        name: its stable name.
+        severity: of its findings, the worst where they differ.
+        needs: the last stage that it can't do without: `lowered`, `propagated`, `compiled`.
+        summary: what is wrong where it is found, in a line.
+        explanation: why that matters, what to do, and what is not found; Markdown, in paragraphs.
+        findings: how many there are of it; null where no program was looked at.
+    """
+
+    name: str
+    severity: Severity
+    needs: Needs
+    summary: str
+    explanation: str
+    findings: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LintedProgram:
+    """What was found in one program of a directory.
+
+    Attributes:
+        name: the program's name.
+        passed: whether there is nothing worse than a note.
+        partitioners: under which the program was looked at.
+        findings: what was found, errors first.
+        not_run: the rules that were not run.
+        account: what is not known of the program, at the stages that were looked at.
+    """
+
+    name: str
+    passed: bool
+    partitioners: tuple[Partitioner, ...]
+    findings: tuple[Finding, ...]
+    not_run: tuple[NotRun, ...]
+    account: Account
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lint:
+    """The document of `sdyscope lint --json`.
+
+    Attributes:
+        schema: name and version of this form.
+        name: the program's name, or the module's; null where only rules are listed.
+        passed: whether there is nothing worse than a note.
+        partitioners: under which the program was looked at.
+        rules: the rules that were chosen.
+        findings: what was found, errors first.
+        not_run: the rules that were not run.
+        account: what is not known of the program, at the stages that were looked at; of a directory
+            which files could not be read.
+        programs: of a directory, what was found in each of its programs and what was not run there;
+            nothing of one program alone.
+    """
+
+    schema: Literal["sdyscope.lint/3"] = "sdyscope.lint/3"
+    name: str | None
+    passed: bool
+    partitioners: tuple[Partitioner, ...]
+    rules: tuple[RuleDocument, ...]
+    findings: tuple[Finding, ...]
+    not_run: tuple[NotRun, ...]
+    account: Account
+    programs: tuple[LintedProgram, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all is known of what was looked at."""
+        return not self.account and not any(program.account for program in self.programs)
+
+
+def lint_document(name: str, linted: Linted, account: Account) -> Lint:
+    """The document of what the rules found in a program."""
+    counts = {rule.name: 0 for rule in linted.rules}
+    for finding in linted.findings:
+        counts[finding.rule] += 1
+    return Lint(
+        name=name,
+        passed=linted.passed,
+        partitioners=linted.partitioners,
+        rules=tuple(_rule(rule, counts[rule.name]) for rule in linted.rules),
+        findings=linted.findings,
+        not_run=linted.not_run,
+        account=account,
+    )
+
+
+def directory_document(name: str, programs: Sequence[Lint], unread: Mapping[str, str]) -> Lint:
+    """The document of what the rules found in each program of a directory.
+
+    Args:
+        name: the directory, as it was named.
+        programs: the documents of its programs, one at least.
+        unread: why a file of it could not be read.
+    """
+    counts = [{rule.name: rule.findings or 0 for rule in program.rules} for program in programs]
+    rules = tuple(
+        replace(rule, findings=sum(count[rule.name] for count in counts))
+        for rule in programs[0].rules
+    )
+    return Lint(
+        name=name,
+        passed=all(program.passed for program in programs),
+        partitioners=tuple(
+            dict.fromkeys(
+                partitioner for program in programs for partitioner in program.partitioners
+            )
+        ),
+        rules=rules,
+        findings=(),
+        not_run=(),
+        account=Account(
+            tuple(
+                Unknown("left out", "lowered", reason, subject="file", name=file)
+                for file, reason in unread.items()
+            )
+        ),
+        programs=tuple(
+            LintedProgram(
+                program.name or "",
+                program.passed,
+                program.partitioners,
+                program.findings,
+                program.not_run,
+                program.account,
+            )
+            for program in programs
+        ),
+    )
+
+
+def rules_document(rules: Sequence[Rule]) -> Lint:
+    """The document of rules alone."""
+    return Lint(
+        name=None,
+        passed=True,
+        partitioners=(),
+        rules=tuple(_rule(rule, None) for rule in rules),
+        findings=(),
+        not_run=(),
+        account=Account(),
+    )
+
+
+def _rule(rule: Rule, findings: int | None) -> RuleDocument:
+    return RuleDocument(
+        rule.name, rule.severity, rule.needs, rule.summary, rule.explanation, findings
+    )

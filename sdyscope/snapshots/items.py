@@ -1,0 +1,85 @@
+"""What stages say of a tensor, in the fewest cells; equal items counted; fewer stages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sdyscope.facts.program import Partitioner
+from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage, StageText
+
+__all__ = ["ALIKE", "Texts", "cells_of", "compiled_cells", "counted", "reduced", "texts_of"]
+
+#: What stands for what the stage before says.
+ALIKE = "="
+
+Texts = Mapping[Stage, Mapping[Partitioner, str]]
+"""What each stage says under each partitioner."""
+
+
+def cells_of(texts: Texts) -> tuple[StageText, ...]:
+    """The cells of a tensor; a stage of ``texts`` that says nothing of it has none."""
+    cells: list[StageText] = []
+    for number, stage in enumerate(STAGES):
+        before = texts.get(STAGES[number - 1], {}) if number else {}
+        said = {
+            partitioner: ALIKE if before.get(partitioner) == text else text
+            for partitioner, text in texts.get(stage, {}).items()
+        }
+        if len(set(said.values())) == 1 and len(said) == max(map(len, texts.values())):
+            cells.append(StageText(stage, next(iter(said.values()))))
+        else:
+            cells += [StageText(stage, text, partitioner) for partitioner, text in said.items()]
+    return tuple(cells)
+
+
+def compiled_cells(
+    texts: Mapping[Partitioner, str], partitioners: Collection[Partitioner]
+) -> tuple[StageText, ...]:
+    """What the compiled programs say of something: one cell where all say it alike."""
+    if len(texts) == len(partitioners) and len(set(texts.values())) == 1:
+        return (StageText("compiled", next(iter(texts.values()))),)
+    return tuple(StageText("compiled", text, partitioner) for partitioner, text in texts.items())
+
+
+def texts_of(cells: Sequence[StageText], partitioners: Sequence[Partitioner]) -> Texts:
+    """What was said, in full."""
+    texts: dict[Stage, dict[Partitioner, str]] = {}
+    for cell in cells:
+        number = STAGES.index(cell.stage)
+        before = texts.get(STAGES[number - 1], {}) if number else {}
+        said = texts.setdefault(cell.stage, {})
+        for partitioner in [cell.partitioner] if cell.partitioner else partitioners:
+            is_same = cell.text == ALIKE and partitioner in before
+            said[partitioner] = before[partitioner] if is_same else cell.text
+    return texts
+
+
+def counted(items: Iterable[Item]) -> tuple[Item, ...]:
+    """Items with the same cells as one; sorted."""
+    counts: Counter[tuple[StageText, ...]] = Counter()
+    for item in items:
+        counts[item.cells] += item.count
+    counted_items = (Item(cells, count) for cells, count in counts.items())
+    return tuple(sorted(counted_items, key=lambda item: item.order))
+
+
+def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:
+    """A snapshot without the stages that are not named; what only they know is left out."""
+    wanted = set(stages)
+    kept = tuple(stage for stage in snapshot.stages if stage in wanted)
+    if kept == snapshot.stages:
+        return snapshot
+    items: dict[Key, tuple[Item, ...]] = {}
+    for key, of_key in snapshot.items.items():
+        less = []
+        for item in of_key:
+            texts = texts_of(item.cells, snapshot.partitioners)
+            texts = {stage: text for stage, text in texts.items() if stage in wanted}
+            if texts:
+                less.append(Item(cells_of(texts), item.count))
+        if less:
+            items[key] = counted(less)
+    hardware = snapshot.hardware if "compiled" in kept else ""
+    return replace(snapshot, stages=kept, hardware=hardware, items=items)

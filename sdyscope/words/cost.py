@@ -1,0 +1,51 @@
+"""What limits a step, in clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sdyscope.facts.cost import LevelName, StepLimits
+from sdyscope.words.counts import listed
+from sdyscope.words.rates import time_text
+
+__all__ = ["limit_texts"]
+
+
+def limit_texts(limits: StepLimits) -> list[str]:
+    """What limits a step, and how long it takes at least, where that is known."""
+    texts = [_limit(limits)]
+    if limits.overlapped is not None and limits.sequential is not None:
+        texts.append(
+            f"at least {time_text(limits.overlapped)} per step with communication fully "
+            f"overlapped, {time_text(limits.sequential)} with none overlapped"
+        )
+    return texts
+
+
+def _limit(limits: StepLimits) -> str:
+    limit = limits.limit
+    if limit is None:
+        if not limits.is_chip_known:
+            return f"no times: no rates are known for {limits.device_kind}"
+        return "no times: the rates they need are not known"
+    work = [busy for busy in limits.others if busy.resource != "axis"]
+    against = [f"{time_text(busy.seconds)} of {busy.resource}" for busy in work]
+    known = "" if limits.is_complete else "as far as known, "
+    subject = f"{known}the step is limited by"
+    if limit.resource == "axis":
+        over = f"axis `{limit.axis}`{_links(limit.links)}"
+        text = f"{subject} {over}: {time_text(limit.seconds)} of communication"
+        if not against:
+            return f"{text}; compute time is not known"
+    else:
+        text = f"{subject} {limit.resource}: {time_text(limit.seconds)}"
+        axes = [busy for busy in limits.others if busy.resource == "axis"]
+        if axes:
+            against.append(f"{time_text(axes[0].seconds)} over axis `{axes[0].axis}`")
+    return text + (f" against {listed(against)}" if against else "")
+
+
+def _links(names: Sequence[LevelName]) -> str:
+    if not names:
+        return ""
+    return f" ({' and '.join('as given' if name == 'given' else name for name in names)})"
