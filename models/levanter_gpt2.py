@@ -59,8 +59,9 @@ JAX refuses sizes that do not divide: batch by replica_dcn x replica x data, emb
 and mlp by model, positions by context. GPT-2 XL has 25 heads: `model` is 5 for it, or 1.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,6 +105,7 @@ class Settings:
     vocab: int = field(default=256, metadata={"help": "number of tokens there are"})
     batch: int = field(default=16, metadata={"help": "sequences per step"})
     positions: int = field(default=32, metadata={"help": "tokens a sequence"})
+    prompt: int = field(default=8, metadata={"help": "tokens of the prompt that prefill reads"})
     dtype: str = field(
         default="bfloat16",
         metadata={"help": "dtype to compute in; parameters are float32", "choices": DTYPES},
@@ -217,7 +219,9 @@ def _made(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Mad
             hint="Install it: pip install 'sdyscope[levanter]'.",
         ) from error
 
-    positive(settings, "layers", "embed", "heads", "mlp_scale", "vocab", "batch", "positions")
+    positive(
+        settings, "layers", "embed", "heads", "mlp_scale", "vocab", "batch", "positions", "prompt"
+    )
     one_of("dtype", settings.dtype, DTYPES)
     one_of("parallelism", settings.parallelism, tuple(PARALLELISM))
     if settings.embed % settings.heads:
@@ -338,6 +342,48 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
     )
 
 
+def prefill(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None) -> Program:
+    """Reads a prompt of each example: `(model, input_ids) -> (next ids, cache)`.
+
+    `input_ids` is `[batch, position]` with `prompt` positions, and the cache what `decode` takes.
+    Everything is where the mapping of compute puts it.
+
+    Raises:
+      TargetError: as of `program`, or the prompt is longer than the cache.
+    """
+    if settings.prompt > settings.positions:
+        raise TargetError(
+            f"prompt={settings.prompt} must be at most positions={settings.positions}."
+        )
+    made = _made(mesh, settings, mapping)
+    hax, axes = made.hax, made.axes
+    serving = _serving(made, mesh, settings)
+
+    def prefill_step(model: Any, input_ids: Any) -> tuple[Any, Any]:
+        with serving.compute():
+            logits, attention = made.policy.cast_to_compute(model).prefill(input_ids)
+            length = jnp.int32(settings.prompt)
+            return serving.likeliest(logits), {"attention": attention, "length": length}
+
+    shape = (settings.batch, settings.prompt)
+    prompt = (axes.batch, hax.Axis("position", settings.prompt))
+    tokens = hax.NamedArray(jax.ShapeDtypeStruct(shape, jnp.int32), prompt)
+    input_ids, _ = made.sharded(tokens, made.compute, mesh)
+
+    def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        text = np.random.default_rng(0).integers(settings.vocab, size=shape, dtype=np.int32)
+        return (serving.weights(), hax.NamedArray(text, prompt)), {}
+
+    return Program(
+        name="levanter-gpt2 prefill",
+        fun=jax.jit(prefill_step, out_shardings=serving.results),
+        args=(serving.model, input_ids),
+        mesh=mesh,
+        inputs=inputs,
+        settings=dataclasses.asdict(settings),
+    )
+
+
 def decode(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None) -> Program:
     """One step of greedy decoding: `(model, cache, input_ids) -> (next ids, cache)`.
 
@@ -350,47 +396,86 @@ def decode(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None)
     """
     made = _made(mesh, settings, mapping)
     hax, axes = made.hax, made.axes
+    serving = _serving(made, mesh, settings)
+
+    def decode_step(model: Any, cache: Any, input_ids: Any) -> tuple[Any, Any]:
+        with serving.compute():
+            model, length = made.policy.cast_to_compute(model), cache["length"]
+            logits, attention = model.decode(input_ids, cache["attention"], length)
+            return serving.likeliest(logits), {"attention": attention, "length": length + 1}
+
+    def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        rng = np.random.default_rng(0)
+        filled = jax.tree.map(
+            lambda leaf: rng.standard_normal(leaf.shape, np.float32).astype(leaf.dtype),
+            serving.cache["attention"],
+        )
+        text = rng.integers(settings.vocab, size=(settings.batch,), dtype=np.int32)
+        length = np.int32(settings.positions // 2)
+        ids = hax.NamedArray(text, (axes.batch,))
+        return (serving.weights(), {"attention": filled, "length": length}, ids), {}
+
+    return Program(
+        name="levanter-gpt2 decode",
+        fun=jax.jit(
+            decode_step,
+            out_shardings=serving.results,
+            donate_argnums=(1,) if settings.donate else (),
+        ),
+        args=(serving.model, serving.cache, serving.next_ids),
+        mesh=mesh,
+        inputs=inputs,
+        settings=dataclasses.asdict(settings),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Serving:
+    """What the steps of inference share.
+
+    Attributes:
+      made: what all steps are made of.
+      mesh: the mesh.
+      model: the model's shapes, with the shardings of compute.
+      cache: likewise of the keys and values, and of how many tokens they are.
+      next_ids: likewise of a token of each example.
+      results: the shardings of the next tokens and of the cache.
+    """
+
+    made: _Made
+    mesh: AnyMesh
+    model: Any
+    cache: Any
+    next_ids: Any
+    results: tuple[Any, Any]
+
+    @contextlib.contextmanager
+    def compute(self) -> Iterator[None]:
+        """Names mean what they do for compute, on the mesh."""
+        here = jax.sharding.use_abstract_mesh(getattr(self.mesh, "abstract_mesh", self.mesh))
+        with here, self.made.hax.axis_mapping(self.made.compute):
+            yield
+
+    def likeliest(self, logits: Any) -> Any:
+        """The likeliest next token of each example."""
+        hax = self.made.hax
+        return hax.auto_sharded(hax.argmax(logits, self.made.axes.vocab).astype(jnp.int32))
+
+    def weights(self) -> Any:
+        """The model's values on the host."""
+        return jax.tree.map(np.asarray, jax.jit(self.made.init)(jax.random.key(0)))
+
+
+def _serving(made: _Made, mesh: AnyMesh, settings: Settings) -> _Serving:
+    hax, axes = made.hax, made.axes
 
     def empty() -> dict[str, Any]:
         from sdyscope.models._gpt2 import Cache
 
         return {"attention": Cache.of(axes, settings.dtype), "length": jnp.int32(0)}
 
-    def decode_step(model: Any, cache: Any, input_ids: Any) -> tuple[Any, Any]:
-        here = jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh))
-        with here, hax.axis_mapping(made.compute):
-            model, length = made.policy.cast_to_compute(model), cache["length"]
-            logits, attention = model.decode(input_ids, cache["attention"], length)
-            ids = hax.argmax(logits, axes.vocab).astype(jnp.int32)
-            return hax.auto_sharded(ids), {"attention": attention, "length": length + 1}
-
-    key = jax.random.key(0)
-    model, _ = made.sharded(jax.eval_shape(made.init, key), made.compute, mesh)
+    model, _ = made.sharded(jax.eval_shape(made.init, jax.random.key(0)), made.compute, mesh)
     cache, cache_shardings = made.sharded(jax.eval_shape(empty), made.compute, mesh)
     tokens = hax.NamedArray(jax.ShapeDtypeStruct((settings.batch,), jnp.int32), (axes.batch,))
-    input_ids, ids_sharding = made.sharded(tokens, made.compute, mesh)
-
-    def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
-        model = jax.tree.map(np.asarray, jax.jit(made.init)(key))
-        rng = np.random.default_rng(0)
-        filled = jax.tree.map(
-            lambda leaf: rng.standard_normal(leaf.shape, np.float32).astype(leaf.dtype),
-            cache["attention"],
-        )
-        text = rng.integers(settings.vocab, size=(settings.batch,), dtype=np.int32)
-        length = np.int32(settings.positions // 2)
-        ids = hax.NamedArray(text, (axes.batch,))
-        return (model, {"attention": filled, "length": length}, ids), {}
-
-    return Program(
-        name="levanter-gpt2 decode",
-        fun=jax.jit(
-            decode_step,
-            out_shardings=(ids_sharding, cache_shardings),
-            donate_argnums=(1,) if settings.donate else (),
-        ),
-        args=(model, cache, input_ids),
-        mesh=mesh,
-        inputs=inputs,
-        settings=dataclasses.asdict(settings),
-    )
+    next_ids, ids_sharding = made.sharded(tokens, made.compute, mesh)
+    return _Serving(made, mesh, model, cache, next_ids, (ids_sharding, cache_shardings))

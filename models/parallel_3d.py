@@ -53,6 +53,11 @@ last stage puts there what comes out, which so gets back to the stage that had i
 n + m - 1 steps, in n - 1 of which a stage has nothing to do: a bubble of (n - 1) / (n + m - 1). It
 then skips its layers (`cond`), and no gradient comes from there. The collectives in the layers are
 along dp and tp, within one stage, where all skip or none does; what is along pp is never skipped.
+These are GPipe's steps. `--set schedule=naive` lets a microbatch begin only when the one before is
+through: (n - 1) / n of the steps are idle. `--set schedule=1f1b` goes backward with a microbatch as
+soon as it is through: GPipe's bubble, and stages keep the inputs of 2n - 1 microbatches, not of all
+m. Its gradients are not JAX's derivative of a loss, but made step by step. All three compute the
+same; `_pipelines.py` has them.
 
 **Dropout**, where it is asked for, is of what attention and the MLP add to the stream. Each
 microbatch, layer, sequence and channel has a key of its own, by its number in the whole: the same
@@ -72,6 +77,12 @@ from jax.sharding import PartitionSpec as P
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
+from sdyscope.models._pipelines import (
+    SCHEDULES,
+    gpipe,
+    one_at_a_time,
+    one_forward_one_backward,
+)
 from sdyscope.models._train_step import (
     OPTIMIZERS,
     AnyMesh,
@@ -113,6 +124,14 @@ class Settings:
     rotary: int = field(default=8, metadata={"help": "rotary channels of a head"})
     hidden: int = field(default=128, metadata={"help": "width of the MLP's hidden layer"})
     vocab: int = field(default=128, metadata={"help": "number of tokens there are"})
+    schedule: str = field(
+        default="gpipe",
+        metadata={
+            "help": "the pipeline's: all forward, then all backward; one stage at a time; or one "
+            "forward, one backward",
+            "choices": SCHEDULES,
+        },
+    )
     remat: bool = field(default=True, metadata={"help": "recompute each stage when backward"})
     dropout: float = field(
         default=0.0, metadata={"help": "part of what attention and MLP add that is dropped"}
@@ -146,19 +165,27 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
         made = {"tokens": text[..., :-1], "targets": text[..., 1:]}
         return {**made, "key": jax.random.key(0)} if settings.dropout else made
 
-    loss = jax.shard_map(
-        lambda params, batch: local_loss(params, batch, settings),
-        mesh=mesh,
-        in_specs=(specs, jax.tree.map(lambda leaf: leaf.sharding.spec, batch)),
-        out_specs=P(),
-    )
+    in_specs = (specs, jax.tree.map(lambda leaf: leaf.sharding.spec, batch))
+
+    def mapped(local: Any, out_specs: Any) -> Any:
+        return jax.shard_map(
+            lambda params, batch: local(params, batch, settings),
+            mesh=mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+        )
+
+    # Differentiating the loss is GPipe; 1F1B has its own order of forward and backward.
+    value_and_grad = jax.value_and_grad(mapped(local_loss, P()))
+    if settings.schedule == "1f1b":
+        value_and_grad = mapped(functools.partial(local_gradients, specs), (P(), specs))
     return train_program(
         name="parallel-3d",
         mesh=mesh,
         settings=settings,
         parameters=declared,
         param_dtype="float32",
-        loss=loss,
+        value_and_grad=value_and_grad,
         batch=batch,
         host_batch=host_batch,
     )
@@ -266,6 +293,7 @@ def check(mesh: AnyMesh, settings: Settings) -> None:
     positive(settings, *sizes, "positions", "rotary", "hidden", "vocab")
     one_of("optimizer", settings.optimizer, OPTIMIZERS)
     one_of("cut", settings.cut, CUTS)
+    one_of("schedule", settings.schedule, SCHEDULES)
     if not 0 <= settings.dropout < 1:
         raise TargetError(f"dropout={settings.dropout} must be from 0 to less than 1.")
     if missing := [axis for axis in MESH if axis not in mesh.axis_names]:
@@ -358,31 +386,117 @@ def partition(path: Any, shape: tuple[int, ...]) -> Parameter:
 def local_loss(params: Any, batch: Any, settings: Settings) -> jax.Array:
     """The mean loss over all devices; everything else in here is one device's part."""
     table = params["embedding"]["table"]
-    with jax.named_scope("embed"):
-        # [m / pp, batch, sequence / tp, features] to [m / pp, batch, sequence, features / tp]
-        x = jax.lax.all_to_all(
-            table[batch["tokens"]], "tp", split_axis=3, concat_axis=2, tiled=True
-        )
+    x = embed(table, batch["tokens"])
 
     def stage(x: jax.Array, microbatch: jax.Array, state: Any) -> tuple[jax.Array, Any]:
-        def layer(x: jax.Array, own: Any) -> tuple[jax.Array, None]:
-            layer_params, number = own
-            key = folded(batch["key"], microbatch, number) if settings.dropout else None
-            return transformer_layer(x, layer_params, key, settings)[0], None
-
-        numbers = own_numbers("pp", settings.layers // jax.lax.axis_size("pp"))
-        return jax.lax.scan(layer, x, (params["layers"], numbers))[0], state
+        return own_layers(params, x, microbatch, batch, settings), state
 
     with jax.named_scope("pipeline"):
-        x, _, _ = pipeline(stage, x, settings.remat)
-    with jax.named_scope("logits"):
-        x = rms_norm(x, params["embedding"]["norm"]["gamma"])
-        x = jax.lax.all_to_all(x, "tp", split_axis=2, concat_axis=3, tiled=True)
-        logits = jnp.einsum("mbsf,vf->mbsv", x, table)
+        schedule = gpipe if settings.schedule == "gpipe" else one_at_a_time
+        x, _, _ = schedule(stage, x, settings.remat)
+    entropy = cross_entropy(params["embedding"], x, batch["targets"], settings)
     with jax.named_scope("loss"):
-        wanted = jax.nn.one_hot(batch["targets"], settings.vocab)
-        entropy = -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * wanted, axis=-1))
         return jax.lax.pmean(entropy, ("dp", "pp", "tp"))
+
+
+def local_gradients(
+    specs: Any, params: Any, batch: Any, settings: Settings
+) -> tuple[jax.Array, Any]:
+    """The mean loss over all devices and this device's part of the gradients, by 1F1B.
+
+    The first stage looks tokens up and the last one computes the loss, of all microbatches: the
+    tokens of all of them, which are small, are gathered.
+
+    Args:
+      specs: the PartitionSpecs of the parameters.
+      params: this device's part.
+      batch: likewise.
+      settings: the model's.
+    """
+    place = sum(jax.lax.axis_index(axis) for axis in MESH)
+    sizes = {axis: jax.lax.axis_size(axis) for axis in MESH}
+
+    def varying(leaf: jax.Array) -> jax.Array:
+        """The same, as far as JAX's types know another on each device: its gradient is a part."""
+        return leaf + (0 * place).astype(leaf.dtype)
+
+    with jax.named_scope("tokens"):
+        tokens, targets = (
+            jax.lax.all_gather(batch[name], "pp", axis=0, tiled=True)
+            for name in ("tokens", "targets")
+        )
+    index, last = jax.lax.axis_index("pp"), sizes["pp"] - 1
+
+    def part(params: Any, x: jax.Array, microbatch: jax.Array) -> tuple[jax.Array, jax.Array]:
+        embedding = params["embedding"]
+        own, wanted = (
+            jax.lax.dynamic_index_in_dim(each, microbatch, 0, keepdims=False)
+            for each in (tokens, targets)
+        )
+        x = jax.lax.cond(
+            index == 0, lambda x: varying(embed(embedding["table"], own)), lambda x: x, x
+        )
+        x = own_layers(params, x, microbatch, batch, settings)
+        loss = jax.lax.cond(
+            index == last,
+            lambda x: varying(cross_entropy(embedding, x, wanted, settings)),
+            lambda x: 0 * jnp.sum(x),
+            x,
+        )
+        return x, loss
+
+    shape = (*tokens.shape[1:2], tokens.shape[2] * sizes["tp"], settings.features // sizes["tp"])
+    nothing = varying(jnp.zeros(shape, jnp.float32))
+    weight = 1 / (settings.microbatches * sizes["dp"] * sizes["tp"])
+    with jax.named_scope("pipeline"):
+        loss, gradients, _ = one_forward_one_backward(
+            part, jax.tree.map(varying, params), nothing, settings.microbatches, weight
+        )
+
+    def summed(gradient: jax.Array, spec: P) -> jax.Array:
+        """Over the axes on which the parameter is not in pieces."""
+        used = {axis for entry in spec for axis in ((entry,) if isinstance(entry, str) else ())}
+        axes = tuple(axis for axis in MESH if axis not in used)
+        return jax.lax.psum(gradient, axes) if axes else gradient
+
+    with jax.named_scope("gradients"):
+        return jax.lax.psum(loss, tuple(MESH)), jax.tree.map(summed, gradients, specs)
+
+
+def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    """[..., batch, sequence / tp] to [..., batch, sequence, features / tp]."""
+    with jax.named_scope("embed"):
+        count = tokens.ndim
+        return jax.lax.all_to_all(
+            table[tokens], "tp", split_axis=count, concat_axis=count - 1, tiled=True
+        )
+
+
+def own_layers(
+    params: Any, x: jax.Array, microbatch: jax.Array, batch: Any, settings: Settings
+) -> jax.Array:
+    """What this stage's layers make of a microbatch [batch, sequence, features / tp]."""
+
+    def layer(x: jax.Array, own: Any) -> tuple[jax.Array, None]:
+        layer_params, number = own
+        key = folded(batch["key"], microbatch, number) if settings.dropout else None
+        return transformer_layer(x, layer_params, key, settings)[0], None
+
+    numbers = own_numbers("pp", settings.layers // jax.lax.axis_size("pp"))
+    return jax.lax.scan(layer, x, (params["layers"], numbers))[0]
+
+
+def cross_entropy(
+    embedding: Any, x: jax.Array, targets: jax.Array, settings: Settings
+) -> jax.Array:
+    """The mean over this device's tokens, of x [..., batch, sequence, features / tp]."""
+    with jax.named_scope("logits"):
+        x, count = rms_norm(x, embedding["norm"]["gamma"]), x.ndim
+        x = jax.lax.all_to_all(x, "tp", split_axis=count - 2, concat_axis=count - 1, tiled=True)
+        logits = jnp.einsum("...bsf,vf->...bsv", x, embedding["table"])
+    with jax.named_scope("loss"):
+        wanted = jax.nn.one_hot(targets, settings.vocab)
+        return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * wanted, axis=-1))
 
 
 def local_inference(
@@ -427,64 +541,12 @@ def local_inference(
 
     with jax.named_scope("pipeline"):
         state = (cache["latent"], cache["rotary_key"])
-        x, _, (latent, rotary_key) = pipeline(stage, x, False, state)
+        x, _, (latent, rotary_key) = gpipe(stage, x, False, state)
     with jax.named_scope("logits"):
         last = rms_norm(x[:, :, -1:], gamma)
         logits = jax.lax.psum(jnp.einsum("mbsf,vf->mbsv", last, own_channels(table)), "tp")
     cache = {"latent": latent, "rotary_key": rotary_key, "length": length + tokens.shape[-1]}
     return jnp.argmax(logits, axis=-1).astype(jnp.int32), cache
-
-
-def pipeline(
-    stage: Any, inputs: jax.Array, remat: bool, state: Any = ()
-) -> tuple[jax.Array, jax.Array, Any]:
-    """GPipe: every microbatch through every stage.
-
-    Args:
-      stage: What this device's layers make of a microbatch, given it, its number and the state;
-        with the state that they leave.
-      inputs: [microbatches / n, ...], those of this stage: stage 0 has the first ones.
-      remat: Whether `stage` is computed again in the backward pass.
-      state: What this stage remembers from one microbatch to the next.
-
-    Returns:
-      What came out of the last stage, each microbatch where it was in `inputs`; in how many of the
-      n + m - 1 steps this stage had nothing to do; and the state that is left.
-    """
-    index, count = jax.lax.axis_index("pp"), jax.lax.axis_size("pp")
-    slots = inputs.shape[0]
-    microbatches = slots * count
-    onwards = [(here, (here + 1) % count) for here in range(count)]
-    backwards = [(here, (here - 1) % count) for here in range(count)]
-
-    def work(working: jax.Array, x: jax.Array, microbatch: jax.Array, state: Any) -> Any:
-        return jax.lax.cond(working, stage, lambda x, _, state: (x, state), x, microbatch, state)
-
-    if remat:
-        work = jax.checkpoint(work)
-
-    def step(carry: Any, now: jax.Array) -> tuple[Any, None]:
-        held, belt, idle, state = carry
-        own = now - index  # the microbatch that this stage is at
-        working = (own >= 0) & (own < microbatches)
-        slot = now % slots
-        taken = jnp.where(index == 0, belt[slot], held)
-        made, state = work(working, taken, own, state)
-        held = jax.lax.ppermute(made, "pp", onwards)
-        moved = jax.lax.ppermute(belt[slot], "pp", backwards)
-        belt = belt.at[slot].set(jnp.where(index == count - 1, made, moved))
-        return (held, belt, idle + ~working, state), None
-
-    start = (jnp.zeros_like(inputs[0]), inputs, 0 * index, state)
-    steps = jnp.arange(count + microbatches - 1)
-    (_, belt, idle, state), _ = jax.lax.scan(step, start, steps)
-    # The first one came out in step n - 1.
-    return jnp.roll(belt, 1 - count, axis=0), idle, state
-
-
-def bubble_ratio(stages: int, microbatches: int) -> float:
-    """The part of all steps in which a stage has nothing to do."""
-    return (stages - 1) / (stages + microbatches - 1)
 
 
 def transformer_layer(

@@ -26,13 +26,16 @@ if TYPE_CHECKING:
     from sdyscope.analysis.diff.compiled import CompiledDiff
     from sdyscope.analysis.diff.lowered import LoweredDiff
     from sdyscope.analysis.diff.propagated import PropagatedDiff
+    from sdyscope.analysis.fix.fix import Effort
+    from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.memory.memory import Memory
     from sdyscope.analysis.memory.predicted import PredictedMemory
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
     from sdyscope.analysis.run.values import Run
-    from sdyscope.analysis.search.cost import Rates
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.strategy import Budget
+    from sdyscope.analysis.search.zero import TrainingState
+    from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.lint import LogicalAxes
@@ -175,6 +178,24 @@ class Inspection(Staged, Displayed):
         from sdyscope.analysis.memory.predicted import predicted_memory
 
         return predicted_memory(self, partitioner)
+
+    def training_state(self, axes: Sequence[str] = ()) -> TrainingState:
+        """What a train step keeps of its parameters, and would hold and send by each ZeRO stage.
+
+        The stages are tried on the program: its parameters, its optimizer's state and the results
+        that are their next values are sharded so, and XLA's partitioner says what is sent; on more
+        than 2,048 devices Shardy's reshards do.
+
+        Args:
+            axes: the mesh axes that the stages shard over; by default those that the batch is on.
+
+        Raises:
+            CompilerError: the program can't be propagated.
+            TargetError: it is no train step, or has no mesh or no such axis.
+        """
+        from sdyscope.analysis.search.zero import training_state
+
+        return training_state(self, axes)
 
     def collectives(
         self,
@@ -428,9 +449,9 @@ class Inspection(Staged, Displayed):
             TargetError: no argument has such a path, the mesh has no such axis, or there is nothing
                 to search; or there is no such hardware.
         """
-        from sdyscope.analysis.search.cost import Rates
         from sdyscope.analysis.search.searched import searched
         from sdyscope.analysis.search.strategy import Budget
+        from sdyscope.analysis.trials.cost import Rates
 
         return searched(
             self,
@@ -447,6 +468,55 @@ class Inspection(Staged, Displayed):
             notify=notify,
         )
 
+    def fix(
+        self,
+        rebuild: Callable[[], Program],
+        finding: str = "",
+        *,
+        on: Hardware | str | None = None,
+        effort: Effort | None = None,
+        devices: Sequence[Any] | None = None,
+        root: str = "",
+        alone: Callable[[], Program] | None = None,
+        notify: Callable[[str, float], None] | None = None,
+    ) -> Fix:
+        """Edits of the program's source that send less or hold less, tried, priced and proven.
+
+        Args:
+            rebuild: builds the program from the files that Python then imports: a function that
+                imports the program's module, and calls it.
+            finding: what to fix: a rule of lint, a collective's name or kind, a tensor's path, or
+                a line; by default anything.
+            on: what to compile for, as ``compiled`` takes it.
+            effort: how much to try.
+            devices: what to run the program and the edited one on, to compare their numbers; by
+                default what JAX finds.
+            root: the folder that the patch's paths are relative to; by default the working
+                directory.
+            alone: as ``rebuild``, on a mesh of one device: what wrong numbers are compared with.
+            notify: told what is being done, and how much of it is done, from 0 to 1.
+
+        Raises:
+            CompilerError: the program itself can't be compiled.
+            TargetError: it is no program that can be built anew, it is not on one mesh, or there is
+                no such finding or hardware.
+        """
+        from sdyscope.analysis.fix.fix import Effort, fixed
+        from sdyscope.lint import focus_of_rule
+
+        focus = focus_of_rule(self, finding, on=on)
+        return fixed(
+            self,
+            rebuild,
+            focus=finding if focus is None else focus,
+            on=on,
+            effort=effort or Effort(),
+            devices=devices,
+            root=root,
+            alone=alone,
+            notify=notify,
+        )
+
     def run(
         self,
         *,
@@ -458,6 +528,7 @@ class Inspection(Staged, Displayed):
         meshes: Sequence[Mapping[str, int]] = (),
         reference: Callable[..., Any] | None = None,
         profile: bool = False,
+        train: bool = False,
     ) -> Run:
         """Runs the program on real devices under each partitioner, and compares its results.
 
@@ -480,6 +551,8 @@ class Inspection(Staged, Displayed):
                 arguments, whole and on one device, and compared with instead of the program's own
                 jaxpr without shardings.
             profile: whether to run some more steps under JAX's profiler, and say what each op took.
+            train: also run as many steps in a row, each on what the one before returned, on the
+                devices and on one, and compare the loss step by step.
 
         Raises:
             CompilerError: the program can't be lowered under any of the partitioners, or another
@@ -487,7 +560,7 @@ class Inspection(Staged, Displayed):
             TargetError: there are too few devices, or this is a module that was read from a file,
                 or processes do not have the same program and inputs; or the reference fails, or its
                 results have another structure, shape or dtype; or there are meshes and no
-                ``on_mesh``.
+                ``on_mesh``; or there is nothing to train, or training in several processes.
         """
         from sdyscope.analysis.run.run import ran
 
@@ -501,6 +574,7 @@ class Inspection(Staged, Displayed):
             meshes=meshes,
             reference=reference,
             profile=profile,
+            train=train,
         )
 
 

@@ -26,7 +26,7 @@ from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Program
 from sdyscope.facts.settings import Setting, coerced, described
-from sdyscope.mesh_config import MappedMesh
+from sdyscope.mesh_config import MappedMesh, RuledMesh
 from sdyscope.process.progress import doing
 from sdyscope.process.python import add_folder
 from sdyscope.stages.compiled.text import read_compiled
@@ -44,7 +44,7 @@ __all__ = [
     "takes_mapping",
 ]
 
-#: The parameter of a program, and the key among its settings, that a `MappedMesh` has.
+#: The parameter of a program, and the key among its settings, that mappings have.
 MAPPING = "mapping"
 
 #: Endings of the files that the read stage takes; any other existing file is tried as well.
@@ -126,7 +126,7 @@ def resolve(
         or `Lowered`, or of a function that returns one of these and may take `mesh` and settings.
       mesh: The mesh to build the program on, None for the target's own; of a compiled program, the
         one whose axes to name.
-      settings: Values by name, as text or as they are. A `MappedMesh` called `mapping` is for
+      settings: Values by name, as text or as they are. A mesh with mappings called `mapping` is for
         functions that take one (`takes_mapping`); others do without it.
       devices: Real devices to put the mesh on; without, the mesh is abstract.
 
@@ -140,7 +140,7 @@ def resolve(
     axes = Mesh.of(mesh) if isinstance(mesh, Mapping) else mesh
     asked = dict(settings or {})
     mapping = asked.get(MAPPING)
-    if isinstance(mapping, MappedMesh):
+    if isinstance(mapping, MappedMesh | RuledMesh):
         del asked[MAPPING]
     else:
         mapping = None
@@ -378,7 +378,7 @@ class _Asked:
     axes: Mesh | None
     settings: dict[str, object]
     devices: Sequence[Any] | None
-    mapping: MappedMesh | None
+    mapping: MappedMesh | RuledMesh | None
 
 
 def _python_object(module: ModuleType, name: str, word: str, asked: _Asked) -> Program:

@@ -471,6 +471,32 @@ def returned_otherwise():
     return train(out_shardings=(moved, {"mu": kept}))
 
 
+def large_step(**options):
+    large = {"w": array((4096, 4096), None, "model")}
+    x = array((64, 4096), "data")
+    return program(lambda w, x: ({"w": w["w"] + jnp.sum(x)}, jnp.sum(x)), large, x, **options)
+
+
+@finds("state-not-donated", "w['w']")
+def held_twice():
+    return large_step()
+
+
+@spares("state-not-donated")
+def held_once():
+    return large_step(donate_argnums=0)
+
+
+@spares("state-not-donated")
+def small_and_not_donated():
+    return train()
+
+
+@finds("state-not-donated", "w", severity="note")
+def perhaps_its_next_value():
+    return program(lambda w: w * 2, array((4096, 4096), "data"), out_shardings=on("data"))
+
+
 @spares("next-value-differs")
 def same_shape_by_chance():
     return program(lambda x: constrain(x * 2, on("model")), array((16, 32), "data"))

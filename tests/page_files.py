@@ -59,6 +59,10 @@ def donated(folder, sdyscope):
     (folder / "donated.py").write_text(fenced("memory", "python", "# donated.py\n"))
 
 
+def constrained_logits(folder, sdyscope):
+    (folder / "logits.py").write_text(fenced("fix", "python", "# logits.py\n"))
+
+
 def compiled_text(folder, sdyscope):
     compiled = Inspection(resolve("fsdp-transformer", settings={"donate": "true"})).compiled(
         "shardy"
@@ -134,6 +138,7 @@ def nothing(folder, sdyscope):
 
 #: By page and block of the page.
 FILES = {
+    ("fix", 1): constrained_logits,
     ("ci", 1): ci,
     ("diff", 2): nothing,
     ("diff", 3): before_and_after,
@@ -141,7 +146,7 @@ FILES = {
     ("lint", 3): misspelt_mapping,
     ("lower", 1): nothing,
     ("memory", 2): donated,
-    ("memory", 5): compiled_text,
+    ("memory", 7): compiled_text,
     ("mesh", 2): mesh_configuration,
     ("mesh", 3): two_mappings,
     ("record", 1): script,

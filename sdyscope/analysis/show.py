@@ -17,7 +17,7 @@ from sdyscope.facts.memory import TensorTotal
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.recorded import Record
 from sdyscope.facts.remarks import Remark
-from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding
+from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding, returned_sharding
 from sdyscope.facts.tensors import Tensor
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh, only_mesh
@@ -45,6 +45,8 @@ class ShownTensor:
       mapped: the function that a `shard_map` maps; empty for all else, and where it is not known.
       by_author: whether the program's author could name a sharding for it. What remains is JAX's.
       requested: what was asked for; null where it was left to the compiler, or is not known.
+      returned: of a result that the program leaves open, what the out_specs of the shard_map that
+        returns it say; null for all else.
       lowered: what each module says; a partitioner is absent where its module has no such tensor.
       agrees: whether that is what was requested, by partitioner.
       dropped: whether jit dropped this argument, which the program does not use.
@@ -63,6 +65,7 @@ class ShownTensor:
     mapped: str
     by_author: bool
     requested: Sharded | None
+    returned: Sharded | None
     lowered: dict[Partitioner, Sharded]
     agrees: dict[Partitioner, bool]
     dropped: bool
@@ -71,8 +74,8 @@ class ShownTensor:
 
     @property
     def placement(self) -> Sharded | None:
-        """Where the tensor is: as requested, else as the first module says that says anything."""
-        shardings = (self.requested, *self.lowered.values())
+        """Where it is: as requested, as the first module says, or as a shard_map returns it."""
+        shardings = (self.requested, *self.lowered.values(), self.returned)
         return next(
             (sharding for sharding in shardings if sharding is not None and sharding.placement),
             None,
@@ -239,6 +242,7 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
         mapped=row.mapped,
         by_author=asked is not None,
         requested=None if asked is None else requested_sharding(asked),
+        returned=None if asked is None else returned_sharding(asked),
         lowered={
             partitioner: annotation.sharded(program.graph(partitioner).meshes, mesh)
             for partitioner, annotation in row.lowered.items()

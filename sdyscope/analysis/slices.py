@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.device_slices import device_slices
 from sdyscope.annotations import AnnotationKind
-from sdyscope.facts.sharded import Sharded, requested_sharding
+from sdyscope.facts.sharded import Sharded, requested_sharding, returned_sharding
 from sdyscope.facts.slices import BlockRule, Slice, Unplaced
 from sdyscope.facts.tensors import Tensor
 from sdyscope.values.placement import Placement
@@ -23,7 +23,8 @@ class TensorSlices:
       kind: where its sharding is named.
       shape: shape of the whole tensor; null where it is dynamic.
       dtype: MLIR element type.
-      sharding: what was requested, else what the first module says; null for neither.
+      sharding: what was requested, else what the first module says, else the out_spec of the
+        shard_map that returns it; null for none of them.
       source: line of user code; null for arguments and results.
       placed: whether that says where it is.
       unplaced: why not; empty where it does.
@@ -104,9 +105,15 @@ def _unplaced(row: Tensor, place: Placement | None) -> Unplaced | None:
 
 
 def _sharding(row: Tensor) -> Sharded | None:
-    """What says where a tensor is: the request, else the first module that does."""
+    """What says where a tensor is: the request, else the first module that does.
+
+    A result that the program leaves open is where the shard_map that returns it puts it.
+    """
     asked = None if row.requested is None else requested_sharding(row.requested)
     if asked is not None and asked.placement is not None:
         return asked
     there = (annotation.sharded({}, None) for annotation in row.lowered.values())
-    return next((sharding for sharding in there if sharding.placement is not None), None)
+    found = next((sharding for sharding in there if sharding.placement is not None), None)
+    if found is None and row.requested is not None:
+        return returned_sharding(row.requested)
+    return found

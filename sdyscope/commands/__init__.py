@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "cost",
         "profile",
         "lint",
+        "fix",
         "search",
         "symptoms",
     ),

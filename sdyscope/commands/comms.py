@@ -12,7 +12,6 @@ from sdyscope.facts.program import Partitioner
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.comms import CommsDocument
     from sdyscope.hardware.names import Hardware
-    from sdyscope.inspection import Inspection
 
 
 @options.command(
@@ -84,7 +83,7 @@ def command(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
     if predicted:
-        _check_predictable(inspection)
+        opening.check_predictable(inspection)
     found = predicted_document(inspection) if predicted else comms_document(inspection, on)
     if schedule:
         from sdyscope.analysis.cost.schedule import with_schedules
@@ -149,14 +148,3 @@ def _predictable(
             hint="Leave --predicted out.",
         )
     return partitioners if opening.is_read(target) else ("shardy",)
-
-
-def _check_predictable(inspection: Inspection) -> None:
-    from sdyscope.errors import TargetError
-
-    if "shardy" not in inspection.lowered:
-        raise TargetError(
-            f"{inspection.name} has GSPMD's shardings, and only Shardy's reshards predict "
-            "collectives.",
-            hint="Leave --predicted out, or name the program that it was lowered from.",
-        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from sdyscope.commands import opening, options, rates
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     examples=(
         "cost mlp --on tpu:v5e:2x4",
         "cost fsdp-transformer --on tpu:v5p:2x2x2 --mesh fsdp=4,model=2",
+        "cost train.py:step --predicted --mesh data=512,model=64 --bandwidth data=90GB/s",
     ),
 )
 @options.target
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
 @rates.latencies
 @options.settings
 @opening.module
+@click.option(
+    "--predicted",
+    is_flag=True,
+    help="Use propagated shardings instead of compiling: any mesh, no devices.",
+)
 @options.top(8, "scopes to show")
 @options.strict
 @options.json("analysis.cost.cost:CostDocument")
@@ -36,6 +44,7 @@ def command(
     latencies: dict[str, float],
     settings: dict[str, str],
     module: str | None,
+    predicted: bool,
     top: int,
     strict: bool,
     as_json: bool,
@@ -46,8 +55,12 @@ def command(
     links of each mesh axis, from models of rings, tori and switches and from published figures
     of the hardware; and thus of a step, with full overlap and with none. It is an estimate,
     not a measurement.
+
+    With --predicted nothing is compiled: collectives are those Shardy's own passes insert,
+    operations those of matmuls, and memory is what it takes to read the arguments once. --on then
+    only names the chip, and axes take their --bandwidth.
     """
-    from sdyscope.analysis.cost.cost import cost_document
+    from sdyscope.analysis.cost.cost import cost_document, predicted_cost_document
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
@@ -56,7 +69,11 @@ def command(
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
-    found = cost_document(inspection, on, bandwidths, latencies)
+    if predicted:
+        opening.check_predictable(inspection)
+        found = predicted_cost_document(inspection, on, bandwidths, latencies)
+    else:
+        found = cost_document(inspection, on, bandwidths, latencies)
     status = 1 if strict and found.account else 0
     here = output.answers()
     if as_json:
@@ -69,6 +86,9 @@ def command(
         here.write("")
         table.print_table(cost.roofs(program))
         here.write("")
+        if program.arguments:
+            table.print_table(cost.arguments(program))
+            here.write("")
         if program.collectives:
             table.print_table(cost.kinds(program))
             here.write("")

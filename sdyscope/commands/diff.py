@@ -32,6 +32,7 @@ _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
         "diff mlp",
         "diff old.py:step new.py:step --at compiled",
         "diff run_a run_b",
+        "diff fsdp-transformer --set-b remat=true --at compiled",
     ),
 )
 @click.argument("first", metavar="A", shell_complete=completing.targets)
@@ -39,6 +40,16 @@ _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
 @options.mesh
 @options.partitioner()
 @options.settings
+@click.option(
+    "--set-b",
+    "settings_b",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=options.read_settings,
+    shell_complete=completing.settings,
+    help="A setting of B alone, over --set; without B, A is compared with itself so. Can be "
+    "repeated.",
+)
 @opening.module
 @click.option(
     "--at",
@@ -62,6 +73,7 @@ def command(
     mesh: dict[str, int] | None,
     partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
+    settings_b: dict[str, str],
     module: str | None,
     at: _Stage,
     on: tuple[Hardware, ...],
@@ -85,7 +97,7 @@ def command(
     first with B on the second. A and B may also be HLO texts of compiled programs.
 
     --mesh-config given twice compares A on two configurations: what a line of
-    one costs.
+    one costs. --set-b compares it with another setting: what remat or a dtype saves.
 
     Two snapshot files are compared at every stage that both have; nothing is traced.
 
@@ -103,6 +115,9 @@ def command(
         )
     if len(on) > 2:
         raise TargetError("--on takes one value per side.", hint="Give it once or twice.")
+    if settings_b:
+        there = other or mesh_choice.Other(mesh, settings)
+        other = replace(there, settings={**(there.settings or {}), **settings_b})
     asked = _Asked(mesh, partitioners, settings, module, at, on, everything)
     shown = snapshot_diff.between(first, second, at=at)
     if shown is None:

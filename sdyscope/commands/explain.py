@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from sdyscope.commands import opening, options, propagation
+
+#: What a VALUE looks like that is a collective.
+_COLLECTIVE = re.compile(
+    r"(?:all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?(?:\.\d+)*"
+)
 
 
 @options.command(
@@ -12,6 +19,7 @@ from sdyscope.commands import opening, options, propagation
         "explain mlp \"params['w1']\"",
         "explain fsdp-transformer layer0/mlp/dot_general",
         "explain train.py:step train.py:42 --all",
+        "explain fsdp-transformer layer0/mlp/dot_general --remove-axis model",
     ),
 )
 @options.target
@@ -21,6 +29,17 @@ from sdyscope.commands import opening, options, propagation
 @options.settings
 @opening.module
 @click.option("--all", "everything", is_flag=True, help="Explain every value that VALUE names.")
+@click.option(
+    "--remove-axis",
+    "axis",
+    metavar="AXIS",
+    help="Find what keeps this mesh axis on the value, and the fewest edits without it.",
+)
+@click.option(
+    "--want",
+    metavar="SPEC",
+    help="Find the fewest edits with which the value is sharded so, such as \"P('data', None)\".",
+)
 @propagation.what_if
 @options.strict
 @options.json("analysis.propagation.explain:ExplainDocument")
@@ -32,6 +51,8 @@ def command(
     settings: dict[str, str],
     module: str | None,
     everything: bool,
+    axis: str | None,
+    want: str | None,
     shardings: tuple[str, ...],
     priorities: tuple[str, ...],
     conservative: bool,
@@ -41,13 +62,25 @@ def command(
     """Explain why a value is sharded as it is.
 
     VALUE is a pytree path (params['w1']), a scope or the end of one (layer0/dot_general), a source
-    line (model.py:42) or an SSA name (%12).
+    line (model.py:42) or an SSA name (%12); or a collective of the compiled program (all-gather.3),
+    or a kind of these (all-gather).
 
     For each axis on each dimension: the annotation that it comes from, and each step from there to
     the value. For each axis that a neighbouring tensor has and the value lacks: what stopped it.
+
+    With --remove-axis or --want, annotations are changed in a copy of the module and propagated
+    again: whether the one that is named is necessary, which others suffice on their own, and the
+    smallest set of edits that does what is asked for.
     """
+    if axis is not None and want is not None:
+        raise click.UsageError("--remove-axis and --want are two questions: ask one of them.")
+    from sdyscope.analysis.propagation.counterfactuals import (
+        explained_collectives,
+        with_counterfactuals,
+    )
     from sdyscope.analysis.propagation.explain import explain_document
     from sdyscope.process import output
+    from sdyscope.syntax.partition_spec import parse_partition_spec
     from sdyscope.terminal import document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import explain
@@ -55,6 +88,17 @@ def command(
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
+    if _COLLECTIVE.fullmatch(value):
+        if axis is not None or want is not None or shardings or priorities:
+            raise click.UsageError("A collective is explained as it is: leave what if out.")
+        of_collectives = explained_collectives(inspection, value)
+        if as_json:
+            output.answers().write_bytes(document.encode(of_collectives))
+        else:
+            paragraphs.print_paragraphs(explain.heading(of_collectives))
+            paragraphs.print_paragraphs(explain.collectives(of_collectives))
+            paragraphs.print_paragraphs(account_paragraphs(of_collectives.account))
+        return 1 if strict and of_collectives.account else 0
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
     explained = explain_document(
         what_if.inspection,
@@ -63,6 +107,9 @@ def command(
         conservative=conservative,
         changes=what_if.changes,
     )
+    if axis is not None or want is not None:
+        wanted = None if want is None else parse_partition_spec(want)
+        explained = with_counterfactuals(explained, what_if.inspection, axis or "", wanted)
     if as_json:
         output.answers().write_bytes(document.encode(explained))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from sdyscope.hardware.rates import parse_size
 
 if TYPE_CHECKING:
     from sdyscope.analysis.memory.memory import MemoryDocument
+    from sdyscope.analysis.search.zero import TrainingState
     from sdyscope.hardware.names import Hardware
 
 
@@ -26,6 +28,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
         "memory train.py:step --predicted --mesh data=512,model=64",
         "memory train.py:step --on tpu:v5e:4x4 --peak",
         "memory train.py:step --on tpu:v5e:4x4 --fits 16GiB --vary batch",
+        "memory fsdp-transformer --training",
     ),
 )
 @options.target
@@ -38,6 +41,17 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
     "--predicted",
     is_flag=True,
     help="Use propagated shardings instead of compiling: any mesh, no devices.",
+)
+@click.option(
+    "--training",
+    is_flag=True,
+    help="Also show what a train step keeps of its parameters, gradients and optimizer state, and "
+    "what data parallelism and each ZeRO stage would hold and send.",
+)
+@click.option(
+    "--axes",
+    metavar="AXIS,...",
+    help="With --training: the mesh axes that the stages shard over.  [default: the batch's]",
 )
 @click.option(
     "--peak",
@@ -82,6 +96,8 @@ def command(
     tries: int,
     limit: int | None,
     vary: str | None,
+    training: bool,
+    axes: str | None,
     top: int,
     strict: bool,
     as_json: bool,
@@ -100,12 +116,16 @@ def command(
     With --predicted nothing is compiled: arguments and results are where propagation puts them, and
     temporaries are not known.
 
+    With --training the ZeRO stages are tried on the program: its state gets their shardings, and
+    XLA's partitioner says what a device sends then.
+
     With --peak: what a device holds from the first instruction to the last, in the order in which
     the compiled program runs; at the peak, each tensor with its source line and the annotations
     that its sharding comes from; and which changes lower it, each compiled.
     """
     from sdyscope.analysis.memory.memory import memory_document, predicted_document
     from sdyscope.analysis.memory.peak import with_fits, with_peak
+    from sdyscope.analysis.search.zero import training_state
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
@@ -126,7 +146,12 @@ def command(
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
+    if axes is not None and not training:
+        raise TargetError("--axes names the axes of --training.", hint="Add --training.")
     found = predicted_document(inspection) if predicted else memory_document(inspection, on)
+    if training:
+        over = [axis.strip() for axis in axes.split(",")] if axes else []
+        found = dataclasses.replace(found, training=training_state(inspection, over))
     if peak:
         found = with_peak(found, inspection, on, tries)
     if limit is not None:
@@ -156,6 +181,8 @@ def command(
     if limit is not None:
         _print_fits(found, limit)
     if peak or limit is not None:
+        if found.training is not None:
+            _print_training(found.training)
         paragraphs.print_paragraphs(account_paragraphs(found.account))
         return status
     for number, (compiled, partitioners) in enumerate(memory.told(found)):
@@ -172,15 +199,34 @@ def command(
             table.print_table(memory.largest(compiled, top))
             here.write("")
         paragraphs.print_paragraphs(memory.footer(compiled, top, partitioners))
+    if found.training is not None:
+        _print_training(found.training)
     paragraphs.print_paragraphs(account_paragraphs(found.account))
     return status
+
+
+def _print_training(state: TrainingState) -> None:
+    from sdyscope.process import output
+    from sdyscope.terminal import paragraphs, table
+    from sdyscope.views import memory
+
+    here = output.answers()
+    here.write("")
+    table.print_table(memory.training(state))
+    here.write("")
+    if state.stages:
+        table.print_table(memory.stages(state))
+        here.write("")
+        table.print_table(memory.stages_traffic(state))
+        here.write("")
+    paragraphs.print_paragraphs(memory.training_footer(state))
 
 
 def _print_peak(document: MemoryDocument, top: int) -> None:
     from sdyscope.process import output
     from sdyscope.terminal import chart, paragraphs, steps, table
     from sdyscope.views import memory, over_time
-    from sdyscope.words.over_time import ZERO_LEGEND, peak_sentence
+    from sdyscope.words.over_time import peak_sentence
 
     here = output.answers()
     # All pictures on one scale.
@@ -201,11 +247,6 @@ def _print_peak(document: MemoryDocument, top: int) -> None:
         table.print_table(over_time.held(found, top, here.columns))
         here.write("")
         paragraphs.print_paragraphs(over_time.footer(found, top))
-        if found.zero is not None:
-            here.write("")
-            table.print_table(over_time.zero(found.zero))
-            here.write("")
-            paragraphs.print_paragraphs([paragraphs.Paragraph(ZERO_LEGEND, "muted", hang=3)])
     if document.remedies:
         here.write("")
         table.print_table(over_time.remedies(document.remedies, document.over_time[0]))

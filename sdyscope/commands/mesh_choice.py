@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sdyscope.mesh_config import MappedMesh, MeshRules, MeshShape
 
 #: What a configuration says beside its mesh.
-_MAPPINGS = ("shared_mapping", "compute_mapping", "param_mapping")
+_MAPPINGS = ("shared_mapping", "compute_mapping", "param_mapping", "logical_axis_rules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def _shape(
     *,
     quiet: bool = False,
 ) -> MeshShape | None:
-    from sdyscope.mesh_config import MappedMesh, MeshShape, read_mesh_config
+    from sdyscope.mesh_config import MeshRules, MeshShape, read_mesh_config
 
     if config is None:
         if selector is not None:
@@ -220,7 +220,7 @@ def _shape(
         raise TargetError("--mesh-config names no file.", hint="Name one: FILE or FILE:SECTION.")
     path, section = _place(config)
     found = read_mesh_config(path, section)
-    if isinstance(found, MappedMesh):
+    if not isinstance(found, MeshRules):
         if selector is not None:
             raise TargetError(
                 "--mesh-selector chooses among mesh rules, and this configuration has none.",
@@ -264,14 +264,17 @@ def with_mapping(
       quiet: whether the command looks at the mappings itself.
     """
     from sdyscope import targets
+    from sdyscope.mesh_config import MeshRules, read_mesh_config
 
-    found = None if config is None else mapped_mesh(config)
-    if found is None or "settings" not in parameters:
+    if config is None or "settings" not in parameters:
+        return {}
+    found = read_mesh_config(*_place(config))
+    if isinstance(found, MeshRules):
         return {}
     words = _words(parameters)
     if any(map(targets.takes_mapping, words)):
         return {"settings": {**(parameters["settings"] or {}), targets.MAPPING: found}}
-    given = [name for name in _MAPPINGS if getattr(found, name)]
+    given = [name for name in _MAPPINGS if getattr(found, name, ())]
     if given and not quiet:
         _note(
             f"only the mesh of {config} is used, not its {listed(given)}: {listed(words)} takes "
@@ -281,7 +284,7 @@ def with_mapping(
 
 
 def mapped_mesh(config: str) -> MappedMesh | None:
-    """What `--mesh-config` says, where it has mappings of logical axes.
+    """What `--mesh-config` says, where it has one mapping for compute and one for parameters.
 
     Raises:
       TargetError: it can't be read.

@@ -32,7 +32,10 @@ def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxe
         return None, "Mappings of logical axes are in a mesh configuration: --mesh-config."
     mapped = mesh_choice.mapped_mesh(config)
     if mapped is None:
-        return None, f"{config} has mesh sizes, but no mappings of logical axes."
+        return None, (
+            f"{config} has no compute_mapping and param_mapping to check: mesh sizes alone, or "
+            "logical axis rules, of which several are alternatives."
+        )
     if inspection.program is None:
         why_not = "A file does not say what the dimensions of its tensors are called."
     else:

@@ -540,3 +540,13 @@ def _listed(programs: Sequence[Inspection]) -> str:
     more = len(names) - _LISTED
     names = names[:_LISTED]
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+
+
+def check_predictable(inspection: Inspection) -> None:
+    """Raises TargetError unless Shardy's passes can predict what a program sends."""
+    if "shardy" not in inspection.lowered:
+        raise TargetError(
+            f"{inspection.name} has GSPMD's shardings, and only Shardy's reshards predict "
+            "collectives.",
+            hint="Leave --predicted out, or name the program that it was lowered from.",
+        )

@@ -246,10 +246,6 @@ def top(default: int, what: str) -> Callable[[_Function], _Function]:
 
 def settings(function: _Function) -> _Function:
     """`--set key=value`, repeatable; the parameter `settings` is a dict of text values."""
-
-    def read(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, str]:
-        return dict(pair(word, "key=value") for word in words)
-
     return click.option(
         "--set",
         "settings",
@@ -257,9 +253,14 @@ def settings(function: _Function) -> _Function:
         shell_complete=completing.settings,
         multiple=True,
         metavar="KEY=VALUE",
-        callback=read,
+        callback=read_settings,
         help="A setting of the target, such as layers=80. Can be repeated.",
     )(function)
+
+
+def read_settings(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, str]:
+    """Reads `layers=80`, several times."""
+    return dict(pair(word, "key=value") for word in words)
 
 
 def strict(function: _Function) -> _Function:

@@ -177,6 +177,7 @@ def _nobody(what: str, done: int, total: int) -> None:
         "run mlp",
         "run train.py:step --processes 2 --devices 4",
         "run train.py:step --meshes data=8 data=4,model=2",
+        "run mlp --train --steps 40",
     ),
 )
 @_together
@@ -236,7 +237,13 @@ def _nobody(what: str, done: int, total: int) -> None:
     default=10,
     show_default=True,
     metavar="N",
-    help="Steps to time, after a warm-up.",
+    help="Steps to time, after a warm-up; with --train, steps in a row.",
+)
+@click.option(
+    "--train",
+    is_flag=True,
+    help="Also run the steps in a row, each on what the one before returned, and compare the loss "
+    "of each with the same steps on one device.",
 )
 @options.strict
 @options.json("analysis.run.values:Run")
@@ -251,6 +258,7 @@ def command(
     devices: int | None,
     platform: str | None,
     steps: int,
+    train: bool,
     strict: bool,
     as_json: bool,
     group: ProcessGroup,
@@ -264,6 +272,10 @@ def command(
 
     With --meshes the same values go through the program on several meshes, and with --reference
     through a function of yours. Where results differ, the first value inside that does is named.
+
+    With --train the results that are the next values of arguments go into the next step, on the
+    same batch. The loss of every step is compared with one device's, and the shards of the last
+    step's results are checked.
 
     With --processes each process checks the shards of its own devices, and the first one answers.
     """
@@ -307,6 +319,7 @@ def command(
         meshes=meshes,
         reference=None if reference is None else targets.function_of(reference),
         profile=profile,
+        train=train,
     )
     moved_on("ending", 0, 1)
     unknown = bool(found.account) or any(mesh.failure for mesh in found.meshes)
@@ -321,6 +334,11 @@ def command(
     here.write("")
     table.print_table(run.summary(found))
     here.write("")
+    if found.training is not None:
+        table.print_table(run.training(found.training))
+        here.write("")
+        table.print_table(run.trained(found.training))
+        here.write("")
     if found.meshes:
         table.print_table(run.meshes(found))
         here.write("")

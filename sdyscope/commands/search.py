@@ -137,8 +137,8 @@ def command(
     The same tensor of every layer is sharded alike, and an optimizer's state and the results that
     are arguments' next values go with their parameters.
     """
-    from sdyscope.analysis.search.cost import FLOPS_PER_BYTE, Rates
     from sdyscope.analysis.search.strategy import Budget
+    from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Rates
     from sdyscope.process import output, progress
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs

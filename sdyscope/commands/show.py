@@ -37,6 +37,13 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
     multiple=True,
     help="Only tensors of this kind. Can be repeated.",
 )
+@click.option(
+    "--notation",
+    type=click.Choice(["spec", "jax"]),
+    default="spec",
+    show_default=True,
+    help="How to write shardings: P('data', None), or in the type, as JAX does: f32[16@data,8].",
+)
 @click.option("--written", is_flag=True, help="Show shardings as each module writes them.")
 @click.option(
     "--all",
@@ -55,6 +62,7 @@ def command(
     module: str | None,
     match: str | None,
     kinds: tuple[_Kind, ...],
+    notation: str,
     written: bool,
     everything: bool,
     slices: bool,
@@ -123,6 +131,7 @@ def command(
             rows = view.table(
                 program,
                 written=written,
+                in_types=notation == "jax",
                 everything=everything,
                 columns=output.answers().columns,
             )

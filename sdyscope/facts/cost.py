@@ -1,11 +1,13 @@
-"""What limits a step."""
+"""What limits a step, and the pipelines in it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["Busy", "LevelName", "Resource", "StepLimits"]
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["Busy", "LevelName", "Pipeline", "Resource", "StepLimits"]
 
 Resource: TypeAlias = Literal["compute", "memory", "axis"]
 
@@ -52,3 +54,47 @@ class StepLimits:
     is_chip_known: bool
     overlapped: float | None
     sequential: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A loop that hands a value on along a mesh axis in every trip.
+
+    Attributes:
+        axis: the mesh axis.
+        stages: devices along it, n.
+        trips: trips of the loop.
+        both_ways: whether values go both ways along the axis: forward and backward in one loop.
+        microbatches: m, by the number of trips: n + m - 1, or m + 2 (n - 1) both ways.
+        bubble: the part of the time in which a stage has nothing to do, (n - 1) / (n + m - 1).
+        bytes: bytes that a device hands on in a step.
+        source: the innermost line of user code of what hands them on; None where there is none.
+    """
+
+    axis: str
+    stages: int
+    trips: int
+    both_ways: bool
+    bytes: int
+    source: SourceLocation | None
+
+    __document__ = (
+        "axis",
+        "stages",
+        "trips",
+        "both_ways",
+        "microbatches",
+        "bubble",
+        "bytes",
+        "source",
+    )
+
+    @property
+    def microbatches(self) -> int:
+        """How many pass through the stages in that many trips."""
+        return self.trips - (2 if self.both_ways else 1) * (self.stages - 1)
+
+    @property
+    def bubble(self) -> float:
+        """The part of the time in which a stage has nothing to do."""
+        return (self.stages - 1) / (self.stages + self.microbatches - 1)

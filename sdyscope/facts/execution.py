@@ -21,6 +21,7 @@ __all__ = [
     "ProcessTimes",
     "Reference",
     "Shard",
+    "Trained",
     "UnequalCopy",
 ]
 
@@ -215,6 +216,25 @@ class OtherOnOneDevice:
     index: int
     error: float
     ratio: float | None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Steps in a row, each on what the one before returned.
+
+    Attributes:
+      partitioner: Whose; None on one device.
+      failure: Why the steps were not run, or not all of them; empty when they were.
+      numbers: Of each step, the scalar results that are watched.
+      step_seconds: How long each step took.
+      arrays: The results of the last step as they were on the devices; none on one device.
+    """
+
+    partitioner: Partitioner | None
+    failure: str = ""
+    numbers: tuple[tuple[float, ...], ...] = ()
+    step_seconds: tuple[float, ...] = ()
+    arrays: tuple[ExecutedArray, ...] = ()
 
 
 ReferenceKind: TypeAlias = Literal["function", "unsharded", "one-device mesh", "mapped"]

@@ -572,6 +572,42 @@ class OtherNumbers:
     inside: Inside | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OtherTraining:
+    """A scalar result is not what one device computes after some steps of training.
+
+    Attributes:
+        result: its name.
+        step: the first step in which it is not, from 1.
+        steps: how many there were.
+        value: what it is.
+        expected: what it is on one device.
+        error: the difference over what it is on one device.
+        tolerance: the largest error that is allowed.
+    """
+
+    result: str
+    step: int
+    steps: int
+    value: float
+    expected: float
+    error: float
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class NotTrained:
+    """Steps of training were not run, or not all of them.
+
+    Attributes:
+        partitioner: under which; None on one device.
+        reason: why.
+    """
+
+    partitioner: Partitioner | None
+    reason: str
+
+
 # --- Budgets --------------------------------------------------------------------------------------
 
 
@@ -745,6 +781,8 @@ ExecutionFact: TypeAlias = (
     | OtherBlocks
     | UnequalReplicas
     | OtherNumbers
+    | OtherTraining
+    | NotTrained
 )
 """What `run` may find."""
 

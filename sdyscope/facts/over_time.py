@@ -33,9 +33,6 @@ __all__ = [
     "Trial",
     "Varied",
     "Wanted",
-    "Zero",
-    "ZeroKind",
-    "ZeroRow",
 ]
 
 Phase: TypeAlias = Literal["forward", "backward", "other"]
@@ -210,41 +207,6 @@ class OtherMemory:
     peak: int
 
 
-ZeroKind: TypeAlias = Literal["parameters", "gradients", "optimizer state"]
-
-
-@dataclass(frozen=True, slots=True)
-class ZeroRow:
-    """One of the three.
-
-    Attributes:
-        kind: which.
-        bytes: of whole tensors; a gradient is as large as its parameter.
-        per_device: what a device holds; of gradients the most at a time.
-        fully_sharded: what it would hold if every device held a different part.
-    """
-
-    kind: ZeroKind
-    bytes: int
-    per_device: int
-    fully_sharded: float
-
-
-@dataclass(frozen=True, slots=True)
-class Zero:
-    """Parameters, gradients and optimizer state of a training step.
-
-    Attributes:
-        parameters: how many numbers the parameters are.
-        devices: how many devices there are.
-        rows: parameters, gradients and optimizer state.
-    """
-
-    parameters: int
-    devices: int
-    rows: tuple[ZeroRow, ...]
-
-
 @dataclass(frozen=True)
 class MemoryOverTime(OfCompiled):
     """What a device holds over one step of one compiled program.
@@ -274,7 +236,6 @@ class MemoryOverTime(OfCompiled):
             where it does not say.
         capacity: bytes of the device's main memory; None where it is not known.
         unfollowed: instructions whose values could not be followed.
-        zero: bytes a parameter; None where no parameters are trained.
     """
 
     compiled: Compiled
@@ -296,7 +257,6 @@ class MemoryOverTime(OfCompiled):
     gaps: int | None
     capacity: int | None
     unfollowed: int
-    zero: Zero | None
 
     __document__ = (
         "partitioner",
@@ -319,7 +279,6 @@ class MemoryOverTime(OfCompiled):
         "gaps",
         "capacity",
         "unfollowed",
-        "zero",
     )
 
 

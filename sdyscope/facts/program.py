@@ -106,6 +106,8 @@ class RequestedTensor:
         lambda, and of all else.
       priorities: Shardy's user priority of each dimension of a constraint, None where there is
         none; empty for none at all. JAX has no words for it: a primitive of one's own has.
+      returned: Of a result that the program does not place: what a shard_map that is manual over
+        its whole mesh returns it as, by its out_specs; None for all else.
       notes: What else is worth knowing.
     """
 
@@ -122,4 +124,5 @@ class RequestedTensor:
     manual_axes: tuple[str, ...] = ()
     mapped: str = ""
     priorities: tuple[int | None, ...] = ()
+    returned: NamedSharding | None = None
     notes: tuple[Remark, ...] = ()

@@ -81,9 +81,17 @@ RemarkKind: TypeAlias = Literal[
     "counted by sdyscope",
     "further trips added",
     "counted by XLA",
+    "predicted",
     "order of chips",
     "no latency",
     "figures",
+    # of what a train step keeps
+    "gradients",
+    "no data axes",
+    "stages partitioned",
+    "stages predicted",
+    "gradients are temporaries",
+    "stage unknown",
     # of a comparison of directories
     "JAX's own",
     # of a recorded run

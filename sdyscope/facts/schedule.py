@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.facts.cost import Pipeline
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Exposed", "Lane", "Pipeline", "Schedule", "Segment", "Way"]
+__all__ = ["Exposed", "Lane", "Schedule", "Segment", "Way"]
 
 Way: TypeAlias = Literal["asynchronous", "reorder", "pipelined", "less"]
 """What would hide a collective.
@@ -118,50 +119,6 @@ class Exposed:
         return min(self.exposed, self.other if self.way == "pipelined" else self.work)
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A loop in which each device passes its work on to the next along an axis.
-
-    Attributes:
-        name: the loop's scope.
-        source: its line.
-        axis: the axis whose devices are the stages.
-        stages: how many.
-        ticks: how often the loop runs each time.
-        seconds: what it takes in a step, by the model.
-        microbatches: how many pieces go through: the ticks but those in which the pipeline fills.
-        bubble: part of the ticks in which a stage has nothing to do: (stages - 1) / ticks.
-    """
-
-    name: str
-    source: SourceLocation | None
-    axis: str
-    stages: int
-    ticks: int
-    seconds: float
-
-    __document__ = (
-        "name",
-        "source",
-        "axis",
-        "stages",
-        "ticks",
-        "seconds",
-        "microbatches",
-        "bubble",
-    )
-
-    @property
-    def microbatches(self) -> int:
-        """How many pieces go through."""
-        return self.ticks - self.stages + 1
-
-    @property
-    def bubble(self) -> float:
-        """Part of the ticks in which a stage has nothing to do."""
-        return (self.stages - 1) / self.ticks
-
-
 @dataclass(frozen=True)
 class Schedule:
     """One step of a compiled program over time.
@@ -177,7 +134,7 @@ class Schedule:
         hidden: seconds of collectives beside which a device computes, or waits for another.
         lanes: compute first, then the links of mesh axes.
         collectives: each collective, what is exposed most first.
-        pipelines: loops in which devices pass work on.
+        pipelines: loops that hand a value on along a mesh axis.
         unknown: collectives whose time is not known, which count nothing.
     """
 

@@ -83,6 +83,13 @@ def requested_sharding(asked: RequestedTensor) -> Sharded | None:
     return _requested(asked.sharding, tuple(asked.shape), asked.dtype, asked.manual_axes)
 
 
+def returned_sharding(asked: RequestedTensor) -> Sharded | None:
+    """What a shard_map returns a result as that the program does not place; None for all else."""
+    if asked.returned is None:
+        return None
+    return _requested(asked.returned, tuple(asked.shape), asked.dtype, ())
+
+
 @lru_cache(1 << 12)
 def _requested(
     sharding: NamedSharding, shape: tuple[int, ...], dtype: str, manual_axes: tuple[str, ...]

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
+from sdyscope.analysis.fix.focus import Focus
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, one_of
+from sdyscope.facts.edits import EditKind
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
@@ -21,6 +23,7 @@ from sdyscope.lint import (
     batch,
     constraints,
     custom_calls,
+    links,
     logical,
     loops,
     rematerialization,
@@ -30,6 +33,7 @@ from sdyscope.lint import (
     storage,
     unexpected,
     unreduced,
+    wasted,
 )
 from sdyscope.lint.logical import LogicalAxes
 from sdyscope.lint.named import named_axes
@@ -44,6 +48,7 @@ __all__ = [
     "NotRun",
     "Rule",
     "chosen_rules",
+    "focus_of_rule",
     "lint",
     "linted",
     "named_axes",
@@ -63,8 +68,10 @@ RULES: Mapping[str, Rule] = {
         storage,
         rematerialization,
         loops,
+        wasted,
         slices,
         unexpected,
+        links,
         custom_calls,
         rng,
         logical,
@@ -170,6 +177,39 @@ def lint(
     return linted(
         program, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical
     ).findings
+
+
+#: The edits that remedy what a rule finds; any for other rules.
+_REMEDIES: Mapping[str, frozenset[EditKind]] = {
+    "all-reduce-then-slice": frozenset({"reduction and slice"}),
+    "gathered-to-be-sliced": frozenset({"gather and slice"}),
+    "mesh-order": frozenset({"mesh"}),
+    "reduced-in-loop": frozenset({"reduction in a loop", "argument", "result"}),
+    "reduced-twice": frozenset({"repeated reduction"}),
+    "resharded-twice": frozenset({"constraint"}),
+    "state-not-donated": frozenset({"donation"}),
+    "threefry-not-partitionable": frozenset({"setting"}),
+}
+
+
+def focus_of_rule(program: Lintable, name: str, on: Hardware | str | None = None) -> Focus | None:
+    """What a rule finds in a program, for edits to be about; None where there is no such rule.
+
+    Raises:
+        CompilerError: the program can't be lowered at all.
+        TargetError: the rule finds nothing in it.
+    """
+    if name not in RULES:
+        return None
+    found = lint(program, select=[name], on=on)
+    if not found:
+        raise TargetError(f"{name} finds nothing in {program.name}.")
+    return Focus(
+        name,
+        frozenset(one.tensor for one in found if one.tensor),
+        tuple(one.source for one in found if one.source is not None),
+        kinds=_REMEDIES.get(name),
+    )
 
 
 def linted(

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from sdyscope.analysis.naming.data_axes import is_data_axis
 from sdyscope.lint.placed import Placed, axes_of, spec_words
 from sdyscope.lint.rule import Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 
 __all__ = ["batch_not_sharded", "batches"]
 
-#: What axes that carry the batch are called.
-_DATA = re.compile(r"data|batch|dp|fsdp|ddp|zero|replica|dcn|hsdp", re.IGNORECASE)
 #: What arguments are called that hold a batch.
 _BATCHES = re.compile(
     r"(micro_?|mini_?)?batch(es)?|inputs?|xs?|ys?|tokens?|input_ids|images?|examples?|data|targets?"
     r"|labels?"
 )
-#: What the names of axes are put together of: ``data_parallel``, ``dcn-data``.
-_PART = re.compile(r"[^a-z0-9]+", re.IGNORECASE)
 
 
 @rule("batch-not-sharded", "warning")
@@ -38,7 +35,7 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
     `data` is not reported.
     """
     mesh = subject.mesh
-    axes = [axis for axis in mesh.axes if axis.size > 1 and _is_data(axis.name)]
+    axes = [axis for axis in mesh.axes if axis.size > 1 and is_data_axis(axis.name)]
     if not axes:
         raise NotApplicable("No axis of the mesh has the name of a batch axis.")
     placed = [batch for batch in batches(subject) if batch.placement is not None]
@@ -64,10 +61,6 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
                 hint=f"Shard dimension 0 on {axis.name!r} too, or rename the axis if it is for "
                 "something else.",
             )
-
-
-def _is_data(axis: str) -> bool:
-    return any(_DATA.fullmatch(part) for part in _PART.split(axis))
 
 
 def batches(subject: Subject) -> Sequence[Placed]:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from sdyscope.analysis.memory.donation import NotDonated, not_donated
+from sdyscope.analysis.search.paths import Leaf
 from sdyscope.facts.findings import Severity
-from sdyscope.lint.rule import Message, Rule, documented
+from sdyscope.lint.rule import Message, NotApplicable, Rule, documented, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told
 
 
@@ -33,6 +39,62 @@ donation_unused = _held(
     A donated argument that the program does not use at all is a note.
     """,
 )
+
+#: Bytes per device below which holding state twice is not reported.
+_FEW = 16 << 20
+
+
+@rule("state-not-donated", "warning")
+def state_not_donated(subject: Subject) -> Iterator[Message]:
+    """State is returned like its argument and not donated.
+
+    A step takes parameters and optimizer state and returns their next values, of the same shape,
+    dtype and sharding. Unless the arguments are donated (`donate_argnums` of `jax.jit`, `donate` of
+    Haliax's `named_jit`), a device holds both at once. The caller must not use a donated argument
+    again. `sdyscope fix` writes it, and says what the compiled program then needs.
+
+    An argument's next value is found by its path (`result[0]['w1']` for `params['w1']`). An array
+    that is a whole argument is paired with a result by shape and dtype, which may be chance: that
+    is a note. Below 16 MiB per device nothing is reported. A result whose sharding is left to the
+    compiler counts as the argument's.
+    """
+    groups: dict[str, list[NotDonated]] = {}
+    for pair in not_donated(subject.program.tensors, subject.partitioner):
+        groups.setdefault(_leaf(pair).keys[0], []).append(pair)
+    if not groups:
+        raise NotApplicable("No argument's next value is returned, or all are donated.")
+    for name, pairs in groups.items():
+        held = sum(pair.bytes for pair in pairs)
+        if held < _FEW:
+            continue
+        largest = max(pairs, key=lambda pair: pair.bytes)
+        if len(_leaf(largest).keys) == 1:
+            text = (
+                f"{largest.result.name} has its shape, dtype and sharding: if that is its next "
+                f"value, both are held at once, and donating it would save up to {size(held)} per "
+                "device."
+            )
+            severity: Severity | None = "note"
+        else:
+            after = "its next value" if len(pairs) == 1 else "their next values"
+            text = (
+                f"{counted(len(pairs), 'tensor')} of {name} and {after} are held at once: donating "
+                f"the argument would save up to {size(held)} per device."
+            )
+            severity = None
+        yield Message(
+            text,
+            tensor=largest.argument.name,
+            kind="argument",
+            hint=f"Donate {name}: jax.jit(..., donate_argnums=...).",
+            severity=severity,
+        )
+
+
+def _leaf(pair: NotDonated) -> Leaf:
+    row = pair.argument
+    return Leaf(row.path, row.shape or (), row.dtype)
+
 
 bytes_differ = _held(
     "bytes-differ",

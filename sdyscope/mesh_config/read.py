@@ -14,9 +14,10 @@ from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.mesh_config.mapped_mesh import MappedMesh
 from sdyscope.mesh_config.mesh_rules import MeshRule, MeshRules
 from sdyscope.mesh_config.mesh_shape import MeshShape, check_name, unknown_axis
+from sdyscope.mesh_config.ruled_mesh import RULE_KEYS, RuledMesh, ruled_mesh_of
 from sdyscope.words.counts import listed
 
-MeshConfig: TypeAlias = MeshRules | MappedMesh
+MeshConfig: TypeAlias = MeshRules | MappedMesh | RuledMesh
 
 _SHAPE_KEYS = ("mesh_axis_names", "mesh_shape", "mesh_rules")
 _MAPPED_KEYS = (
@@ -28,7 +29,7 @@ _MAPPED_KEYS = (
     "batch_axis_name",
 )
 #: What a table is known by as a mesh configuration, where no section is named.
-_TELLING = {*_SHAPE_KEYS, *_MAPPED_KEYS} - {"batch_axis_name"}
+_TELLING = {*_SHAPE_KEYS, *_MAPPED_KEYS, *RULE_KEYS} - {"batch_axis_name"}
 _HYBRID = ("ici", "dcn")
 _HYBRID_OF_AXLEARN = ("ici_mesh_shape", "dcn_mesh_shape")
 _YAML = (".yaml", ".yml")
@@ -64,13 +65,16 @@ def mesh_config_of(data: Mapping[str, Any]) -> MeshConfig:
     """The mesh configuration that plain data describes: the contents of a section of a file.
 
     ``mesh_shape``, ``mesh_axis_names`` and ``mesh_rules`` make ``MeshRules``; ``axes``,
-    ``dcn_axes``, the mappings and ``batch_axis_name`` make a ``MappedMesh``.
+    ``dcn_axes``, the mappings and ``batch_axis_name`` make a ``MappedMesh``; ``mesh_axes`` and
+    ``logical_axis_rules`` a ``RuledMesh``, whatever else there is.
 
     Raises:
         TargetError: a key is unknown, or what is said can't be.
     """
+    if "logical_axis_rules" in _table(data, "A mesh configuration"):
+        return ruled_mesh_of(data)
     known = (*_SHAPE_KEYS, *_MAPPED_KEYS)
-    for key in _table(data, "A mesh configuration"):
+    for key in data:
         if key not in known:
             close = difflib.get_close_matches(str(key), known, n=1)
             raise TargetError(

@@ -27,7 +27,7 @@ from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.terminal.chart import shares
 from sdyscope.terminal.steps import tracks
-from sdyscope.words.cost import limit_texts
+from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
@@ -40,7 +40,6 @@ from sdyscope.words.schedule import (
     MODEL,
     WAY_TEXTS,
     flags_text,
-    pipeline_text,
     step_text,
     way_text,
 )
@@ -360,9 +359,7 @@ def _step(schedule: Schedule, longest: float) -> dict[str, Any]:
             for collective in exposed[:EXPOSED]
         ],
         "more": max(len(exposed) - EXPOSED, 0),
-        "pipelines": [
-            sentence(words) for loop in schedule.pipelines for words in pipeline_text(loop)
-        ],
+        "pipelines": [sentence(pipeline_text(pipeline)) for pipeline in schedule.pipelines],
         "notes": [sentence(words) for words in (MODEL, LEGEND, flags_text(schedule)) if words],
     }
 

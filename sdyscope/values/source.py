@@ -21,6 +21,7 @@ __all__ = [
     "callers",
     "innermost_line",
     "is_installed",
+    "is_own",
     "own_line",
     "sites_of",
 ]
@@ -218,7 +219,7 @@ def _own(stack: Sequence[SourceLocation]) -> list[int]:
         if line.file.startswith(_TOOL) and not model:
             break  # What is further out called this tool, and did not write the program.
         # A reference model is its user's, installed or not.
-        if (model or _is_own(line.file)) and not _is_skipped(line.file):
+        if (model or is_own(line.file)) and not _is_skipped(line.file):
             found.append(index)
     return found
 
@@ -256,7 +257,7 @@ def _is_skipped(file: str) -> bool:
 
 
 @lru_cache(1 << 12)
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
     """Whether a file is no package's, nor Python's, and no script that an installer made."""
     path = Path(file)
     return not (

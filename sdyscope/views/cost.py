@@ -12,13 +12,14 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, number
-from sdyscope.words.cost import limit_texts
+from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 from sdyscope.words.remarks import remark_texts
 
 __all__ = [
+    "arguments",
     "footer",
     "heading",
     "kinds",
@@ -40,10 +41,12 @@ def _bare(program: Cost) -> object:
         program.roofs,
         program.compute,
         program.memory,
+        program.arguments,
         program.work,
         program.by_kind_and_axes,
         program.by_phase,
         program.by_scope,
+        program.pipelines,
         sum(collective.collective.unknown_trips for collective in program.collectives),
         program.notes,
     )
@@ -60,7 +63,10 @@ def heading(
         parts += mesh_words_of({"": program.mesh})
     else:
         parts.append(counted(program.devices, "device"))
-    if program.hardware is None:
+    if program.predicted:
+        chip = f", for {program.hardware}" if program.hardware is not None else ""
+        parts.append(f"predicted by Shardy's propagation{chip}, not compiled")
+    elif program.hardware is None:
         parts.append("compiled for hardware that its text does not name")
     else:
         parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
@@ -88,12 +94,17 @@ def _roof(roof: Roof, program: Cost) -> Row:
             if peak is not None
         ]
         at = ", ".join(peaks) or _unknown("peak")
+        if program.predicted:
+            share = " of matmuls"
+            at = _unknown("peak") if compute.seconds is None else "the peak of bf16"
         return ("compute", time, f"{metric_text(compute.flops, 'FLOP')}{share}", at)
     if roof.resource == "memory":
         memory = program.memory
         words = f"{size(round(memory.bytes))} accessed"
         if memory.hbm < 0.999 * memory.bytes:
             words = f"{size(round(memory.hbm))} in HBM, of {words}"
+        if program.predicted:
+            words = f"{size(round(memory.bytes))} of arguments, read once"
         at = _unknown("bandwidth") if memory.bandwidth is None else bandwidth_text(memory.bandwidth)
         return ("memory", time, words, at)
     over = [axis for axis in program.by_axes if any(a.name == roof.axis for a in axis.axes or ())]
@@ -123,6 +134,21 @@ def _level(level: Level) -> str:
 
 def _unknown(what: str) -> str:
     return f"{what} not known"
+
+
+def arguments(program: Cost) -> Table:
+    """A row a top-level argument: what reading it once takes, the largest first."""
+    columns = (Column("read once"), number("tensors"), number("a device holds"), number("estimate"))
+    rows: list[Row] = [
+        (
+            one.name,
+            f"{one.tensors:,}",
+            size(one.bytes),
+            Cell("-", "muted") if one.seconds is None else time_text(one.seconds),
+        )
+        for one in program.arguments
+    ]
+    return Table(columns, tuple(rows))
 
 
 def kinds(program: Cost) -> Table:
@@ -166,5 +192,6 @@ def footer(program: Cost, top: int) -> Iterator[Paragraph]:
         phases = program.by_phase
         words = ", ".join(f"{phase} {time_text(time.seconds)}" for phase, time in phases.items())
         yield Paragraph(f"communication: {words}")
+    yield from (Paragraph(pipeline_text(one), hang=2) for one in program.pipelines)
     yield from (Paragraph(text, "warning", hang=2) for text in remark_texts(doubts(program)))
     yield from (Paragraph(text, "muted", hang=2) for text in remark_texts(basis(program)))

@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.propagation.explain import ExplainDocument, Explanation
 from sdyscope.annotations import op_name
+from sdyscope.facts.counterfactuals import Counterfactual
 from sdyscope.facts.moves import Absence, Beginning, Chain
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.views.propagate import provenance
+from sdyscope.words.counts import counted, size
+from sdyscope.words.edits import cause_text, causes_texts, edit_text
 from sdyscope.words.mesh import axis_text, mesh_words_of
+from sdyscope.words.origins import origin_text
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import (
     WAYS,
@@ -23,7 +27,7 @@ from sdyscope.words.propagation import (
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.types import type_text
 
-__all__ = ["details", "footer", "heading"]
+__all__ = ["collectives", "details", "footer", "heading"]
 
 #: How many values are explained unless all are asked for.
 LISTED = 8
@@ -69,6 +73,51 @@ def footer(document: ExplainDocument) -> Iterator[Paragraph]:
         yield Paragraph(note, "muted", hang=2)
 
 
+def collectives(document: ExplainDocument) -> Iterator[Paragraph]:
+    """Each collective: why it is there, what it needs, and the fewest edits without it."""
+    for one in document.collectives:
+        yield Paragraph("")
+        over = " x ".join(one.axes) or "no single axis"
+        at = _at(source_text(one.source))
+        yield Paragraph(
+            f"{one.name} over {over}, {size(one.sent)} per step {at}".rstrip(), "heading", hang=2
+        )
+        if one.origin is not None:
+            yield Paragraph(f"because {origin_text(one.origin)}", indent=2, hang=2)
+        if not one.is_found:
+            yield Paragraph(
+                "right behind partitioning it has another name, so nothing was tried",
+                "warning",
+                indent=2,
+                hang=2,
+            )
+            continue
+        for tried in one.causes:
+            what = (
+                "is necessary: without it the collective is gone"
+                if tried.necessary
+                else "is not necessary: without it the collective stays"
+            )
+            yield Paragraph(f"{cause_text(tried.cause)} {what}", indent=2, hang=2)
+        for remedy in one.remedies:
+            yield Paragraph(
+                f"gone, fewest edits, partitioned again: a device then sends {size(remedy.sent)} "
+                f"per step, and {size(one.sent_now)} now",
+                "good" if remedy.sent < one.sent_now else "warning",
+                indent=2,
+                hang=2,
+            )
+            for edit in remedy.edits:
+                line = f" ({source_text(edit.source)})" if edit.source is not None else ""
+                yield Paragraph(f"{edit_text(edit)}{line}", indent=4, hang=2)
+        if one.causes and not one.remedies:
+            yield Paragraph(
+                "no set of these annotations that was tried removes it", "warning", 2, 2
+            )
+        times = counted(one.partitioned, "time")
+        yield Paragraph(f"known from partitioning the program {times}", "muted", 2)
+
+
 def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
     value = explanation.value
     type_ = value.dtype if value.shape is None else type_text(value.shape, value.dtype)
@@ -88,6 +137,31 @@ def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
         yield from _absence(absence, explanation.chains, everything)
     for note in explanation.notes:
         yield Paragraph(note_text(note), "muted", indent=2, hang=2)
+    if explanation.counterfactual is not None:
+        yield from _counterfactual(explanation.counterfactual)
+
+
+def _counterfactual(found: Counterfactual) -> Iterator[Paragraph]:
+    for causes in found.causes:
+        for text in causes_texts(causes):
+            yield Paragraph(text, indent=2, hang=2)
+    what = f"without {found.removed}" if found.removed else f"as {found.wanted}"
+    for checked in found.remedies:
+        how = "fewest edits" if checked.smallest else "edits, none of which can be left out"
+        yield Paragraph(f"{what}, {how}, propagated again:", "good", indent=2, hang=2)
+        for edit in checked.edits:
+            line = f" ({source_text(edit.source)})" if edit.source is not None else ""
+            yield Paragraph(f"{edit_text(edit)}{line}", indent=4, hang=2)
+        yield Paragraph(f"then it is {checked.after}", "muted", indent=4, hang=2)
+    if not found.remedies:
+        tried = "no set" if found.complete else "no set that was tried"
+        yield Paragraph(f"{what}: {tried} of annotations does that", "warning", indent=2, hang=2)
+    if found.constraint is not None:
+        edit = found.constraint.edits[0]
+        yield Paragraph(
+            f"{what}, by one more constraint: {edit_text(edit)}", "good", indent=2, hang=2
+        )
+    yield Paragraph(f"known from {counted(found.propagations, 'propagation')}", "muted", indent=2)
 
 
 def _at(line: str) -> str:

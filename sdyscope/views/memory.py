@@ -8,6 +8,7 @@ from dataclasses import replace
 from sdyscope.analysis.memory.memory import Group, Memory, MemoryDocument
 from sdyscope.analysis.memory.options import redundant, saved_together
 from sdyscope.analysis.memory.predicted import PredictedMemory
+from sdyscope.analysis.search.zero import TrainingState, basis, doubts
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
@@ -32,6 +33,7 @@ from sdyscope.words.memory import (
     unknown_text,
 )
 from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.remarks import remark_texts
 
 
 def told(document: MemoryDocument) -> Iterator[tuple[Memory, tuple[Partitioner, ...]]]:
@@ -182,6 +184,86 @@ def largest(compiled: Memory, top: int) -> Table:
             for tensor in tensors
         ),
     )
+
+
+# --- the state of training ------------------------------------------------------------------------
+
+
+def training(state: TrainingState) -> Table:
+    """A row each of parameters, gradients and optimizer state, and what they come to."""
+    columns = (
+        Column("training state"),
+        number("tensors"),
+        number("whole"),
+        number("per device"),
+        number("bytes a parameter"),
+    )
+    rows: list[Row] = [
+        (
+            one.kind,
+            f"{one.tensors:,}",
+            size(one.bytes),
+            size(one.bytes_per_device),
+            f"{one.bytes / state.parameters:.3g}",
+        )
+        for one in state.kept
+    ]
+    rows.append(
+        (
+            f"total of {counted(state.parameters, 'parameter')}",
+            "",
+            size(sum(one.bytes for one in state.kept)),
+            size(sum(one.bytes_per_device for one in state.kept)),
+            f"{state.bytes_a_parameter:.3g}",
+        )
+    )
+    return Table(columns, tuple(rows))
+
+
+def stages(state: TrainingState) -> Table:
+    """A row a ZeRO stage: what a device would hold of each, and send in a step."""
+    over = " x ".join(state.axes)
+    columns = (
+        Column(f"over {over}={state.devices:,}", fold=False),
+        *(number(one.kind) for one in state.kept),
+        number("held"),
+        number("sent"),
+    )
+    rows: list[Row] = [
+        (
+            stage.name,
+            *(size(stage.kept[one.kind]) for one in state.kept),
+            size(stage.held),
+            Cell("-", "muted") if stage.sent is None else size(stage.sent),
+        )
+        for stage in state.stages
+    ]
+    return Table(columns, tuple(rows))
+
+
+def stages_traffic(state: TrainingState) -> Table:
+    """A row a kind and axes of collectives, a column a stage: bytes that a device sends."""
+    named = [stage for stage in state.stages if stage.traffic is not None]
+    keys = dict.fromkeys((one.kind, one.axes) for stage in named for one in stage.traffic or ())
+    columns = (
+        Column("a device sends", fold=False),
+        Column("over"),
+        *(number(stage.name) for stage in named),
+    )
+    rows: list[Row] = []
+    for kind, axes in keys:
+        cells: list[Cell | str] = []
+        for stage in named:
+            sent = [one.sent for one in stage.traffic or () if (one.kind, one.axes) == (kind, axes)]
+            cells.append(size(sum(sent)) if sent else Cell("-", "muted"))
+        rows.append((kind, " x ".join(axes) or "?", *cells))
+    return Table(columns, tuple(rows))
+
+
+def training_footer(state: TrainingState) -> Iterator[Paragraph]:
+    """What is not known of the stages, and whose figures they are."""
+    yield from (Paragraph(text, "warning", hang=3) for text in remark_texts(doubts(state)))
+    yield from (Paragraph(text, "muted", hang=3) for text in remark_texts(basis(state)))
 
 
 def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> Iterator[Paragraph]:

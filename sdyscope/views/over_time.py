@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied, Zero
+from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
 from sdyscope.terminal.chart import Area, Band
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, fitted, number
@@ -32,7 +32,6 @@ __all__ = [
     "remedies_footer",
     "trials",
     "varied_paragraph",
-    "zero",
 ]
 
 
@@ -104,39 +103,6 @@ def footer(over_time: MemoryOverTime, top: int) -> Iterator[Paragraph]:
     for text, is_well in basis(over_time):
         yield Paragraph(text, "plain" if is_well else "warning", hang=3)
     yield Paragraph(LEGEND, "muted", hang=3)
-
-
-def zero(found: Zero) -> Table:
-    """Bytes a parameter."""
-    rows: list[Row] = [
-        (
-            row.kind,
-            f"{row.bytes / found.parameters:.2f}",
-            f"{row.per_device / found.parameters:.3f}",
-            f"{row.fully_sharded / found.parameters:.3f}",
-            size(row.per_device),
-        )
-        for row in found.rows
-    ]
-    rows.append(
-        (
-            "total",
-            f"{sum(row.bytes for row in found.rows) / found.parameters:.2f}",
-            f"{sum(row.per_device for row in found.rows) / found.parameters:.3f}",
-            f"{sum(row.fully_sharded for row in found.rows) / found.parameters:.3f}",
-            size(sum(row.per_device for row in found.rows)),
-        )
-    )
-    return Table(
-        (
-            Column(f"bytes per parameter ({found.parameters:,})"),
-            number("whole"),
-            number("on a device"),
-            number("fully sharded"),
-            number("per device"),
-        ),
-        tuple(rows),
-    )
 
 
 def remedies(tried: Sequence[Remedy], over_time: MemoryOverTime) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sdyscope.analysis.run.numerics import Numeric
+from sdyscope.analysis.run.training import Training
 from sdyscope.analysis.run.values import (
     Executed,
     ExecutedTensor,
@@ -32,6 +33,7 @@ from sdyscope.words.run import (
     meshes_text,
     random_numbers_text,
     reference_text,
+    training_text,
 )
 from sdyscope.words.sharding import NONE, short
 
@@ -198,6 +200,73 @@ def _peak(run: PartitionerRun) -> Cell | str:
     if run.memory.peak is None:
         return Cell("not reported by backend", "muted")
     return ("at most " if run.memory.peak_is_bound else "") + size(run.memory.peak)
+
+
+# --- training -------------------------------------------------------------------------------------
+
+#: So many steps are shown; of more, as many that are evenly apart.
+_STEPS_SHOWN = 12
+
+
+def training(found: Training) -> Table:
+    """A row a step: each watched number on one device, and under each partitioner."""
+    partitioners = [one.partitioner for one in found.partitioners]
+    columns = [number("step"), number("one device")]
+    for partitioner in partitioners:
+        columns += [number(partitioner), number("off by")]
+    rows: list[Row] = []
+    for curve in found.curves:
+        rows.append(Heading(curve.path))
+        errors = {partitioner: curve.errors(partitioner) for partitioner in partitioners}
+        for at in _shown_steps(found.steps):
+            cells: list[Cell | str] = [f"{at + 1:,}", _number(curve.one_device, at)]
+            for partitioner in partitioners:
+                error = errors[partitioner][at] if at < len(errors[partitioner]) else None
+                cells.append(_number(curve.partitioners[partitioner], at))
+                cells.append(
+                    Cell(NONE, "muted")
+                    if error is None
+                    else Cell(relative(error), "plain" if error <= curve.tolerance else "bad")
+                )
+            rows.append(tuple(cells))
+    return Table(tuple(columns), tuple(rows))
+
+
+def _shown_steps(steps: int) -> list[int]:
+    """Numbers of steps, from 0, the first and the last included."""
+    if steps <= _STEPS_SHOWN:
+        return list(range(steps))
+    return sorted({round(at * (steps - 1) / (_STEPS_SHOWN - 1)) for at in range(_STEPS_SHOWN)})
+
+
+def _number(values: Sequence[float], at: int) -> Cell | str:
+    return f"{values[at]:.7g}" if at < len(values) else Cell(NONE, "muted")
+
+
+def trained(found: Training) -> Table:
+    """A row a partitioner: how many steps, and what their last results are."""
+    rows: list[Row] = []
+    for one in found.partitioners:
+        placed = f"{one.arrays - one.differing} of {one.arrays}, {one.shards:,} shards"
+        rows.append(
+            (
+                one.partitioner,
+                f"{one.steps:,} of {found.steps:,}",
+                NONE if one.error is None else relative(one.error),
+                Cell(placed, "bad" if one.differing else "plain"),
+                time_text(one.seconds),
+            )
+        )
+    return Table(
+        columns=(
+            Column("trained under", fold=False),
+            number("steps"),
+            number("largest error"),
+            Column("results as placed after the last step"),
+            number("time"),
+        ),
+        rows=tuple(rows),
+    )
 
 
 # --- several meshes -------------------------------------------------------------------------------
@@ -396,6 +465,8 @@ def footer(run: Run) -> Iterator[Paragraph]:
     if any(partitioner.errors for partitioner in run.partitioners):
         seconds = f" ({time_text(run.reference.step_seconds)} per step)"
         yield Paragraph(f"{ERROR}, {reference_text(run.reference, seconds)}", "muted")
+    if run.training is not None:
+        yield Paragraph(training_text(run.training.carried, run.training.steps), "muted")
     if run.meshes:
         base = next((mesh.mesh for mesh in run.meshes if mesh.is_base), None)
         yield Paragraph(meshes_text(run.reference, base), "muted")

@@ -9,6 +9,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Exposed, Schedule
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Note, Row, Table, fitted, number
+from sdyscope.words.cost import pipeline_text
 from sdyscope.words.counts import counted, percent
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import NOT_FOUND, origin_text
@@ -19,7 +20,6 @@ from sdyscope.words.schedule import (
     MODEL,
     WAY_TEXTS,
     flags_text,
-    pipeline_text,
     step_text,
     way_text,
 )
@@ -109,8 +109,7 @@ def _why(one: Exposed, file: str) -> str:
 def footer(found: Schedule, everything: bool) -> Iterator[Paragraph]:
     """Pipelines, what the columns mean, and what is not known."""
     for pipeline in found.pipelines:
-        for words in pipeline_text(pipeline):
-            yield Paragraph(words, hang=2)
+        yield Paragraph(pipeline_text(pipeline), hang=2)
     left = len(found.collectives) - LISTED
     if left > 0 and not everything:
         yield Paragraph(f"{counted(left, 'collective')} left out; --all lists every one", "muted")

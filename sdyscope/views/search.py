@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from sdyscope.analysis.search.cost import Prediction
 from sdyscope.analysis.search.space import Decision
-from sdyscope.analysis.search.values import Candidate, Compiled, Search
+from sdyscope.analysis.search.values import Candidate, Search
+from sdyscope.analysis.trials.cost import Prediction
+from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
 from sdyscope.values.sharding import PartitionSpec
@@ -265,6 +266,9 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
         return
     start, best = search.start, search.chosen
     before, after = start.known, best.known
+    if search.outcome == "not confirmed":
+        yield from _not_confirmed(search)
+        return
     label = "by XLA's partitioner" if best.partitioned else "predicted"
     yield Paragraph(
         f"a device sends {_times(before.sent, after.sent)} and holds "
@@ -275,18 +279,37 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
     pair = compiled_pair(search)
     if pair is not None:
         written, chosen = pair
-        confirmed = "confirmed" if search.outcome == "confirmed" else "not confirmed"
         needs = (
             f": a device needs {size(chosen.total)} in total, and {size(written.total)} as it is"
             if written.total is not None and chosen.total is not None
             else ""
         )
-        tone: Tone = "good" if search.outcome == "confirmed" else "warning"
-        yield Paragraph(f"{confirmed} by a compile for {chosen.hardware}{needs}", tone, hang=3)
-    elif search.outcome == "not confirmed":
-        yield Paragraph("not confirmed by a compile", "warning")
+        yield Paragraph(f"confirmed by a compile for {chosen.hardware}{needs}", "good", hang=3)
     else:
         yield Paragraph("not compiled", "warning")
+
+
+def _not_confirmed(search: Search) -> Iterator[Paragraph]:
+    """What was promised most and what the compiler made of it."""
+    yield Paragraph(
+        f"compiled, none of the best {counted(len(search.trials), 'plan')} is better than the "
+        "program as it is",
+        "warning",
+        hang=3,
+    )
+    pair = compiled_pair(search)
+    best = search.chosen
+    if pair is None or best is None:
+        return
+    label = "by XLA's partitioner" if best.partitioned else "predicted"
+    one, two = pair
+    yield Paragraph(
+        f"the best was to send {size(best.known.sent)} ({label}); compiled for {two.hardware} a "
+        f"device sends {size(two.measured.sent)} and needs {size(two.total)}, and as it is "
+        f"{size(one.measured.sent)} and {size(one.total)}",
+        "warning",
+        hang=3,
+    )
 
 
 def _times(before: int, after: int) -> str:

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.show import Show, ShownProgram, ShownTensor, TensorSection, sections
+from sdyscope.errors import ConversionError
 from sdyscope.facts.memory import TensorTotal
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
 from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
+from sdyscope.values.convert import to_named_sharding
+from sdyscope.values.sharding import NamedSharding
 from sdyscope.views.layers import Cells, folded_rows
 from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import apart_text
@@ -19,6 +22,7 @@ from sdyscope.words.mesh import mesh_texts, mesh_words_of
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, UNKNOWN, short
+from sdyscope.words.types import jax_type_text
 
 #: What stands in a cell that says what was requested.
 AGREES = "="
@@ -61,6 +65,7 @@ def table(
     program: ShownProgram,
     *,
     written: bool = False,
+    in_types: bool = False,
     everything: bool = True,
     columns: int | None = None,
 ) -> Table:
@@ -70,16 +75,21 @@ def table(
         program: the document.
         written: whether to show shardings as they are written in each module, in place of whether
             they are what was requested and of what a device holds.
+        in_types: whether to write shardings in the types, as JAX does.
         everything: whether the tensors of repeated layers have a row each.
         columns: the width to keep to. Where the table is wider, the columns of partitioners are
             left out that would only say that every tensor is as requested, and a file that a whole
             group is from is only named once.
     """
-    return fitted(lambda brief: _table(program, written, everything, brief=brief), columns)
+    return fitted(
+        lambda brief: _table(program, written, in_types, everything, brief=brief), columns
+    )
 
 
-def _table(program: ShownProgram, written: bool, everything: bool, *, brief: bool) -> Table:
-    requested = any(tensor.by_author for tensor in program.tensors)
+def _table(
+    program: ShownProgram, written: bool, in_types: bool, everything: bool, *, brief: bool
+) -> Table:
+    requested = not in_types and any(tensor.by_author for tensor in program.tensors)
     partitioners = program.partitioners
     if brief and not written and _all_agree(program):
         partitioners = ()
@@ -103,7 +113,8 @@ def _table(program: ShownProgram, written: bool, everything: bool, *, brief: boo
         rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
         of_group: list[Cells] = []
         for tensor in group:
-            cells: list[Cell | str] = [_name(tensor, brief=bool(file)), _type(tensor)]
+            type_ = _jax_type(tensor) if in_types else _type(tensor)
+            cells: list[Cell | str] = [_name(tensor, brief=bool(file)), type_]
             shardings = [_requested(tensor)] if requested else []
             shardings += [_lowered(tensor, partitioner, written) for partitioner in partitioners]
             if brief:
@@ -148,6 +159,24 @@ def _name(tensor: ShownTensor, *, brief: bool) -> str:
 
 def _type(tensor: ShownTensor) -> str:
     return f"{tensor.dtype}[?]" if tensor.shape is None else shape(tensor.shape, tensor.dtype)
+
+
+def _jax_type(tensor: ShownTensor) -> str:
+    """The type with what was requested, or with what is lowered where nothing was."""
+    for there in (tensor.requested, *tensor.lowered.values()):
+        if there is not None and there.mesh is not None:
+            sharding, place = there.sharding, there.placement
+            try:
+                if isinstance(sharding, NamedSharding):
+                    spec = sharding.spec
+                elif place is not None:
+                    spec = to_named_sharding(place, len(tensor.shape or ()), there.mesh).spec
+                else:
+                    continue
+            except ConversionError:
+                continue
+            return jax_type_text(tensor.shape, tensor.dtype, spec, [*there.mesh.shape])
+    return jax_type_text(tensor.shape, tensor.dtype, None)
 
 
 def _requested(tensor: ShownTensor) -> Cell:

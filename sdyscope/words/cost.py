@@ -1,14 +1,15 @@
-"""What limits a step, in clauses."""
+"""What limits a step, and the bubbles of its pipelines, in clauses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sdyscope.facts.cost import LevelName, StepLimits
-from sdyscope.words.counts import listed
+from sdyscope.facts.cost import LevelName, Pipeline, StepLimits
+from sdyscope.words.counts import listed, size
+from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
 
-__all__ = ["limit_texts"]
+__all__ = ["limit_texts", "pipeline_text"]
 
 
 def limit_texts(limits: StepLimits) -> list[str]:
@@ -26,7 +27,8 @@ def _limit(limits: StepLimits) -> str:
     limit = limits.limit
     if limit is None:
         if not limits.is_chip_known:
-            return f"no times: no rates are known for {limits.device_kind}"
+            kind = limits.device_kind or "hardware that is not named"
+            return f"no times: no rates are known for {kind}"
         return "no times: the rates they need are not known"
     work = [busy for busy in limits.others if busy.resource != "axis"]
     against = [f"{time_text(busy.seconds)} of {busy.resource}" for busy in work]
@@ -49,3 +51,16 @@ def _links(names: Sequence[LevelName]) -> str:
     if not names:
         return ""
     return f" ({' and '.join('as given' if name == 'given' else name for name in names)})"
+
+
+def pipeline_text(pipeline: Pipeline) -> str:
+    """The bubble of a loop that hands values on, if it is a pipeline."""
+    n, m = pipeline.stages, pipeline.microbatches
+    at = f" at {source_text(pipeline.source)}" if pipeline.source else ""
+    to = "both neighbours" if pipeline.both_ways else "the next device"
+    return (
+        f"pipeline over {pipeline.axis}={n}{at}: each of {pipeline.trips:,} trips of a loop hands "
+        f"{size(pipeline.bytes)} on to {to}; with {m:,} microbatches a stage is idle for "
+        f"{n - 1:,} of {n + m - 1:,} steps, a bubble of {pipeline.bubble:.1%}: "
+        "(n - 1) / (n + m - 1)"
+    )

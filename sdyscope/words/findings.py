@@ -36,6 +36,7 @@ from sdyscope.facts.findings import (
     NothingLowered,
     NotOnMesh,
     NotRequested,
+    NotTrained,
     Observation,
     OtherBlocks,
     OtherBytes,
@@ -45,6 +46,7 @@ from sdyscope.facts.findings import (
     OtherPartitioner,
     OtherPlacement,
     OtherPriorities,
+    OtherTraining,
     OtherType,
     OverBudget,
     OverCommunication,
@@ -520,6 +522,17 @@ def _executed(fact: ExecutionFact) -> _Words:
             )
         case OtherNumbers():
             return _numbers(fact)
+        case OtherTraining():
+            return _Words(
+                f"In step {fact.step} of {fact.steps} it is {fact.value:.7g}, and "
+                f"{fact.expected:.7g} on one device: off by {fact.error:.1e}, more than the "
+                f"{fact.tolerance:.1e} that rounding explains.",
+                hint="Compare one step first: `sdyscope run` without --train names the first "
+                "inner value that differs.",
+            )
+        case NotTrained(where, reason):
+            under = "on one device" if where is None else f"under {where}"
+            return _Words(f"The steps of training were not all run {under}: {reason}")
 
 
 def _difference(fact: OtherBlocks) -> str:

@@ -22,7 +22,6 @@ __all__ = [
     "CATEGORY_TEXTS",
     "LEGEND",
     "PHASE_TEXTS",
-    "ZERO_LEGEND",
     "basis",
     "counted_text",
     "fit_text",
@@ -55,11 +54,6 @@ PHASE_TEXTS: Final[Mapping[Phase, str]] = {
 }
 
 LEGEND = "the program in the order in which it runs, of each loop one iteration"
-
-ZERO_LEGEND = (
-    "bytes per parameter: whole tensors, what a device holds, and what it would hold if every "
-    "device held a different part; of gradients the most at a time"
-)
 
 
 def peak_sentence(over_time: MemoryOverTime) -> str:

@@ -143,12 +143,34 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "XLA's cost analysis counts a loop once: {flops} and {size}; the further trips are added."
     ),
     "counted by XLA": "Operations and bytes: XLA's cost analysis.",
+    "predicted": (
+        "Predicted: collectives by Shardy's reshards; operations of matmuls alone, at the peak of "
+        "bf16; memory: the arguments read once, nothing in between."
+    ),
     "order of chips": (
         "Positions of the mesh are chips in the compiler's order; jax.make_mesh may put an axis on "
         "other links."
     ),
     "no latency": "Latency over {listed}: not known, counted as 0; --latency gives it.",
     "figures": "Figures of {said}: {titles}.",
+    "gradients": (
+        "Gradients: of the parameters' types, sharded like their optimizer state, or else like the "
+        "parameters."
+    ),
+    "no data axes": "No ZeRO stages: no axis of the mesh carries the batch; --axes names some.",
+    "stages partitioned": (
+        "Stages: the program's own state sharded so, propagated by Shardy; sent: by XLA's "
+        "partitioner, an all-reduce of which a device takes its slice counted as a reduce-scatter."
+    ),
+    "stages predicted": (
+        "Stages: the program's own state sharded so, propagated by Shardy; sent: by Shardy's "
+        "reshards, an all-reduce of which a device takes its slice counted as a reduce-scatter."
+    ),
+    "gradients are temporaries": (
+        "ZeRO-1 and ZeRO-2 are one program here: a gradient is a temporary, which the compiler "
+        "reduces into slices or whole."
+    ),
+    "stage unknown": "A stage is not known: {said}",
     "JAX's own": "{said}: {count} of JAX's own functions were left out; --all compares them.",
     "no choice": "{arguments} can only stay as {they} {are}: no axis divides {them}.",
     "constraints stay": "{constraints} inside the program {stay} as written.",

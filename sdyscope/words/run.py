@@ -19,6 +19,7 @@ __all__ = [
     "meshes_text",
     "random_numbers_text",
     "reference_text",
+    "training_text",
 ]
 
 #: What an error is.
@@ -51,6 +52,15 @@ def reference_text(reference: Reference, seconds: str = "") -> str:
             if reference.alone_failure:
                 return f"{text}Not compared on a mesh of one device: {reference.alone_failure}."
             return f"{text}On a mesh of one device the program computes something different."
+
+
+def training_text(carried: int, steps: int) -> str:
+    """What steps of training are."""
+    return (
+        f"Training: {counted(steps, 'step')} in a row on the same batch; "
+        f"{counted(carried, 'result')} of a step go into the next. Off by: the difference over the "
+        "value on one device."
+    )
 
 
 def inputs_text(source: InputSource | str) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from sdyscope.facts.schedule import Exposed, Pipeline, Schedule, Way
-from sdyscope.words.counts import counted, percent
-from sdyscope.words.places import source_text
+from sdyscope.facts.schedule import Exposed, Schedule, Way
+from sdyscope.words.counts import percent
 from sdyscope.words.rates import time_text
 
-__all__ = ["LEGEND", "MODEL", "WAY_TEXTS", "flags_text", "pipeline_text", "step_text", "way_text"]
+__all__ = ["LEGEND", "MODEL", "WAY_TEXTS", "flags_text", "step_text", "way_text"]
 
 MODEL = (
     "estimate, not measured: the order is the compiled program's, the times are those of "
@@ -85,16 +84,4 @@ def flags_text(schedule: Schedule) -> str:
     return (
         f"not tried: {variable}='{' '.join(flags)}' lets the compiler overlap more; set it for "
         "this command to see what it does"
-    )
-
-
-def pipeline_text(one: Pipeline) -> Iterator[str]:
-    """A pipeline's bubble."""
-    where = source_text(one.source)
-    yield (
-        f"pipeline over `{one.axis}` in {one.name or 'a loop'}{f' at {where}' if where else ''}: "
-        f"{counted(one.stages, 'stage')}, {counted(one.ticks, 'tick')}, so "
-        f"{counted(one.microbatches, 'microbatch', 'microbatches')}; a stage has nothing to do in "
-        f"{one.stages - 1} of {counted(one.ticks, 'tick')}, {percent(one.bubble, 1)}, "
-        f"{time_text(one.bubble * one.seconds)} of {time_text(one.seconds)}"
     )

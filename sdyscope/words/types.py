@@ -4,10 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec, SpecEntry
+
 
 def type_text(shape: Sequence[int] | None, dtype: str = "") -> str:
     """`f32[128,256]`; `f32[?]` where the shape is not known, `[128,256]` without a dtype."""
     return f"{dtype}[{'?' if shape is None else ','.join(map(str, shape))}]"
+
+
+def jax_type_text(
+    shape: Sequence[int] | None, dtype: str, spec: PartitionSpec | None, axes: Sequence[str] = ()
+) -> str:
+    """A type with its sharding, as JAX prints it: ``f32[16@data,128]``, ``f32[8]{U:model}``.
+
+    It is what ``jax.typeof`` of an array on Explicit axes says (``jax._src.core.str_short_aval``),
+    with a question mark for a dimension that is left to the compiler, which such types can't say.
+
+    Args:
+        shape: the shape; None where it is not known.
+        dtype: MLIR element type, which is JAX's short name for most.
+        spec: how it is sharded; None where nothing says.
+        axes: the axes of the mesh, in whose order those that are unreduced or reduced are named.
+    """
+    if shape is None or spec is None:
+        return type_text(shape, dtype)
+    entries = (*spec.entries, *(None,) * (len(shape) - len(spec.entries)))
+    dims = ",".join(f"{size}{_on(entry)}" for size, entry in zip(shape, entries, strict=True))
+    known = [*axes, *sorted((spec.unreduced | spec.reduced) - {*axes})]
+    parts = [
+        f"{letter}:{_names([axis for axis in known if axis in named])}"
+        for letter, named in (("U", spec.unreduced), ("R", spec.reduced))
+        if named
+    ]
+    return f"{_SHORT.get(dtype, dtype)}[{dims}]" + (f"{{{', '.join(parts)}}}" if parts else "")
+
+
+#: What JAX calls an element type where MLIR's name is another.
+_SHORT = {"i1": "bool", "ui8": "u8", "ui16": "u16", "ui32": "u32", "ui64": "u64"}
+
+
+def _on(entry: SpecEntry) -> str:
+    if entry is None:
+        return ""
+    if entry is UNCONSTRAINED:
+        return "@?"
+    return f"@{_names(entry)}" if isinstance(entry, tuple) else f"@{entry}"
+
+
+def _names(axes: Sequence[str]) -> str:
+    return axes[0] if len(axes) == 1 else f"({','.join(axes)})"
 
 
 def shapes_text(shapes: Sequence[object]) -> str:

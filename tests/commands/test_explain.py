@@ -111,3 +111,28 @@ def test_gspmd_does_not_say_why(sdyscope):
     done = sdyscope("explain", "mlp", "block0/tanh", "--partitioner", "both")
     assert "  gspmd: P('data', None)" in done.out
     assert "dim 0 on data: from" in done.out
+
+
+def test_what_keeps_an_axis_on_a_value_and_the_fewest_edits_without_it(sdyscope):
+    done = sdyscope("explain", "mlp", "dot_general", "--remove-axis", "model", columns=80)
+    assert (done.status, done.err) == (0, "")
+    text = " ".join(done.out.split())
+    assert "is not necessary: without it the axis stays" in text
+    assert "without model, fewest edits, propagated again:" in text
+    assert all(len(line) <= 80 for line in done.out.splitlines())
+    words = ("explain", "mlp", "dot_general", "--want", "P(None, 'model')", "--json")
+    values = sdyscope(*words).document("explain")["values"]
+    assert values[0]["counterfactual"]["wanted"] == "P(None, 'model')"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--remove-axis", "modle"], ["no axis 'modle'"]),
+        (["--want", "P('data'"], ["P('data'"]),
+        (["--want", "P('data')", "--remove-axis", "data"], ["ask one of them"]),
+        (["--want", "P('data', 'model', None)"], ["can't be sharded as"]),
+    ],
+)
+def test_questions_that_can_not_be_answered_are_one_sentence(sdyscope, words, said):
+    sdyscope("explain", "mlp", "dot_general", *words).said(*said)

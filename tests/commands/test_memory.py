@@ -213,7 +213,7 @@ def test_the_peak(sdyscope):
     assert {"params['w1']", "opt_state[0].mu['w1']"} <= set(found)
     assert found["parameters"][-1].endswith("%")
     assert found["donate params, opt_state"][1].startswith("-")
-    assert "1 of 1 lower the peak" in done.out
+    assert "2 of 2 lower the peak" in done.out
     assert "counted so it is the same to the byte" in " ".join(done.out.split())
     assert found["total"][0] == "16.00"
 

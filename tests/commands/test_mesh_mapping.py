@@ -2,6 +2,7 @@
 
 import jax
 import pytest
+from levanter_document import CONTEXT, EXPLICIT, TENSOR
 
 from sdyscope.mesh_config import MappedMesh
 from sdyscope.targets import resolve, takes_mapping
@@ -9,41 +10,28 @@ from sdyscope.targets import resolve, takes_mapping
 #: Examples of Levanter's document on its mesh, word for word, with the model's own kind of
 #: parallelism that says the same, its mesh, and the devices.
 DOCUMENT = [
+    (EXPLICIT, "fsdp", {"replica_dcn": 1, "replica": 1, "data": 8, "model": 1}),
+    (TENSOR, "tensor", {"replica_dcn": 1, "replica": 1, "data": 4, "model": 2}),
     (
-        """
-trainer:
-  mesh:
-    axes: {data: -1, replica: 1, model: 1}
-    dcn_axes: {replica_dcn: -1}
-    compute_mapping:
-      batch: [replica_dcn, replica, data]
-    param_mapping:
-      embed: data
-""",
-        "fsdp",
-        {"replica_dcn": 1, "replica": 1, "data": 8, "model": 1},
-    ),
-    (
-        """
-trainer:
-  mesh:
-    axes: {model: 2}  # keeps replica:1 and data:-1 from defaults
-""",
-        "tensor",
-        {"replica_dcn": 1, "replica": 1, "data": 4, "model": 2},
-    ),
-    (
-        """
-trainer:
-  mesh:
-    axes: {data: -1, replica: 1, context: 4, model: 1}  #LONG
-    shared_mapping:
-      position: context
-""".replace("LONG", " better to be explicit when adding a new axis"),
+        CONTEXT,
         "context",
         {"replica_dcn": 1, "replica": 1, "data": 2, "context": 4, "model": 1},
     ),
 ]
+
+#: A configuration as MaxText has it, whose `embed` has an alternative.
+RULES = """
+mesh_axes: [data, fsdp, tensor]
+ici_data_parallelism: 1
+ici_fsdp_parallelism: -1
+ici_tensor_parallelism: 2
+logical_axis_rules:
+- [batch, [data, fsdp]]
+- [mlp, [fsdp, tensor]]
+- [embed, [fsdp]]
+- [embed, [tensor]]
+- [embed, [data]]
+"""
 
 LINEN = """
 import flax.linen as nn
@@ -205,6 +193,23 @@ def test_rules_of_flax(tmp_path, text):
     mapping = MappedMesh(axes={"model": 2}, param_mapping={"embed": []})
     first = specs(resolve(word, mesh=mesh, settings={"mapping": mapping}))[0]
     assert first == "(None, 'model')"
+
+
+def test_rules_of_maxtext_drive_a_program_of_flax(sdyscope, tmp_path):
+    pytest.importorskip("flax")
+    pytest.importorskip("yaml")
+    (tmp_path / "of_maxtext.py").write_text(LINEN)
+    config = tmp_path / "base.yml"
+    config.write_text(RULES)
+    words = ("show", f"{tmp_path / 'of_maxtext.py'}:program", "--mesh-config", config)
+    found = sdyscope(*words, "--devices", "8", "--json").document("show")["programs"][0]
+    assert found["meshes"]["mesh"]["axes"] == {"data": 1, "fsdp": 4, "tensor": 2}
+    rows = {row["path"]: row for row in found["tensors"]}
+    kernels = [row["requested"]["text"] for path, row in rows.items() if "kernel" in path]
+    # fsdp and tensor are taken by mlp: the third rule of embed.
+    assert kernels == ["P('data', ('fsdp', 'tensor'))", "P(('fsdp', 'tensor'), 'data')"]
+    said = sdyscope("show", "mlp", "--mesh-config", config, "--devices", "8")
+    assert "not its logical_axis_rules: mlp takes no parameter `mapping`" in said.err
 
 
 def test_the_difference_of_two_configurations(sdyscope, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sdyscope.analysis.search.cost import FLOPS_PER_BYTE
+from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE
 from sdyscope.commands.search import command as search
 from sdyscope.hardware.gpus import gpus, target_config
 from sdyscope.hardware.specs import FIGURES, chip_of, chips, sources

@@ -4,10 +4,11 @@ import jax
 import pytest
 
 from sdyscope.lint import RULES, linted
-from tests import lint_collective_cases
+from tests import lint_collective_cases, lint_wasted_cases
 from tests.lint_cases import CASES
 
 assert lint_collective_cases  # Its cases are among them.
+assert lint_wasted_cases  # Likewise.
 
 
 def params():

@@ -187,7 +187,7 @@ def test_repeated_blocks_compute_what_blocks_one_after_the_other_do():
 
 
 @pytest.mark.parametrize("axes", [{"seq": 2, "model": 2}, {"data": 2, "fsdp": 2}])
-def test_every_axis_of_the_mesh_but_pipeline_is_of_use(axes):
+def test_every_axis_of_the_mesh_is_of_use(axes):
     sizes = mesh_shape_from_axes(track=2, **axes).over(8).sizes
     large = Inspection(resolve("axlearn-transformer", mesh=sizes, settings=TINY), ["shardy"])
     assert large.check().passed
@@ -199,17 +199,34 @@ def test_odd_heads_are_refused():
         resolve("axlearn-transformer", settings={"head_dim": 7})
 
 
-def test_a_pipeline_is_refused():
-    sizes = mesh_shape_from_axes(pipeline=2, fsdp=-1).over(8).sizes
-    with pytest.raises(TargetError, match=r"pipeline=2, and axlearn-transformer has no pipeline"):
-        resolve("axlearn-transformer", mesh=sizes)
+@pytest.mark.parametrize(
+    ("axes", "settings", "said"),
+    [
+        ({"pipeline": 2}, {}, "pipeline=2, and only repeated blocks can be its stages"),
+        (
+            {"pipeline": 2},
+            {"repeat": True, "blocks": 3},
+            "blocks=3 must be divisible by pipeline=2",
+        ),
+        ({}, {"microbatches": 2}, "which only repeated blocks can be"),
+        ({}, {"repeat": True, "microbatches": 3}, "batch=8 must be divisible by microbatches=3"),
+    ],
+)
+def test_what_can_be_no_pipeline_is_refused(axes, settings, said):
+    sizes = mesh_shape_from_axes(fsdp=-1, **axes).over(8).sizes
+    with pytest.raises(TargetError, match=said):
+        resolve("axlearn-transformer", mesh=sizes, settings=settings)
 
 
-@pytest.mark.compiles
-def test_eight_devices_compute_what_one_does(inspection):
-    ran = inspection.run(steps=1)
-    assert ran.passed
-    assert {len(one.shards) for run in ran.executions.values() for one in run.arrays} == {8}
+def test_the_stages_of_a_pipeline_have_their_blocks():
+    sizes = mesh_shape_from_axes(pipeline=2, fsdp=2, track=2).over(8).sizes
+    settings = {**TINY, "repeat": True, "blocks": 4, "microbatches": 2}
+    found = Inspection(resolve("axlearn-transformer", mesh=sizes, settings=settings), ["shardy"])
+    assert found.check().passed
+    assert "unused-mesh-axis" not in {one.rule for one in found.lint(compiled=False)}
+    rows = {row.name: row for row in found.tensors.tensors}
+    name = "state.model['blocks']['block']['track']['layer0']['self_attention']['q_proj']['weight']"
+    assert rows[name].lowered["shardy"].placement.local_shape((4, 2, 16, 16)) == (2, 1, 8, 16)
 
 
 @pytest.mark.compiles

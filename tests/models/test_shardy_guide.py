@@ -8,14 +8,21 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sdyscope.analysis.check import check
 from sdyscope.analysis.propagation.propagate import propagate_document
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.models import shardy_guide
 from sdyscope.stages import compat
+from sdyscope.stages.lowered.read import read
 from sdyscope.targets import resolve
 from sdyscope.words.findings import told
 from sdyscope.words.sharding import short
@@ -72,6 +79,56 @@ def test_jax_lowers_what_the_guide_shows(guide, path):
     assert path.read_text() in lowered(guide(example), partitioner)
 
 
+#: EXAMPLE.PARTITIONER.mlir, whole modules as the guide has them.
+MODULES = sorted(Path(__file__).with_name("shardy_guide_modules").iterdir())
+
+
+def places(inspection, partitioner):
+    """Of every tensor for which the module says something, where it is and what is left open."""
+    return [
+        (row.kind, row.shape, there.placement, there.open_dims)
+        for row in inspection.tensors.tensors
+        if (there := row.lowered.get(partitioner)) is not None and there.placement is not None
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_the_guides_text_is_read_as_what_todays_jax_writes(guide, path):
+    """Whole modules, as JAX 0.4.35 printed them."""
+    example, partitioner = path.stem.split(".")
+    module = read(path)
+    assert (module.found, module.num_devices) == (partitioner, 8)
+    found = places(Inspection(module, [partitioner]), partitioner)
+    assert found == places(guide(example), partitioner)
+    assert len(found) > 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "gspmd", "shardy"),
+    [
+        (
+            PartitionSpec("data", None),
+            "{devices=[4,1,2]<=[8] last_tile_dim_replicate}",
+            '<@mesh, [{"data"}, {}]>',
+        ),
+        (
+            PartitionSpec(None, "model"),
+            "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}",
+            '<@mesh, [{}, {"model"}]>',
+        ),
+        (None, "", ""),
+    ],
+)
+def test_the_guides_tables_of_shardings(guide, spec, gspmd, shardy):
+    rows = [row for row in guide("in-out-shardings").tensors.tensors if row.kind == "argument"]
+    asked = [
+        None if row.requested.sharding is None else row.requested.sharding.spec for row in rows
+    ]
+    row = rows[[str(one) for one in asked].index(str(spec))]
+    written = {p: there.sharded({}, None).text for p, there in row.lowered.items()}
+    assert written == {"gspmd": gspmd, "shardy": shardy}
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_what_is_lowered_is_what_was_requested(guide, example):
     assert guide(example).check().passed
@@ -105,6 +162,88 @@ def test_each_form_of_a_sharding_rule_is_lowered_to_the_same(guide):
         "#sdy.op_sharding_rule<([i, j, k, l], [i, j, l, m])->([i, j, k, m]) "
         "{i=2, j=3, k=16, l=8, m=16}, custom>"
     }
+
+
+PRIORITIES = """module @jit_f {
+  sdy.mesh @mesh = <["x"=4, "y"=2]>
+  func.func public @main(%arg0: tensor<4x8x16xf32>) -> tensor<4x8x16xf32> {
+    %0 = sdy.sharding_constraint %arg0 <@mesh, [{}, {"x"}p0, {"y"}p1]> : tensor<4x8x16xf32>
+    return %0 : tensor<4x8x16xf32>
+  }
+}
+"""
+
+
+def test_the_guides_priorities_are_read(tmp_path):
+    """PartitionSpec(None, 'x', 'y', priorities=(None, 0, 1)), which JAX does not have."""
+    file = tmp_path / "priorities.mlir"
+    file.write_text(PRIORITIES)
+    (row,) = [
+        row
+        for row in Inspection(read(file), ["shardy"]).tensors.tensors
+        if row.kind == "constraint"
+    ]
+    sharding = row.lowered["shardy"].sharding
+    assert [dim.priority for dim in sharding.dim_shardings] == [None, 0, 1]
+
+
+M, N = 2, 4
+
+
+def guides_partition(mesh, arg_shapes, result_shape):
+    """The guide's, for operands of any rank on a mesh of 2M x M."""
+    arg_shardings = jax.tree.map(lambda s: s.sharding, arg_shapes)
+    rank = len(arg_shapes[0].shape)
+
+    def lower_fn(x, y):
+        axis_name = arg_shardings[1].spec[rank - 2][0]
+        i = jax.lax.axis_index(axis_name)
+        return jax.lax.psum(
+            jax.lax.dynamic_slice_in_dim(
+                jax.lax.dynamic_slice_in_dim(x, i * 0, N, axis=rank - 2), i * N, N, axis=rank - 1
+            )
+            @ y,
+            (axis_name),
+        )
+
+    return mesh, lower_fn, result_shape.sharding, arg_shardings
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("form", shardy_guide.RULES)
+def test_the_guides_custom_partitioning(form):
+    """With its rule in each of the three forms, its mesh, and its check of every shard."""
+    function = custom_partitioning(lambda x, y: jnp.matmul(x, y))
+    function.def_partition(
+        infer_sharding_from_operands=None,
+        propagate_user_sharding=None,
+        partition=guides_partition,
+        sharding_rule=shardy_guide.RULES[form],
+    )
+    devices = np.array(jax.devices()[: 2 * M * M]).reshape(2 * M, M)
+    mesh = Mesh(devices, ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    sharding_x = NamedSharding(mesh, PartitionSpec(None, None, "x"))
+    sharding_y = NamedSharding(mesh, PartitionSpec(None, None, "y"))
+    jitted = jax.jit(
+        lambda x, y: function(x, y),
+        in_shardings=(sharding_x, sharding_y),
+        out_shardings=sharding_x,
+    )
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 20, (2, 3, 4 * N, 2 * N)).astype(np.float32)
+    y = rng.integers(0, 20, (2, 3, 2 * N, 4 * N)).astype(np.float32)
+    program = Program("f", jitted, (x, y), mesh=mesh)
+    inspection = Inspection(program, ["shardy"])
+    assert inspection.check().passed
+    assert "sdy.op_sharding_rule" in inspection.lowered["shardy"].text()
+    with compat.partitioner("shardy"):
+        result = jitted(x, y)
+    for i in range(devices.size):
+        j = (i // M) * N
+        np.testing.assert_array_equal(
+            np.asarray(result.addressable_shards[i].data), (x @ y)[:, :, j : j + N, :]
+        )
+    assert inspection.run(steps=1).passed
 
 
 def propagated(example):

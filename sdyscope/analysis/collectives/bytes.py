@@ -19,9 +19,10 @@ Thakur, Rabenseifner and Gropp, "Optimization of collective communication operat
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias, get_args
 
-__all__ = ["KINDS", "CollectiveKind", "wire_bytes"]
+__all__ = ["KINDS", "CollectiveKind", "wire_bytes", "wire_bytes_by_tensor"]
 
 CollectiveKind: TypeAlias = Literal[
     "all-gather",
@@ -56,3 +57,21 @@ def wire_bytes(kind: CollectiveKind, size: int, group_size: int) -> tuple[int, i
     if group_size < 2:
         return 0, 0
     return (0 if kind == "recv" else size), (0 if kind == "send" else size)
+
+
+def wire_bytes_by_tensor(
+    kind: CollectiveKind, sizes: Iterable[int], group_size: int
+) -> Iterator[tuple[int, int]]:
+    """The same for each tensor of a collective of several: they add up to those of the whole.
+
+    Args:
+        kind: what is done.
+        sizes: bytes of each tensor, in order.
+        group_size: devices that work together.
+    """
+    size, before = 0, (0, 0)
+    for added in sizes:
+        size += added
+        sent, received = wire_bytes(kind, size, group_size)
+        yield sent - before[0], received - before[1]
+        before = sent, received

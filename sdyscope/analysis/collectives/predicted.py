@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         Value,
     )
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import ShardingEdit
+    from sdyscope.stages.propagated.annotate import ModuleEdit
 
 __all__ = ["Prediction", "Predictor"]
 
@@ -96,7 +96,7 @@ class Predictor:
         self._differentiated = any("transpose(" in op.scope for op in graph.ops)
         self._num_devices = lowered.num_devices
 
-    def predict(self, changes: Sequence[ShardingEdit] = (), *, on_cpu: bool = False) -> Prediction:
+    def predict(self, changes: Sequence[ModuleEdit] = (), *, on_cpu: bool = False) -> Prediction:
         """What the program would send and hold with these changes.
 
         Args:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
-from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind, wire_bytes_by_tensor
 from sdyscope.analysis.collectives.instruction_flow import ValuePlace
 from sdyscope.analysis.collectives.made_for import MadeFor, Tags
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
@@ -252,12 +252,12 @@ class _Reader:
             joined = self.joined(computation, instruction)
             if sum(operand.shape.bytes for operand in joined) == shapes[0].bytes:
                 shapes, named = tuple(operand.shape for operand in joined), joined
+        moved = wire_bytes_by_tensor(kind, [shape.bytes for shape in shapes], group_size)
         parts = []
-        for shape, value in zip(shapes, named, strict=True):
+        for shape, value, (sent, received) in zip(shapes, named, moved, strict=True):
             purpose = self.made_for.purpose(computation, instruction, value, kind)
             op_name = purpose.said[0].op_name if purpose.said else ""
             scope, primitive = scope_of(op_name)
-            sent, received = wire_bytes(kind, shape.bytes, group_size)
             located = next((op for op in purpose.said if self.module.source(op)), None)
             parts.append(
                 Part(

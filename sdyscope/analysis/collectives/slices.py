@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes_by_tensor
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.facts.compiled import Compiled
-from sdyscope.hlo import HloModule, Instruction
+from sdyscope.hlo import HloModule, Instruction, Shape
 from sdyscope.values.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
 
 __all__ = ["collectives_of"]
@@ -155,17 +155,22 @@ def _between(
     size = len([word for word in _first(_TARGET, sent).split(",") if word.strip()])
     axes = cut.across if cut is not None and size == slices else None
     arrival = arrivals.get(_first(_MEETING, sent))
-    parts = tuple(_part(part, kind, size or 2, arrival) for part in collective.parts)
+    shapes = [_shape(part, kind, arrival) for part in collective.parts]
+    moved = wire_bytes_by_tensor(kind, [shape.bytes for shape in shapes], size or 2)
+    parts = tuple(
+        replace(part, shape=shape, bytes=shape.bytes, sent=bytes_sent, received=bytes_received)
+        for part, shape, (bytes_sent, bytes_received) in zip(
+            collective.parts, shapes, moved, strict=True
+        )
+    )
     return replace(collective, kind=kind, axes=axes, group_size=size or None, parts=parts)
 
 
-def _part(part: Part, kind: CollectiveKind, size: int, arrival: Instruction | None) -> Part:
-    shape = part.shape
+def _shape(part: Part, kind: CollectiveKind, arrival: Instruction | None) -> Shape:
     if kind == "all-gather" and arrival is not None and arrival.shape.leaves:
         # (data, context, token): a device has all slices' shards afterwards.
-        shape = arrival.shape.leaves[0]
-    sent, received = wire_bytes(kind, shape.bytes, size)
-    return replace(part, shape=shape, bytes=shape.bytes, sent=sent, received=received)
+        return arrival.shape.leaves[0]
+    return part.shape
 
 
 def _first(pattern: re.Pattern[str], instruction: Instruction) -> str:

@@ -13,27 +13,32 @@ from typing import Literal, TypeVar
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.collectives.bytes import CollectiveKind
-from sdyscope.analysis.collectives.comms import collectives_under
+from sdyscope.analysis.collectives.comms import collectives_under, predicted_collectives
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
+from sdyscope.analysis.cost.pipelines import pipelines
 from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
 from sdyscope.analysis.cost.time import collective_seconds
-from sdyscope.analysis.cost.work import WorkCount, count_work
-from sdyscope.errors import TargetError
+from sdyscope.analysis.cost.work import Work, WorkCount, count_work
+from sdyscope.analysis.memory.memory import Group, memory_of
+from sdyscope.analysis.memory.predicted import predicted_memory
+from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, OfCompiled
+from sdyscope.facts.cost import Pipeline
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
-from sdyscope.hardware.specs import Chip, chip_of
+from sdyscope.hardware.specs import Chip, chip_of, chips
 from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
 __all__ = [
+    "ArgumentCost",
     "AxesTime",
     "CollectiveCost",
     "Cost",
@@ -46,6 +51,7 @@ __all__ = [
     "cost",
     "cost_document",
     "cost_of",
+    "predicted_cost_document",
     "read_given",
 ]
 
@@ -142,12 +148,32 @@ class KindAxesTime:
     time: TimeTally
 
 
+@dataclass(frozen=True, slots=True)
+class ArgumentCost:
+    """What it takes at least to read a top-level argument once: the parameters, a cache, a batch.
+
+    Attributes:
+        name: the argument.
+        tensors: how many arrays it has.
+        bytes: bytes that a device stores of it.
+        seconds: to read them once at the memory's bandwidth; None where that is not known.
+    """
+
+    name: str
+    tensors: int
+    bytes: int
+    seconds: float | None
+
+
 @dataclass(frozen=True)
 class Cost(OfCompiled):
     """What a step costs.
 
     Attributes:
         compiled: the program.
+        predicted: whether nothing was compiled: collectives are those of Shardy's reshards,
+            operations those of matmuls by the shapes of their blocks, and memory is what it takes
+            to read the arguments once.
         partitioner: under which it was compiled; None for a compiled program's text.
         hardware: what it was compiled for, such as `tpu:v5e:4x4`; None likewise.
         device_kind: what the compiler calls such a device; empty likewise.
@@ -156,8 +182,9 @@ class Cost(OfCompiled):
         mesh: the mesh whose axes are named; None where none fits.
         given: what the user said.
         differentiated: whether the program has a backward pass.
-        limit: what is busy the longest; None where nothing is known.
-        roofs: how long each resource is busy, the longest first and the unknown last.
+        limit: what is busy the longest; None where that is not known of anything that is busy.
+        roofs: how long each resource is busy, the longest first and the unknown last; mesh axes of
+            size 1 are left out.
         overlapped: seconds of a step in which everything goes on at the same time.
         sequential: seconds of a step in which nothing is computed while something is sent.
         collectives: each of them with its time, in the order of the text; in a document the longest
@@ -166,7 +193,10 @@ class Cost(OfCompiled):
         work: what a device computes and moves, counted from the program.
         compute: the time of computing.
         memory: the time of reading and writing.
+        arguments: what of it each top-level argument takes at least, which is read once; the most
+            first, and none where the program's text does not say how it stores them.
         communication: all collectives, one after the other.
+        pipelines: loops that hand values on along a mesh axis, as a pipeline does.
         by_axes: times by mesh axes, longest first.
         by_kind_and_axes: times by kind and axes, longest first.
         by_phase: times of the forward and the backward pass, and of the rest.
@@ -186,8 +216,11 @@ class Cost(OfCompiled):
     compute: Arithmetic
     memory: Memory
     axes: Mapping[str, tuple[Level, ...] | None]
+    pipelines: tuple[Pipeline, ...] = ()
+    arguments: tuple[ArgumentCost, ...] = ()
 
     __document__ = (
+        "predicted",
         "partitioner",
         "hardware",
         "device_kind",
@@ -201,7 +234,9 @@ class Cost(OfCompiled):
         "sequential",
         "compute",
         "memory",
+        "arguments",
         "communication",
+        "pipelines",
         "by_axes",
         "by_kind_and_axes",
         "by_phase",
@@ -211,6 +246,11 @@ class Cost(OfCompiled):
         "not_understood_count",
         "notes",
     )
+
+    @property
+    def predicted(self) -> bool:
+        """Whether nothing was compiled."""
+        return self.counted.predicted
 
     @property
     def differentiated(self) -> bool:
@@ -279,13 +319,15 @@ class Cost(OfCompiled):
         """How long each resource is busy, the longest first and the unknown last.
 
         A mesh axis is busy with every collective that runs over it or a part of it, whatever other
-        axes this one runs over.
+        axes this one runs over. Nothing is sent along an axis of size 1.
         """
         found = [
             Roof("compute", "", 1, self.compute.seconds),
             Roof("memory", "", 1, self.memory.seconds),
         ]
         for name, size in ({} if self.mesh is None else self.mesh.shape).items():
+            if size == 1:
+                continue
             over = [
                 collective
                 for collective in self.collectives
@@ -298,8 +340,12 @@ class Cost(OfCompiled):
 
     @property
     def limit(self) -> Roof | None:
-        """What is busy the longest; None where nothing is known."""
-        return next((roof for roof in self.roofs if roof.seconds is not None), None)
+        """What is busy the longest; None where that is not known of anything that is busy."""
+        longest, *others = self.roofs
+        # An idle axis does not limit a step whose other times are unknown.
+        if longest.seconds or all(roof.seconds is not None for roof in (longest, *others)):
+            return longest
+        return None
 
     @property
     def overlapped(self) -> float | None:
@@ -384,7 +430,105 @@ def cost_of(
     meshes = program.meshes.values()
     check_given(given, meshes)
     read = program.hlo(partitioner, on), collectives_under(program, partitioner, on, origins=False)
-    return cost(program.compiled(partitioner, on), meshes, given, read)
+    step = cost(program.compiled(partitioner, on), meshes, given, read)
+    return replace(step, arguments=_arguments(program, partitioner, on, step.memory.bandwidth))
+
+
+def _arguments(
+    program: Staged,
+    partitioner: Partitioner | None,
+    on: Hardware | str | None,
+    bandwidth: float | None,
+) -> tuple[ArgumentCost, ...]:
+    """What reading each of the arguments in the device's memory takes at least."""
+    try:
+        held = memory_of(program, partitioner, on).groups
+    except CompilerError:  # The text does not say how it stores its parameters.
+        return ()
+    return _read_once(held, bandwidth)
+
+
+def _read_once(held: Iterable[Group], bandwidth: float | None) -> tuple[ArgumentCost, ...]:
+    """What it takes to read each argument in the device's memory once."""
+    arguments = (
+        ArgumentCost(
+            group.name,
+            group.tensors,
+            group.stored,
+            None if bandwidth is None else group.stored / bandwidth,
+        )
+        for group in held
+        if group.kind == "argument" and group.memory == "device"
+    )
+    return tuple(sorted(arguments, key=lambda argument: -argument.bytes))
+
+
+def predicted_cost_document(
+    program: Staged,
+    on: Hardware | None = None,
+    bandwidths: Mapping[str, str | float] | None = None,
+    latencies: Mapping[str, str | float] | None = None,
+) -> CostDocument:
+    """Estimates what a step costs by propagation alone; nothing is compiled.
+
+    Args:
+        program: a program that is lowered for Shardy.
+        on: hardware whose chip's figures to take; where its devices stand is not known without
+            its compiler, so that axes need a bandwidth.
+        bandwidths: as ``cost_of`` takes them.
+        latencies: likewise.
+
+    Raises:
+        CompilerError: the module can't be propagated.
+        TargetError: it has no such mesh axis.
+    """
+    given = read_given(bandwidths or {}, latencies or {})
+    check_given(given, program.meshes.values())
+    made = predicted_collectives(program)
+    found, mesh = made.collectives, made.collectives.mesh
+    chip = chips().get(on.chip) if on is not None and on.chip else None
+    compiled = Compiled(
+        name=program.name,
+        partitioner=found.partitioner,
+        hardware=on,
+        devices=found.devices,
+        device_kind="" if chip is None else chip.name,
+        hlo="",
+        memory=None,
+        cost=None,
+        parameter_shardings=(),
+        result_shardings=(),
+        rematerializations=(),
+        compile_seconds=0.0,
+    )
+    linker = _Linker(compiled, chip, mesh, given)
+    held = predicted_memory(program, found.partitioner).groups
+    read = sum(group.stored for group in held if group.kind == "argument")
+    work = WorkCount(Work(), Work(other=made.flops, bytes=read), 0, 0, 0, {})
+    devices_a_chip = 1 if chip is None else chip.devices
+    reading = memory(work, None, chip, devices_a_chip)
+    program_cost = Cost(
+        compiled=compiled,
+        chip=chip,
+        mesh=mesh,
+        given=given,
+        collectives=tuple(linker.timed(collective) for collective in found.collectives),
+        counted=found,
+        work=work,
+        compute=arithmetic(work, None, chip, devices_a_chip),
+        memory=reading,
+        axes={
+            axis.name: linker.levels((AxisRef(axis.name),))
+            for axis in (() if mesh is None else mesh.axes)
+        },
+        arguments=_read_once(held, reading.bandwidth),
+    )
+    longest = sorted(program_cost.collectives, key=lambda one: -(one.seconds or 0.0))
+    return CostDocument(
+        name=program.name,
+        programs=(replace(program_cost, collectives=tuple(longest)),),
+        account=account_of(program) + Account.of(collectives_unknowns(found)),
+    )
 
 
 def read_given(
@@ -448,15 +592,6 @@ def cost(
     mesh = found.mesh
     check_given(given, () if mesh is None else (mesh,))
     linker = _Linker(compiled, chip, mesh, given)
-    timed = []
-    for collective in found.collectives:
-        levels = linker.levels(collective.axes)
-        each = (
-            None
-            if levels is None
-            else collective_seconds(collective.kind, collective.bytes, levels)
-        )
-        timed.append(CollectiveCost(collective, levels, each))
     work = count_work(module)
     by_xla = compiled.cost or {}
     devices_a_chip = 1 if topology is None else topology.size("core")
@@ -465,7 +600,7 @@ def cost(
         chip=chip,
         mesh=mesh,
         given=given,
-        collectives=tuple(timed),
+        collectives=tuple(linker.timed(collective) for collective in found.collectives),
         counted=found,
         work=work,
         compute=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip),
@@ -474,6 +609,7 @@ def cost(
             axis.name: linker.levels((AxisRef(axis.name),))
             for axis in (() if mesh is None else mesh.axes)
         },
+        pipelines=pipelines(module, mesh),
     )
 
 
@@ -485,6 +621,16 @@ class _Linker:
     ) -> None:
         self.topology, self.chip, self.mesh, self.given = compiled.topology, chip, mesh, given
         self.known: dict[tuple[AxisRef, ...], tuple[Level, ...] | None] = {}
+
+    def timed(self, collective: Collective) -> CollectiveCost:
+        """A collective with its time."""
+        levels = self.levels(collective.axes)
+        each = (
+            None
+            if levels is None
+            else collective_seconds(collective.kind, collective.bytes, levels)
+        )
+        return CollectiveCost(collective, levels, each)
 
     def levels(self, axes: tuple[AxisRef, ...] | None) -> tuple[Level, ...] | None:
         """The levels, from the inside out; None where they are not known."""
@@ -530,4 +676,5 @@ class _Linker:
 
 
 def _longest_first(found: dict[_Key, TimeTally]) -> dict[_Key, TimeTally]:
-    return dict(sorted(found.items(), key=lambda item: -item[1].seconds))
+    """Sorted by time; by bytes where that is not known."""
+    return dict(sorted(found.items(), key=lambda item: (-item[1].seconds, -item[1].sent)))

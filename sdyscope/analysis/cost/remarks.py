@@ -15,9 +15,10 @@ __all__ = ["basis", "doubts", "limits"]
 def limits(cost: Cost) -> StepLimits:
     """What limits a step, and how long it takes at least."""
     busy = [_busy(roof, roof.seconds) for roof in cost.roofs if roof.seconds is not None]
+    first = int(cost.limit is not None)
     return StepLimits(
-        limit=busy[0] if busy else None,
-        others=tuple(busy[1:]),
+        limit=busy[0] if first else None,
+        others=tuple(busy[first:]),
         is_complete=len(busy) == len(cost.roofs),
         device_kind=cost.device_kind,
         is_chip_known=cost.chip is not None,
@@ -53,7 +54,9 @@ def doubts(cost: Cost) -> Iterator[Remark]:
 def basis(cost: Cost) -> Iterator[Remark]:
     """What the figures rest on."""
     compute = cost.compute
-    if compute.by_xla is None:
+    if cost.predicted:
+        yield Remark("predicted")
+    elif compute.by_xla is None:
         yield Remark("counted by sdyscope")
     elif compute.flops > 1.0005 * compute.by_xla:
         bytes_ = round(cost.memory.by_xla or 0)

@@ -7,7 +7,6 @@ for at once. A loop takes as long as its trips times one iteration.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,22 +15,19 @@ from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.cost import CollectiveCost, Cost, cost_of
 from sdyscope.analysis.cost.work import Work, instruction_work
-from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.errors import TargetError
-from sdyscope.facts.schedule import Exposed, Lane, Pipeline, Schedule, Segment, Way
+from sdyscope.facts.schedule import Exposed, Lane, Schedule, Segment, Way
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Computation, HloModule, Instruction, call_sites, read_hlo, trip_count
 from sdyscope.hlo.live import is_scheduled
 from sdyscope.hlo.loops import given_element, known_before
 from sdyscope.staged import Staged
-from sdyscope.values.mesh import AxisRef
 
 __all__ = ["schedule_of", "with_schedules"]
 
 _DONE = 'custom_call_target="AsyncCollectiveDone"'
 _START = 'custom_call_target="AsyncCollectiveStart"'
-_PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 
 #: Segments of compute that are closer than this part of the step are one.
 _CLOSE = 1 / 2000
@@ -125,7 +121,6 @@ class _Simulation:
         self.free: dict[object, float] = defaultdict(float)
         self.flights: dict[str, _Flight] = {}
         self.spent: dict[str, _Spent] = defaultdict(_Spent)
-        self.took: dict[str, float] = defaultdict(float)
         self.compute: list[tuple[float, float]] = []
         self.computing = 0.0
         self.now = 0.0
@@ -147,7 +142,7 @@ class _Simulation:
             hidden=max(busy - alone, 0.0),
             lanes=tuple(self.lanes()),
             collectives=exposed,
-            pipelines=tuple(self.pipelines()),
+            pipelines=self.cost.pipelines,
             unknown=sum(one.each is None for one in self.cost.collectives),
         )
 
@@ -350,7 +345,6 @@ class _Simulation:
         took = self.now - start
         self.stretch(marks, start, max(times, 1))
         self.now = start + took * times
-        self.took[instruction.name] += took * times * outer
 
     def branches(self, instruction: Instruction) -> None:
         """Of a conditional the branch that takes longest."""
@@ -457,51 +451,6 @@ class _Simulation:
         for name in sorted(by_axes, key=lambda each: -busy[each]):
             segments = sorted(by_axes[name], key=lambda segment: segment.start)
             yield Lane(name, busy[name], tuple(segments))
-
-    def pipelines(self) -> Iterator[Pipeline]:
-        """Loops whose body passes a value to the next device along an axis."""
-        for computation in self.module.computations.values():
-            for instruction in computation.instructions.values():
-                if instruction.opcode != "while" or not self.is_written(instruction):
-                    continue
-                ticks = trip_count(self.module, computation, instruction)
-                axis = self.passed_on(instruction)
-                if ticks is None or axis is None or self.cost.mesh is None:
-                    continue
-                stages = self.cost.mesh.axis_size(axis)
-                # What goes round as often as there are devices is a ring: none waits for its first.
-                if 1 < stages < ticks:
-                    speaker = self.speakers.of(instruction)
-                    scope, _ = scope_of(instruction.op_name or speaker.op_name)
-                    source = self.module.source(instruction) or self.module.source(speaker)
-                    seconds = self.took[instruction.name]
-                    yield Pipeline(scope, source, axis.name, stages, ticks, seconds)
-
-    def is_written(self, loop: Instruction) -> bool:
-        """Whether a loop is one of the program's, not what XLA makes of a product."""
-        return not loop.op_name or loop.op_name.endswith("/while")
-
-    def passed_on(self, loop: Instruction) -> AxisRef | None:
-        """The axis along which a loop's body passes values on by one."""
-        for body in self.called(loop, "body"):
-            for inside in body.instructions.values():
-                cost = self.begun(inside)
-                if cost is None or cost.collective.kind != "collective-permute":
-                    continue
-                axes = cost.collective.axes
-                if axes is not None and len(axes) == 1 and self.is_shift(cost, axes[0]):
-                    return axes[0]
-        return None
-
-    def is_shift(self, cost: CollectiveCost, axis: AxisRef) -> bool:
-        """Whether every device sends to the next one along an axis."""
-        mesh = self.cost.mesh
-        if mesh is None or mesh.device_ids is not None:
-            return False
-        pairs = [(int(a), int(b)) for a, b in _PAIR.findall(cost.collective.groups)]
-        size, stride = mesh.position_digit(axis)
-        steps = {(b // stride % size - a // stride % size) % size for a, b in pairs}
-        return steps in ({1}, {size - 1}) and size > 1
 
 
 def _merged(spans: Sequence[tuple[float, float]], close: float) -> Iterator[Segment]:

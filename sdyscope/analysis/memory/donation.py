@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held
+from sdyscope.analysis.search.paths import Leaf, mirrored
 from sdyscope.facts.findings import (
     DonationDropped,
     DonationUnused,
@@ -14,10 +15,62 @@ from sdyscope.facts.findings import (
     WhyUnused,
 )
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.tensors import TensorTable
+from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.values.entry_layout import EntryLayout
 
-__all__ = ["dropped_donations", "unused_donations", "with_shares"]
+__all__ = [
+    "NotDonated",
+    "dropped_donations",
+    "not_donated",
+    "unused_donations",
+    "with_shares",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NotDonated:
+    """An argument whose next value the program returns, and whose buffer it may not use for that.
+
+    Attributes:
+        argument: its row.
+        result: its next value's row.
+        bytes: bytes a device of its block.
+    """
+
+    argument: Tensor
+    result: Tensor
+    bytes: int
+
+
+def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonated, ...]:
+    """The arguments that could be donated to their next values: of one shape, dtype and sharding.
+
+    Args:
+        table: the program's tensors.
+        partitioner: in whose module they are.
+    """
+    rows = [row for row in table.tensors if partitioner in row.lowered]
+    arguments = [row for row in rows if row.kind == "argument" and row.requested is not None]
+    results = [row for row in rows if row.kind == "result"]
+    pairs = mirrored(
+        [Leaf(row.path, row.shape or (), row.dtype) for row in results],
+        [Leaf(row.path, row.shape or (), row.dtype) for row in arguments],
+    )
+    found = []
+    for number, other in pairs.items():
+        argument, result = arguments[other], results[number]
+        place, after = argument.lowered[partitioner], result.lowered[partitioner]
+        if argument.requested is None or argument.requested.donated or place.placement is None:
+            continue
+        if (
+            after.placement is not None
+            and not after.open_dims
+            and after.placement != place.placement
+        ):
+            continue
+        size = place.placement.bytes_per_device(argument.shape or (), argument.dtype)
+        found.append(NotDonated(argument, result, size))
+    return tuple(found)
 
 
 def with_shares(held: Sequence[Held], layout: EntryLayout) -> list[Held]:

@@ -25,6 +25,7 @@ from sdyscope.analysis.memory.held import (
 from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.predicted import PredictedMemory, predicted_memory
 from sdyscope.analysis.memory.totals import Group, bytes_differ, compared, groups
+from sdyscope.analysis.search.zero import TrainingState
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
@@ -169,6 +170,8 @@ class MemoryDocument:
         remedies: changes that may lower the peak, where they were tried.
         fits: whether each compiled program fits, where a limit was given.
         varied: how far a size of the program can go, where that was asked for.
+        training: what a train step keeps of its parameters, and would by each ZeRO stage, where
+            that was asked for.
         account: what is not known.
     """
 
@@ -184,6 +187,7 @@ class MemoryDocument:
     remedies: tuple[Remedy, ...] = ()
     fits: tuple[Fit, ...] = ()
     varied: Varied | None = None
+    training: TrainingState | None = None
     account: Account
 
 

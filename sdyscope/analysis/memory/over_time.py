@@ -18,7 +18,6 @@ from itertools import accumulate
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.memory.roles import Role, roles
-from sdyscope.analysis.memory.zero import zero_of
 from sdyscope.analysis.naming.scopes import folded_scopes, phase_of, scope_of
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.analysis.propagation.decided import Decisions
@@ -165,7 +164,6 @@ class _OverTime:
             gaps=self.gaps(max(totals) - base),
             capacity=self.capacity,
             unfollowed=len(self.live.unfollowed),
-            zero=zero_of(self.memory, self.gradients()) if self.differentiated else None,
         )
 
     # What is held from the start to the end.
@@ -224,18 +222,6 @@ class _OverTime:
             for category in CATEGORIES
             if category in changes
         }
-
-    def gradients(self) -> int:
-        """The most bytes of gradients at a time, those that lie in a result's memory included."""
-        length = len(self.live.schedule)
-        change = [0] * (length + 2)
-        ends = {self.live.buffers[value] for value in (*self.live.parameters, *self.live.results)}
-        for buffer in self.live.in_buffer:
-            if buffer not in ends and self.category(buffer) == "gradients":
-                for start, end in self.allocation.held(buffer):
-                    change[start] += self.allocation.size(buffer)
-                    change[end + 1] -= self.allocation.size(buffer)
-        return max(accumulate(change))
 
     def category(self, buffer: int) -> Category:
         """What a buffer is held for."""

@@ -18,6 +18,7 @@ from sdyscope.analysis.propagation.pointers import Pointers, Reached
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
+from sdyscope.facts.counterfactuals import CollectiveCauses, Counterfactual
 from sdyscope.facts.decided import DecidedValue, ExplanationNote
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.moves import Absence, Chain
@@ -54,6 +55,8 @@ class Explanation:
         absences: for each axis that a neighbouring tensor has and this value could have had, what
             stopped it (Shardy only).
         notes: what else there is to know.
+        counterfactual: what brings its axes and what would change its sharding, where that was
+            asked for.
     """
 
     value: NamedValue
@@ -62,6 +65,7 @@ class Explanation:
     chains: tuple[Chain, ...]
     absences: tuple[Absence, ...]
     notes: tuple[ExplanationNote, ...] = ()
+    counterfactual: Counterfactual | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,7 @@ class ExplainDocument:
         failures: which partitioners did not, and why.
         changes: the annotations that were changed: what was wished for.
         values: every value that was meant.
+        collectives: the collectives, where the word names these.
         account: what is not known of the program, at the stages that were looked at.
     """
 
@@ -88,6 +93,7 @@ class ExplainDocument:
     failures: tuple[Failure, ...]
     changes: tuple[str, ...]
     values: tuple[Explanation, ...]
+    collectives: tuple[CollectiveCauses, ...] = ()
     account: Account
 
 

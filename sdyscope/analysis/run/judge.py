@@ -102,6 +102,34 @@ def judge(
     )
 
 
+def judge_shards(
+    table: TensorTable, partitioner: Partitioner, arrays: Sequence[ExecutedArray], machine: Machine
+) -> tuple[int, int, int, list[Observation]]:
+    """Compares results that are on devices with their placements.
+
+    Args:
+        table: what was requested and lowered.
+        partitioner: under which they were made.
+        arrays: the results.
+        machine: what they are on.
+
+    Returns:
+        How many arrays and how many shards were compared, how many arrays are not where they were
+        to be, and what was found.
+    """
+    there = {array.index: array for array in arrays}
+    found: list[Observation] = []
+    differing = 0
+    for tensor in table.tensors:
+        if tensor.kind == "result" and tensor.requested is not None:
+            array = there.get(tensor.index or 0)
+            execution = Execution(partitioner, failure="" if array else "not run")
+            row, observations = _tensor(tensor, [(execution, array)], Owners(machine))
+            found += observations
+            differing += row.verdicts[partitioner] == "differs"
+    return len(arrays), sum(len(array.shards) for array in arrays), differing, found
+
+
 def _depends_on_mesh(
     rows: Sequence[ExecutedTensor], reference: Reference, mesh: Mesh | None
 ) -> Iterator[Observation]:

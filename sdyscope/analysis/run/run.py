@@ -11,7 +11,7 @@ from sdyscope.analysis.account import account_of
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.run.blocks import compared
 from sdyscope.analysis.run.inside import first_difference
-from sdyscope.analysis.run.judge import judge
+from sdyscope.analysis.run.judge import judge, judge_shards
 from sdyscope.analysis.run.meshes import Make, across_meshes, on_one_device
 from sdyscope.analysis.run.numerics import (
     coarsest,
@@ -20,9 +20,10 @@ from sdyscope.analysis.run.numerics import (
     tolerance,
 )
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
+from sdyscope.analysis.run.training import Training, TrainingPlan, training, training_plan
 from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
-from sdyscope.facts.execution import Execution, Reference
+from sdyscope.facts.execution import Execution, Reference, Trained
 from sdyscope.facts.findings import (
     DependsOnMesh,
     Inside,
@@ -53,14 +54,16 @@ def ran(
     meshes: Sequence[Mapping[str, int]] = (),
     reference: Callable[..., Any] | None = None,
     profile: bool = False,
+    train: bool = False,
 ) -> Run:
     """See ``Inspection.run``."""
+    settings = (lowered, steps, devices, notify, group, on_mesh, meshes, reference, train)
     if not profile:
-        return _ran(lowered, steps, devices, notify, group, on_mesh, meshes, reference, None)
+        return _ran(*settings, None)
     with scratch_folder() as name:
         folder = Path(name)
-        found = _ran(lowered, steps, devices, notify, group, on_mesh, meshes, reference, folder)
-        return replace(found, measured=tuple(_measured(found, lowered, folder)))
+        run = _ran(*settings, folder)
+        return replace(run, measured=tuple(_measured(run, lowered, folder)))
 
 
 def _measured(run: Run, lowered: Staged, folder: Path) -> Iterator[Measured]:
@@ -86,6 +89,7 @@ def _ran(
     on_mesh: Make | None,
     meshes: Sequence[Mapping[str, int]],
     reference: Callable[..., Any] | None,
+    train: bool,
     traces: Path | None,
 ) -> Run:
     from sdyscope.stages.executed.execute import Runner
@@ -104,6 +108,12 @@ def _ran(
         raise TargetError(
             "Several meshes are compared in one process.", hint="Leave --processes or --meshes out."
         )
+    if train and group.count > 1:
+        raise TargetError(
+            "Steps of training are compared in one process.",
+            hint="Leave --processes or --train out.",
+        )
+    plan = training_plan(lowered.name, lowered.tensors) if train else None
     mesh = only_mesh(lowered.meshes.values())
     runner = group.together(
         lambda: Runner(
@@ -146,9 +156,38 @@ def _ran(
         findings = [finding for finding in findings if finding.rule != "depends-on-mesh"]
         found = replace(found, meshes=rows)
         findings = [*more, *findings]
+    if plan is not None:
+        of_training, more_of_it = _trained(plan, steps, lowered, runner, executions)
+        found = replace(found, training=of_training)
+        findings = [*more_of_it, *findings]
     order = ("error", "warning", "note")
     findings.sort(key=lambda finding: order.index(finding.severity))
     return replace(found, findings=tuple(findings), account=account_of(lowered))
+
+
+def _trained(
+    plan: TrainingPlan,
+    steps: int,
+    lowered: Staged,
+    runner: Runner,
+    executions: Sequence[Execution],
+) -> tuple[Training, list[Observation]]:
+    """Steps in a row under each partitioner under which the program runs, and on one device."""
+    from sdyscope.stages.executed.training import trained, trained_on_one
+
+    watched = [row.index or 0 for row in plan.watched]
+    under = [
+        trained(runner, execution.partitioner, plan.carried, watched, steps)
+        for execution in executions
+        if not execution.failure
+    ]
+    alone = trained_on_one(runner, plan.carried, watched, steps)
+
+    def shards(one: Trained) -> tuple[int, int, int, list[Observation]]:
+        assert one.partitioner is not None
+        return judge_shards(lowered.tensors, one.partitioner, one.arrays, runner.machine)
+
+    return training(plan, steps, under, alone, runner.compute_dtypes, shards)
 
 
 def _on_one_device(on_mesh: Make | None, mesh: Mesh | None) -> Callable[[], Program] | None:

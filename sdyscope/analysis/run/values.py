@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.run.numerics import Numeric
+from sdyscope.analysis.run.training import Training
 from sdyscope.facts.account import Account
 from sdyscope.facts.execution import (
     DeviceMemory,
@@ -350,6 +351,7 @@ class Run:
         numerics: by partitioner, every result that both have.
         meshes: the program on several meshes; empty where it was run on its own alone.
         measured: what each op took under each partitioner, where that was asked for.
+        training: steps in a row; None where none were asked for.
         inside: for a result that differs, the first value inside that does, or why it is not known.
         findings: what was found, errors first.
         notes: what else the runs say.
@@ -368,6 +370,7 @@ class Run:
     account: Account = field(default_factory=Account)
     meshes: tuple[MeshRun, ...] = ()
     measured: tuple[Measured, ...] = ()
+    training: Training | None = None
     schema: Literal["sdyscope.run/2"] = "sdyscope.run/2"
 
     __document__ = (
@@ -383,6 +386,7 @@ class Run:
         "tensors",
         "meshes",
         "measured",
+        "training",
         "inside",
         "findings",
         "notes",

@@ -28,7 +28,7 @@ from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["Space", "space"]
+__all__ = ["Space", "leaders", "leaf_of", "member", "space"]
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ def space(
     """
     chosen = _axes(mesh, axes)
     rows = [row for row in table.tensors if row.kind == "argument" and partitioner in row.lowered]
-    leaves = [_leaf(row) for row in rows]
+    leaves = [leaf_of(row) for row in rows]
     outputs = [row for row in table.tensors if row.kind == "result" and partitioner in row.lowered]
-    mirrors = mirrored([_leaf(row) for row in outputs], leaves)
+    mirrors = mirrored([leaf_of(row) for row in outputs], leaves)
     wanted = _wanted(rows, patterns, set(mirrors.values()))
-    leads = _leads(wanted, leaves)
+    leads = leaders(wanted, leaves)
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in wanted:
         if number in leads:
@@ -105,13 +105,13 @@ def space(
     for numbers in groups.values():
         members: list[Member] = []
         for number in numbers:
-            members.append(_member(rows[number], partitioner, mesh, "searched"))
+            members.append(member(rows[number], partitioner, mesh, "searched"))
             for other in followers.get(number, ()):
-                members.append(_member(rows[other], partitioner, mesh, "follows"))
+                members.append(member(rows[other], partitioner, mesh, "follows"))
         for number in numbers:
             for argument in (number, *followers.get(number, ())):
                 members += [
-                    _member(outputs[result], partitioner, mesh, "result")
+                    member(outputs[result], partitioner, mesh, "result")
                     for result in returned.get(argument, ())
                 ]
         made = _decision(leaves[numbers[0]], len(numbers), members, mesh, sizes)
@@ -147,7 +147,8 @@ def _axes(mesh: Mesh, axes: Sequence[str] | None) -> tuple[str, ...]:
     return found
 
 
-def _leaf(row: Tensor) -> Leaf:
+def leaf_of(row: Tensor) -> Leaf:
+    """An argument or result, as its path is read."""
     return Leaf(row.name, row.shape or (), row.dtype)
 
 
@@ -176,8 +177,8 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
     return [number for number in sorted(found) if rows[number].shape]
 
 
-def _leads(wanted: Sequence[int], leaves: Sequence[Leaf]) -> dict[int, int]:
-    """Argument number -> the searched argument that it belongs to, itself no follower."""
+def leaders(wanted: Sequence[int], leaves: Sequence[Leaf]) -> dict[int, int]:
+    """Argument number -> the one of ``wanted`` that it belongs to, itself no follower."""
     found: dict[int, int] = {}
     leaders = Leaders([leaves[number] for number in wanted])
     # What is deeper in a tree belongs to what is not, whichever the program takes first.
@@ -196,7 +197,8 @@ def _leads(wanted: Sequence[int], leaves: Sequence[Leaf]) -> dict[int, int]:
     return found
 
 
-def _member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Member:
+def member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Member:
+    """An argument or result of a module, as decisions are about them."""
     there = row.lowered[partitioner]
     assert there.index is not None
     kind: Kind = "result" if row.kind == "result" else "argument"

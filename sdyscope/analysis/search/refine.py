@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sdyscope.analysis.search.cost import Prediction, Traffic
 from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Goal, effort
+from sdyscope.analysis.trials.cost import Prediction, Traffic
 from sdyscope.errors import CompilerError
 
 __all__ = ["Checked", "Refinement", "refine"]
@@ -230,6 +230,7 @@ def refine(
     goal: Goal,
     checks: int,
     notify: Callable[[float], None] = lambda _: None,
+    textbook: Sequence[Assignment] = (),
 ) -> Refinement:
     """Has the best candidates partitioned, and finds better ones with what is learnt from them.
 
@@ -241,6 +242,7 @@ def refine(
         goal: what is better.
         checks: how many to have partitioned, the program itself included.
         notify: told which part of the checks is done.
+        textbook: candidates of which the best are partitioned whatever is predicted of them.
 
     Raises:
         CompilerError: XLA refuses the program itself.
@@ -248,6 +250,11 @@ def refine(
     refiner = _Refiner(decisions, predicted, predict, partition, goal, checks, notify)
     try:
         refiner.check(next(iter(predicted)))
+        # What people write is checked whatever is predicted of it.
+        by_cost = [one for one in textbook if refiner.value(one) is not None]
+        by_cost.sort(key=lambda one: goal.key(predicted[one]))
+        for one in by_cost[: max(checks // 4, 1)]:
+            refiner.check(one)
         for_memory = int(checks * _MEMORY)
         for_simpler = int(checks * _SIMPLER)
         refiner.improve(goal, for_memory + for_simpler)

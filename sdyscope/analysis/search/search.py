@@ -6,17 +6,19 @@ those is compiled. Only what both confirm is called better.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sdyscope.analysis.search.cost import Prediction, Rates, Traffic, front
 from sdyscope.analysis.search.decisions import Space
 from sdyscope.analysis.search.refine import refine
 from sdyscope.analysis.search.space import Member, block_bytes, spec_of
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
-from sdyscope.analysis.search.values import Candidate, Change, Compiled, Search, Trial
+from sdyscope.analysis.search.values import Candidate, Change, Search, Trial
+from sdyscope.analysis.trials.cost import Prediction, Rates, Traffic, front
+from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.errors import CompilerError
 from sdyscope.facts.remarks import Remark
 from sdyscope.values.sharding import PartitionSpec
@@ -107,6 +109,7 @@ def search(
     )
     chosen = strategy.run()
     predicted = strategy.found
+    textbook = [one for one in dict.fromkeys(strategy.textbook()) if one in predicted]
     traffics: dict[Assignment, Prediction] = {}
     refused, refusal = 0, ""
     began = time.perf_counter()
@@ -121,6 +124,7 @@ def search(
                 goal,
                 checks,
                 lambda part: progress("partitioning the best", part),
+                textbook=textbook,
             )
             traffics = {checked.assignment: checked.partitioned for checked in refined.checked}
             chosen, refused, refusal = refined.best.assignment, refined.refused, refined.refusal
@@ -163,8 +167,13 @@ def search(
         why = Remark("not compiled", error.message)
         return replace(search, notes=(*search.notes, why))
     trials: list[Trial] = []
-    for candidate in _in_turn(space, best, candidates, goal, start.known):
-        if len(trials) == compiles or (trials and trials[-1].better):
+    turn = _in_turn(space, best, candidates, goal, start.known)
+    first = list(itertools.islice(turn, compiles))
+    # What was promised most can fail for one reason: then what people write is compiled.
+    others = [one for one in candidates if one.assignment in textbook and one not in first]
+    others.sort(key=lambda one: goal.key(one.known))
+    for candidate in (*first, *others[:_TEXTBOOK]):
+        if trials and trials[-1].better:
             break
         progress(f"compiling candidate {len(trials) + 1}", 0.0)
         trials.append(_trial(search, candidate, before, compile_))
@@ -261,6 +270,9 @@ def _in_turn(
         yield candidate
 
 
+#: How many plans of textbooks are compiled where none of the best is confirmed.
+_TEXTBOOK = 2
+
 #: Candidates that differ by a smaller part in cost and memory are taken for one.
 _ALIKE = 0.01
 
@@ -293,8 +305,6 @@ def _why_not(
             return Remark("over the limit")
         if needed > search.limit:
             return None  # the program as it is does not fit
-    if candidate.partitioned is not None and not compiled.comparable:
-        return None  # it costs less by what XLA's partitioner made of it
     cost = search.rates.cost(_with_flops(compiled, candidate))
     start = search.rates.cost(_with_flops(before, search.start))
     if cost < start * (1 - WORTH) or (cost <= start and needs < needed * (1 - WORTH)):

@@ -13,13 +13,16 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
 from typing import TypeAlias
 
-from sdyscope.analysis.search.cost import Prediction
 from sdyscope.analysis.search.space import Decision, Option
+from sdyscope.analysis.trials.cost import Prediction
 
 __all__ = ["Assignment", "Budget", "Goal", "Strategy", "effort"]
 
@@ -179,11 +182,40 @@ class Strategy:
         for axis in self._axes:
             everywhere = self._each(everywhere, _on(axis, _largest))
         yield everywhere
+        yield from self.textbook()
         for axis in self._axes:
             yield self._each(start, _on(axis, None))
             for base in (start, unplaced):
                 for place in (_largest, _first, _last):
                     yield self._each(base, _on(axis, place))
+
+    def textbook(self) -> Iterator[Assignment]:
+        """The plans of textbooks: a batch axis on the width of the residual stream, another across.
+
+        The width is the size that most tensors have a dimension of. Under FSDP every tensor is
+        sharded on it; tensor parallelism shards the other dimension: heads, hidden features, the
+        vocabulary.
+        """
+        start = (0,) * len(self._decisions)
+        unplaced = self._each(start, lambda decision, _: _without(decision, self._axes))
+        counts = Counter(
+            size for decision in self._decisions for size in {*decision.shape} if size > 1
+        )
+        width = max(counts, key=lambda size: (counts[size], size), default=0)
+        along, across = (
+            partial(_along, width),
+            (partial(_first_across, width), partial(_most_across, width)),
+        )
+        found: dict[Assignment, None] = {}
+        for axis in self._axes:
+            found[self._each(unplaced, _on(axis, along))] = None
+            for place in across:
+                found[self._each(unplaced, _on(axis, place))] = None
+        for one, other in permutations(self._axes, 2):
+            for place in across:
+                sharded = self._each(unplaced, _on(one, along))
+                found[self._each(sharded, _on(other, place))] = None
+        yield from found
 
     # --- moves ------------------------------------------------------------------------------------
 
@@ -322,6 +354,22 @@ def _on(axis: str, place: _Place | None) -> Callable[[Decision, Option], Option 
         return tuple((*part, axis) if dim == at else part for dim, part in enumerate(bare))
 
     return change
+
+
+def _along(width: int, decision: Decision, option: Option) -> int:
+    """The dimension of the residual stream's width, or none."""
+    return next((at for at, size in enumerate(decision.shape) if size == width), -1)
+
+
+def _first_across(width: int, decision: Decision, option: Option) -> int:
+    """The first other dimension, or none."""
+    return next((at for at, size in enumerate(decision.shape) if size != width), -1)
+
+
+def _most_across(width: int, decision: Decision, option: Option) -> int:
+    """The largest other dimension, or none."""
+    others = [at for at, size in enumerate(decision.shape) if size != width]
+    return max(others, key=lambda at: decision.shape[at], default=-1)
 
 
 def _largest(decision: Decision, option: Option) -> int:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.search.cost import Prediction, Rates
 from sdyscope.analysis.search.decisions import Space
 from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.strategy import Assignment
+from sdyscope.analysis.trials.cost import Prediction, Rates
+from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.facts.account import Account
 from sdyscope.facts.remarks import Remark
 from sdyscope.values.mesh import Mesh
@@ -88,30 +89,6 @@ class Candidate:
     def cost(self) -> float:
         """Its cost by the best that is known of it."""
         return self.predicted_cost if self.partitioned_cost is None else self.partitioned_cost
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """What the compiler made of one way to shard the program.
-
-    Attributes:
-        measured: its collectives and memory; the FLOPs are the predicted ones.
-        cost: bytes that would take as long; None where they were not weighed.
-        temporaries: bytes a device that it needs besides; None where the compiler does not say.
-        total: bytes a device in all; None where the compiler does not say.
-        seconds: how long the compile took.
-        hardware: what it was compiled for.
-        comparable: whether its collectives cost what they do elsewhere. A CPU's do not: it has no
-            reduce-scatter, and computes and sends bf16 as f32.
-    """
-
-    measured: Prediction
-    temporaries: int | None
-    total: int | None
-    seconds: float
-    hardware: str
-    comparable: bool
-    cost: float | None = None
 
 
 @dataclass(frozen=True)

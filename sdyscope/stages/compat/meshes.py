@@ -105,6 +105,12 @@ def mesh_context(mesh: Any) -> Any:
     return jax.sharding.use_abstract_mesh(mesh)
 
 
+def has_context_mesh() -> bool:
+    """Whether a mesh is set where this is called, so that a PartitionSpec needs no other."""
+    found = jax.sharding.get_abstract_mesh()
+    return found is not None and bool(found.axis_names)
+
+
 def mesh_of(mesh: Any, logical_devices: Sequence[int] | None = None) -> Mesh:
     """JAX's Mesh or AbstractMesh as ours.
 

@@ -9,29 +9,21 @@ number of devices.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sdyscope.errors import TargetError
-from sdyscope.graph import OpGraph
-from sdyscope.graph.collection import no_collection
+from sdyscope.graph import OpGraph, build
 from sdyscope.graph.locations import UNKNOWN, Location
 from sdyscope.graph.tags import sids
-from sdyscope.stages import compat
-from sdyscope.stages.align.tags import tag_alone
 from sdyscope.stages.compiled.explicit_collectives import ExplicitCollectives
 from sdyscope.stages.compiled.read_collectives import read_collectives
-from sdyscope.stages.propagated.annotate import annotate, annotate_signature
-from sdyscope.stages.propagated.hlo_order import functions
-from sdyscope.stages.propagated.passes import propagation_passes, run
-from sdyscope.stages.propagated.propagate import imported
-from sdyscope.stages.propagated.shardy_import import open_free_variables
+from sdyscope.stages.propagated.annotate import annotate
+from sdyscope.stages.propagated.imported_module import ImportedModule
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import ShardingEdit
+    from sdyscope.stages.propagated.annotate import ModuleEdit
 
 __all__ = ["Resharder"]
 
@@ -47,9 +39,8 @@ _EXPLICIT = (
 class Resharder:
     """What a program would communicate, also if its arguments were sharded otherwise.
 
-    The program is imported once. Other shardings of arguments and results are then written into a
-    copy of the imported module, which is what an import of the changed program gives; others of
-    constraints take an import of their own.
+    The program is imported once (``ImportedModule``). What has no place of its own in the imported
+    module takes an import of its own.
 
     Args:
       lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
@@ -64,17 +55,10 @@ class Resharder:
 
     def __init__(self, lowered: LoweredModule, graph: OpGraph) -> None:
         self.lowered, self.graph = lowered, graph
-        with no_collection():
-            module, doubts = imported(
-                lowered, graph, lambda own: tag_alone(own, graph), open_captures=False
-            )
-            file = io.BytesIO()
-            module.operation.write_bytecode(file)
-        self.doubts = tuple(doubts)
-        self._bytecode = file.getvalue()
-        self._passes = propagation_passes(module.context, steps=False, origins=False)
+        self._imported = ImportedModule(lowered, graph)
+        self.doubts = self._imported.doubts
 
-    def collectives(self, changes: Sequence[ShardingEdit] = ()) -> ExplicitCollectives:
+    def collectives(self, changes: Sequence[ModuleEdit] = ()) -> ExplicitCollectives:
         """The collectives, with these changes.
 
         Args:
@@ -84,42 +68,24 @@ class Resharder:
           CompilerError: a pass of Shardy failed; with the compiler's message.
           TargetError: a change that the module can't carry; says which and why.
         """
-        found = read_collectives(self.module(changes))
+        module = self.module(changes)
+        if module is None:
+            changed = annotate(self.lowered, self.graph, changes)
+            return Resharder(changed, build(changed.module)).collectives()
+        found = read_collectives(module)
         located = tuple(
             replace(collective, location=self._location(collective.location, collective.around))
             for collective in found.collectives
         )
         return replace(found, collectives=located)
 
-    def module(self, changes: Sequence[ShardingEdit] = ()) -> Any:
+    def module(self, changes: Sequence[ModuleEdit] = ()) -> Any:
         """A new module in which every resharding is a collective of Shardy's; see ``collectives``.
 
-        Its ops have the tags of those that they come from (``stages.align.tags``).
+        Its ops have the tags of those that they come from (``stages.align.tags``). None where a
+        change has no one place in the imported module.
         """
-        main = self.graph.main
-        if any(
-            change.annotation.kind not in ("argument", "result")
-            or main is None
-            or change.annotation.function != main.name
-            for change in changes
-        ):
-            changed = annotate(self.lowered, self.graph, changes)
-            return Resharder(changed, self.graph).module()
-        with no_collection():
-            module = compat.ir.Module.parse(self._bytecode, self.lowered.context)
-            with module.context, compat.ir.Location.unknown():
-                named = functions(module)
-                if changes and main is not None:
-                    function = named.get(main.name) or named["main"]  # HLO calls it main
-                    annotate_signature(function, self.graph, changes)
-                    if not module.operation.verify():
-                        raise TargetError(
-                            f"{self.lowered.name} is not a valid module after these changes."
-                        )
-                for function in named.values():
-                    open_free_variables(function)
-            run(module, *self._passes, *_EXPLICIT)
-        return module
+        return self._imported.propagated(changes, _EXPLICIT)
 
     def _location(self, location: Location, around: Sequence[Location]) -> Location:
         """Scope and source lines of the op that a collective stands at, by its tag.

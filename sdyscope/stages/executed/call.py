@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -39,12 +39,22 @@ class Call:
         self.given = compat.arguments(traced)
         self.kept = compat.kept_jaxpr(traced)[1]
         # None for an argument that jit dropped.
-        accepted = traced.in_tree.flatten_up_to(compiled.input_shardings)
-        self.values = [self._put(i, value, accepted[i]) for i, value in enumerate(values)]
+        self._accepted = traced.in_tree.flatten_up_to(compiled.input_shardings)
+        self.values = [self._put(i, value) for i, value in enumerate(values)]
 
-    def _put(self, index: int, value: Any, accepted: Any) -> Any:
+    def carry(self, results: Sequence[Any], into: Mapping[int, int]) -> None:
+        """Makes results the arguments of the next call.
+
+        Args:
+          results: the results of a call.
+          into: of each that is an argument of the next, which.
+        """
+        for result, argument in into.items():
+            self.values[argument] = self._put(argument, results[result])
+
+    def _put(self, index: int, value: Any) -> Any:
         """An argument where it was asked to be, or else where the compiler wants it."""
-        argument = self.given[index]
+        argument, accepted = self.given[index], self._accepted[index]
         asked = argument.given if argument.asked is None else argument.asked
         asked = getattr(asked, "sharding", asked)  # of a Format, with a layout
         if isinstance(asked, jax.sharding.NamedSharding) and asked.mesh.shape:

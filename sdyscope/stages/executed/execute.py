@@ -110,6 +110,7 @@ class Runner:
         self.steps = steps
         self.notify = notify or _silent
         self._modules = dict(modules or {})
+        self._executables: dict[Partitioner, tuple[Any, float]] = {}
         own, needed = self._own_devices()
         if own is None:
             found = tuple(find_devices(needed) if devices is None else devices)
@@ -267,10 +268,21 @@ class Runner:
             return met
         return replace(met, failure=f"{self.group.words(number)}: {met.failure}")
 
+    def call(self, partitioner: Partitioner) -> Call:
+        """The program compiled for its devices, with its arguments on them.
+
+        Raises:
+          Exception: whatever compiling it raises.
+        """
+        return self._call(self._compiled(partitioner)[0])
+
+    def _call(self, compiled: Any) -> Call:
+        return Call(compiled, self.traced, self.values, self.devices, self.local[0])
+
     def _first(self, partitioner: Partitioner, compiled: Any) -> tuple[Call, list[Any], int | None]:
         """Puts the arguments and runs the first step; and the peak of memory before."""
         self.notify(f"placing the arguments for {partitioner}", 0, 1)
-        call = Call(compiled, self.traced, self.values, self.devices, self.local[0])
+        call = self._call(compiled)
         used_before = peak_bytes(self.local)
         self.notify(f"warming up {partitioner}", 0, WARM_UPS)
         return call, call(), used_before
@@ -323,6 +335,12 @@ class Runner:
                 call.seconds()
 
     def _compiled(self, partitioner: Partitioner) -> tuple[Any, float]:
+        """The executable, made once, and how long XLA took."""
+        if partitioner not in self._executables:
+            self._executables[partitioner] = self._compile(partitioner)
+        return self._executables[partitioner]
+
+    def _compile(self, partitioner: Partitioner) -> tuple[Any, float]:
         platform = compat.lowering_platform(self.devices[0])
         module = self._modules.get(partitioner)
         if (
@@ -371,10 +389,23 @@ class Runner:
             step_seconds=seconds,
         )
 
+    @property
+    def compute_dtypes(self) -> tuple[str, ...]:
+        """Floating point dtypes that a step computes in on its devices' platform."""
+        return one_device.compute_dtypes(self.traced, self.local[0].platform)
+
+    @property
+    def given_step(self) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+        """A step of the function to compare with, on flat values; None where there is none."""
+        function = self._function
+        if function is None:
+            return None
+        return lambda values: called(function, self.program, self.traced, values, self.local[0])[0]
+
     def _about_the_step(self) -> Reference:
         """What counts when results are compared, whatever they are compared with."""
         return Reference(
-            compute_dtypes=one_device.compute_dtypes(self.traced, self.local[0].platform),
+            compute_dtypes=self.compute_dtypes,
             draws_random_numbers=one_device.draws_random_numbers(self.traced),
             threefry_partitionable=bool(compat.setting("jax_threefry_partitionable")),
             has_shard_maps=one_device.has_shard_maps(self.traced),
@@ -407,6 +438,19 @@ class Runner:
         except Exception as error:  # as in run
             return replace(reference, alone_failure=in_words(error))
         return replace(reference, alone=tuple(outputs))
+
+    def built_for_one(self) -> Any:
+        """The `jax.stages.Traced` of a program with shard_maps on a mesh of one device.
+
+        None for a program without, and where it can't be built or has other shapes there.
+        """
+        if self._alone is None or not one_device.has_shard_maps(self.traced):
+            return None
+        try:
+            traced = self.traced_alone()
+        except SdyscopeError:
+            return None
+        return traced if _types(traced) == _types(self.traced) else None
 
     def traced_alone(self) -> Any:
         """The `jax.stages.Traced` of the same program on a mesh of one device.
@@ -470,9 +514,7 @@ class Runner:
         Raises:
           Exception: whatever compiling or running it raises.
         """
-        compiled, _ = self._compiled(partitioner)
-        results = Call(compiled, self.traced, self.values, self.devices, self.local[0])()
-        return _whole(results, self.devices)
+        return _whole(self.call(partitioner)(), self.devices)
 
 
 def _whole(results: Sequence[Any], devices: Sequence[Any]) -> list[Any]:

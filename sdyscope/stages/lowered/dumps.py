@@ -15,13 +15,16 @@ __all__ = ["dumped_files", "read_directory"]
 
 #: How JAX names what JAX_DUMP_IR_TO makes it write: a counter, the function, the stage.
 _JAX_DUMP = re.compile(r"jax_ir(\d+)_(.*?)(?:_compile)?\.mlir")
+#: How XLA names a module as Shardy gets it, and as it is after propagation.
+_INPUT, _AFTER_EXPORT = "00.input_module.mlir", "sdy_module_after_sdy_export.mlir"
 
 
 def dumped_files(folder: Path | str) -> list[Path]:
     """The lowered modules in a directory of dumps, in the order in which they were written.
 
     Of what JAX_DUMP_IR_TO wrote, every module. Of what xla_dump_to wrote, each module as Shardy got
-    it, or else as XLA did (`before_optimizations`). Of a recorded run, each program's module for
+    it, else as Shardy left it (`sdy_module_after_sdy_export`, of which Shardy's guide speaks), or
+    else as XLA got it (`before_optimizations`). Of a recorded run, each program's module for
     its own partitioner. Else every file that ends like a module.
 
     Raises:
@@ -40,7 +43,12 @@ def dumped_files(folder: Path | str) -> list[Path]:
     )
     if jax_dumps:
         return [path for _, path in jax_dumps]
-    patterns = ("shardy/*/00.input_module.mlir", "*before_optimizations.txt")
+    patterns = (
+        f"shardy/*/{_INPUT}",
+        # XLA before it numbered its dumps; with or without a folder for each module.
+        f"shardy/**/*{_AFTER_EXPORT}",
+        "*before_optimizations.txt",
+    )
     endings = ("*.mlir", "*.mlirbc", "*.hlo", "*.txt", "*.pb")
     for pattern in patterns:
         if found_files := sorted(folder.glob(pattern)):
@@ -65,6 +73,7 @@ def read_directory(folder: Path | str) -> list[LoweredModule]:
 
 def _named(module: LoweredModule) -> LoweredModule:
     """A module of XLA's dumps is called as its folder: two programs can have one name."""
-    if module.path is not None and module.path.name == "00.input_module.mlir":
-        return replace(module, name=module.path.parent.name)
+    path = module.path
+    if path is not None and path.name in (_INPUT, _AFTER_EXPORT) and path.parent.name != "shardy":
+        return replace(module, name=path.parent.name)
     return module

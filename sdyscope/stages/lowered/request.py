@@ -7,7 +7,7 @@ or holds static. Constraints and shard_maps come in the order of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -99,17 +99,19 @@ def requested(stage: Any) -> tuple[RequestedTensor, ...]:
         arguments, results = compat.lowered_signature(stage)
         kept = frozenset(compat.lowering_arguments(stage).kept)
         inner: list[RequestedTensor] = []
+        returned: Mapping[int, Any] = {}
     else:
         arguments, results = compat.arguments(stage), compat.results(stage)
         jaxpr, kept = compat.kept_jaxpr(stage)
         inner = list(_inner(boundaries(jaxpr, stage.fun_name)))
+        returned = _returned_by_shard_maps(jaxpr)
     fallback = _paths(stage.in_tree, len(arguments))
     return (
         *(
             _argument(argument, index, fallback[index], index not in kept)
             for index, argument in enumerate(arguments)
         ),
-        *(_result(result, index) for index, result in enumerate(results)),
+        *(_result(result, index, returned.get(index)) for index, result in enumerate(results)),
         *inner,
     )
 
@@ -182,7 +184,48 @@ def _spec_of(sharding: Any) -> str:
     return str(getattr(sharding, "spec", sharding))
 
 
-def _result(result: SignatureResult, index: int) -> RequestedTensor:
+def _returned_by_shard_maps(jaxpr: Any) -> dict[int, Any]:
+    """Of each result that a shard_map over its whole mesh returns JAX's sharding by its out_specs.
+
+    The result of a nested jit is looked for inside it. Where an axis is not manual, or is Explicit,
+    the spec says only a part, or types say all.
+    """
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    makers = {
+        variable: (equation, number)
+        for equation in jaxpr.eqns
+        for number, variable in enumerate(equation.outvars)
+    }
+    found: dict[int, Any] = {}
+    for index, variable in enumerate(jaxpr.outvars):
+        equation, number = makers.get(variable, (None, 0)) if _is_variable(variable) else (None, 0)
+        if equation is None:
+            continue
+        if equation.primitive.name == "shard_map":
+            if (at := _whole_spec(equation, number)) is not None:
+                found[index] = at
+        elif equation.primitive.name in ("jit", "pjit", "closed_call"):
+            inner = equation.params.get("jaxpr") or equation.params["call_jaxpr"]
+            if (at := _returned_by_shard_maps(inner).get(number)) is not None:
+                found[index] = at
+    return found
+
+
+def _is_variable(atom: Any) -> bool:
+    return not hasattr(atom, "val")  # A literal is not hashable.
+
+
+def _whole_spec(equation: Any, number: int) -> Any:
+    """What a shard_map's out_spec says of a result; None if an axis is left to the compiler."""
+    shard_map = compat.shard_map_parameters(equation.params)
+    mesh = shard_map.mesh
+    others = set(mesh.axis_names) - set(shard_map.manual_axes)
+    if any(mesh.shape[axis] > 1 for axis in others):
+        return None
+    return JaxNamedSharding(mesh, shard_map.out_specs[number])
+
+
+def _result(result: SignatureResult, index: int, returned: Any) -> RequestedTensor:
     notes = []
     if result.layout:
         notes.append(Remark("out_shardings layout"))
@@ -190,8 +233,17 @@ def _result(result: SignatureResult, index: int) -> RequestedTensor:
     if result.asked is None and of_type is not None and compat.is_explicit(of_type.mesh):
         # No attribute of the result says so: JAX puts a constraint on the op that makes it.
         notes.append(Remark("Explicit result", str(of_type.spec)))
+    by_shard_map = None
+    if result.asked is None and returned is not None:
+        by_shard_map, _ = from_jax_sharding(returned, len(result.aval.shape))
     return _tensor(
-        "result", result.name or f"result[{index}]", result.aval, result.asked, notes, index=index
+        "result",
+        result.name or f"result[{index}]",
+        result.aval,
+        result.asked,
+        notes,
+        index=index,
+        returned=by_shard_map,
     )
 
 

@@ -1,17 +1,19 @@
 """What if a tensor were sharded otherwise? Changes annotations in a lowered module.
 
 The program is not traced again: a copy of its module says something else on arguments, results and
-constraints, and is propagated like the first.
+constraints, constrains further values or donates further arguments, and is propagated like the
+first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
+from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import OpGraph
 from sdyscope.stages import compat
 from sdyscope.stages.align import tags
@@ -20,11 +22,16 @@ from sdyscope.values.convert import to_hlo_sharding, to_tensor_sharding, unspeci
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import DimSharding, NamedSharding, TensorSharding
 
-__all__ = ["ShardingEdit", "annotate", "annotate_signature"]
-
-
-#: What JAX writes on a donated argument whose result XLA is to find.
-_DONOR = "jax.buffer_donor"
+__all__ = [
+    "Donation",
+    "ModuleEdit",
+    "NewConstraint",
+    "ShardingEdit",
+    "annotate",
+    "annotate_constraint",
+    "annotate_signature",
+    "constrain",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +43,44 @@ class ShardingEdit:
         sharding: what to write; None to keep what is there.
         priorities: Shardy's priority of dimensions, 0 being the first to be propagated.
         unspecified: whether to write nothing on an argument or result: the compiler decides.
-        donated: whether to donate an argument, as JAX does where a result can have its buffer.
     """
 
     annotation: Annotation
     sharding: NamedSharding | None = None
     priorities: tuple[tuple[int, int], ...] = ()
     unspecified: bool = False
-    donated: bool = False
 
-    @property
-    def shards(self) -> bool:
-        """Whether it says anything about the sharding."""
-        return self.sharding is not None or bool(self.priorities) or self.unspecified
+
+@dataclass(frozen=True, slots=True)
+class NewConstraint:
+    """A constraint that is not there yet.
+
+    Attributes:
+        value: the value, by its op in the graph; all its uses get what is constrained.
+        sharding: what to write.
+    """
+
+    value: ValueId
+    sharding: NamedSharding
+
+
+@dataclass(frozen=True, slots=True)
+class Donation:
+    """An argument whose buffer is given to the program.
+
+    Attributes:
+        annotation: the argument, of the module that is to be changed.
+    """
+
+    annotation: Annotation
+
+
+ModuleEdit: TypeAlias = ShardingEdit | NewConstraint | Donation
+"""What can be written in a module that was lowered already."""
 
 
 def annotate(
-    lowered: LoweredModule, graph: OpGraph, changes: Sequence[ShardingEdit]
+    lowered: LoweredModule, graph: OpGraph, changes: Sequence[ModuleEdit]
 ) -> LoweredModule:
     """A copy of the module with other shardings on some of its tensors.
 
@@ -70,10 +98,76 @@ def annotate(
     with module.context:
         operations = tags.operations(module, graph)
         for change in changes:
-            _apply(change, graph, operations)
+            if isinstance(change, NewConstraint):
+                constrain(operations[change.value[0]], change, graph)
+            elif isinstance(change, Donation):
+                function = operations[graph.functions[change.annotation.function].op]
+                _on_signature(function, change.annotation, _DONATED)
+            else:
+                _apply(change, graph, operations)
         if not module.operation.verify():
             raise TargetError(f"{lowered.name} is not a valid module after these changes.")
     return replace(lowered, module=module, lowered=None)
+
+
+def annotate_constraint(operation: Any, graph: OpGraph, change: ShardingEdit) -> None:
+    """Writes another sharding on a constraint, in place.
+
+    Args:
+        operation: the constraint.
+        graph: the op graph that the annotation is of.
+        change: what to change.
+
+    Raises:
+        TargetError: the constraint can't carry it; says why.
+    """
+    _on_constraint(operation, _written(change, graph))
+
+
+def constrain(operation: Any, change: NewConstraint, graph: OpGraph) -> None:
+    """Constrains a result of an op, in place, for all that uses it.
+
+    Args:
+        operation: the op.
+        change: which of its results, and how.
+        graph: the op graph whose partitioner's constraints are written.
+
+    Raises:
+        TargetError: the value can't be sharded so.
+    """
+    value = operation.results[change.value[1]]
+    rank = len(compat.ir.RankedTensorType(value.type).shape)
+    try:
+        if _is_gspmd(graph):
+            name, attributes = "stablehlo.custom_call", _gspmd_constraint(change.sharding, rank)
+        else:
+            symbol = _mesh_symbol(graph, change.sharding.mesh)
+            made = to_tensor_sharding(change.sharding, rank, mesh_name=symbol)
+            name = "sdy.sharding_constraint"
+            attributes = {"sharding": compat.ir.Attribute.parse(made.attribute)}
+    except ConversionError as error:
+        raise TargetError(f"{operation.name}: {error.message}.") from error
+    inserted = compat.ir.Operation.create(
+        name,
+        results=[value.type],
+        operands=[value],
+        attributes=attributes,
+        loc=operation.location,
+        ip=compat.ir.InsertionPoint(operation),
+    )
+    inserted.move_after(operation)
+    value.replace_all_uses_except(inserted.results[0], inserted)
+
+
+def _gspmd_constraint(sharding: NamedSharding, rank: int) -> dict[str, Any]:
+    parse, opened = compat.ir.Attribute.parse, unspecified_dims(sharding, rank)
+    config = f"unspecified_dims=[{','.join(map(str, opened))}]" if opened else ""
+    return {
+        "call_target_name": parse('"Sharding"'),
+        "mhlo.sharding": parse(f'"{to_hlo_sharding(sharding, rank)}"'),
+        "backend_config": parse(f'"{config}"'),
+        "api_version": parse("1 : i32"),
+    }
 
 
 def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[ShardingEdit]) -> None:
@@ -98,13 +192,6 @@ def _apply(change: ShardingEdit, graph: OpGraph, operations: dict[int, Any]) -> 
             f"The sharding of the {there.kind} {there.path} can't be changed.",
             hint="Name an argument, a result or a constraint.",
         )
-    if change.donated:
-        if there.kind != "argument":
-            raise TargetError(f"{there.path} is a {there.kind}; only arguments are donated.")
-        function = operations[graph.functions[there.function].op]
-        _on_signature(function, there, _Named(_DONOR, "true"))
-        if not change.shards:
-            return
     made = _written(change, graph)
     if there.kind == "constraint":
         _on_constraint(operations[there.op], made)
@@ -128,6 +215,10 @@ class _Named:
 
     name: str
     text: str | None
+
+
+#: What JAX writes on an argument whose buffer may be any result's.
+_DONATED = _Named("jax.buffer_donor", "true")
 
 
 def _is_gspmd(graph: OpGraph) -> bool:

@@ -24,7 +24,7 @@ from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import ShardingEdit
+    from sdyscope.stages.propagated.annotate import ModuleEdit
 
 __all__ = ["Wish", "find", "joined", "parse_priority", "parse_sharding", "rewritten"]
 
@@ -53,6 +53,11 @@ class Wish:
     priorities: tuple[tuple[int, int], ...] = ()
     unspecified: bool = False
     donated: bool = False
+
+    @property
+    def shards(self) -> bool:
+        """Whether it says anything about the sharding."""
+        return self.spec is not None or bool(self.priorities) or self.unspecified
 
 
 def parse_sharding(text: str) -> Wish:
@@ -194,20 +199,28 @@ def _changes(
     partitioner: Partitioner,
     graphs: Mapping[Partitioner, OpGraph],
     known: frozenset[Mesh],
-) -> Iterator[ShardingEdit]:
-    from sdyscope.stages.propagated.annotate import ShardingEdit
+) -> Iterator[ModuleEdit]:
+    from sdyscope.stages.propagated.annotate import Donation, ShardingEdit
 
     for wish, rows in found:
         for row in rows:
             if partitioner in row.lowered:
                 there, spec = row.lowered[partitioner], wish.spec
+                if wish.donated:
+                    if there.kind != "argument":
+                        raise TargetError(
+                            f"{there.path} is a {there.kind}; only arguments are donated."
+                        )
+                    yield Donation(there)
+                    if not wish.shards:
+                        continue
                 unspecified = wish.unspecified and there.kind != "constraint"
                 if wish.unspecified and not unspecified:
                     spec = PartitionSpec((UNCONSTRAINED,) * len(there.shape or ()))
                 sharding = None
                 if spec is not None:
                     sharding = NamedSharding(_mesh_for(row, graphs, known), spec)
-                yield ShardingEdit(there, sharding, wish.priorities, unspecified, wish.donated)
+                yield ShardingEdit(there, sharding, wish.priorities, unspecified)
 
 
 def _mesh_for(row: Tensor, graphs: Mapping[Partitioner, OpGraph], known: frozenset[Mesh]) -> Mesh:

@@ -18,6 +18,7 @@ OPERANDS = """
   %q = f32[2]{0} parameter(1)
   %r = bf16[6]{0} parameter(2)
   %i = s32[4]{0} parameter(3)
+  %t = pred[] parameter(4)
 """
 
 
@@ -41,6 +42,11 @@ def found(*lines, before=""):
         (
             f"(f32[4]{{0}}, bf16[6]{{0}}) all-reduce(%p, %r), {PAIRS}, to_apply=%add",
             "all-reduce", "b", 2, 28, 28, 28,
+        ),
+        # They are sent as one: no byte more is rounded up for the second.
+        (
+            f"(pred[], pred[]) all-reduce(%t, %t), {FOURS}, to_apply=%or",
+            "all-reduce", "a", 2, 2, 3, 3,
         ),
         (
             f"f32[1]{{0}} reduce-scatter(%p), {FOURS}, dimensions={{0}}, to_apply=%add",

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from sdyscope.analysis.collectives.comms import predicted_document
 from sdyscope.analysis.collectives.predicted import Predictor
 from sdyscope.analysis.collectives.read import collectives
-from sdyscope.analysis.search.traffic import reduce_scatters
+from sdyscope.analysis.trials.traffic import reduce_scatters
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Why
 from sdyscope.facts.program import Program

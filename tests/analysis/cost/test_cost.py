@@ -16,6 +16,7 @@ from sdyscope import Program, inspect
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.cost.cost import Given, cost
+from sdyscope.analysis.cost.remarks import limits
 from sdyscope.errors import TargetError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.hardware.names import Hardware
@@ -24,6 +25,7 @@ from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
+from sdyscope.words.cost import limit_texts
 
 POD = Topology((DeviceDigit("y", 16, 1), DeviceDigit("x", 16, 1)))
 SLICES = Topology((DeviceDigit("slice", 2, 1), DeviceDigit("y", 2, 1), DeviceDigit("x", 2, 1)))
@@ -110,6 +112,28 @@ def test_what_is_not_known_is_not_guessed():
     half = cost(made(kind="cpu", topology=None), [MESH], Given({"model": 9e10}))
     assert half.limit.axis == "model"
     assert half.communication.unknown == 1
+
+
+def test_axes_without_links_do_not_limit_a_step():
+    """MaxText's meshes have ten axes of size 1."""
+    mesh = Mesh.of({"data": 16, "stage": 1, "model": 16})
+    step = cost(made(kind="cpu", topology=None), [mesh])
+    assert [roof.axis for roof in step.roofs if roof.axis] == ["data", "model"]
+    assert step.limit is None
+
+
+def test_an_idle_axis_is_no_limit_while_other_times_are_unknown():
+    over_model = HLO.replace("[16,16]<=[16,16]T(1,0)", "[16,16]<=[256]")
+    step = cost(made(over_model, kind="cpu", topology=None), [MESH])
+    assert [roof.axis for roof in step.roofs if roof.seconds is not None] == ["data"]
+    assert step.limit is None
+    assert limit_texts(limits(step)) == ["no times: no rates are known for cpu"]
+
+
+def test_what_has_no_known_time_is_sorted_by_bytes():
+    step = cost(made(kind="cpu", topology=None), [MESH])
+    gathered, summed = (entry.time.sent for entry in reversed(step.by_kind_and_axes))
+    assert gathered < summed
 
 
 def test_an_axis_that_is_not_there():

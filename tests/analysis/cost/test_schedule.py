@@ -81,12 +81,6 @@ ENTRY %e (w: bf16[512,1024], x: bf16[1024,1024]) -> bf16[1024,1024] {
 """
 )
 
-#: Each device passes on to the next one of four, eleven times.
-PIPELINE = LOOP.replace("constant(5)", "constant(11)").replace(
-    "all-reduce(%y), channel_id=2, replica_groups=[2,2]<=[2,2]T(1,0), use_global_device_ids=true, to_apply=%add",
-    "collective-permute(%y), channel_id=2, source_target_pairs={{0,1},{1,2},{2,3}}",
-)
-
 PRODUCT = 2 * 1024**3 / 1.97e14
 
 
@@ -169,22 +163,6 @@ def test_a_loop_takes_as_long_as_its_iterations():
     # One iteration is drawn over all the time that the loop takes.
     segment = next(one for lane in found.lanes for one in lane.segments if one.name == "g")
     assert close(segment.end - segment.start, gathered.seconds)
-
-
-def test_a_pipeline_is_a_loop_in_which_work_is_passed_on():
-    hlo = PIPELINE.replace("replica_groups=[2,2]<=[4]", "replica_groups=[1,4]<=[4]").replace(
-        "bf16[512,1024]", "bf16[256,1024]"
-    )
-    found = made(hlo, Mesh.of({"stage": 4}))
-    (pipeline,) = found.pipelines
-    assert (pipeline.axis, pipeline.stages, pipeline.ticks) == ("stage", 4, 11)
-    assert (pipeline.microbatches, pipeline.bubble) == (8, 3 / 11)
-    assert close(pipeline.seconds, found.seconds)
-    # As many iterations as devices are a ring, in which each works all the time.
-    assert made(hlo.replace("constant(11)", "constant(4)"), Mesh.of({"stage": 4})).pipelines == ()
-    # Sent elsewhere than to the next, it is no pipeline.
-    other = hlo.replace("{{0,1},{1,2},{2,3}}", "{{0,2},{1,3}}").replace("{2,3}}", "{2,3}}")
-    assert [one.stages for one in made(other, Mesh.of({"stage": 4})).pipelines] == []
 
 
 def test_what_a_loop_knows_before_an_iteration():

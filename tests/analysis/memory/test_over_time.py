@@ -109,15 +109,6 @@ def test_passes_and_loops(over_time):
     assert [one.trips for one in over_time.loops] == [2, 2]
 
 
-def test_bytes_a_parameter(over_time):
-    parameters, gradients, state = over_time.zero.rows
-    count = over_time.zero.parameters
-    assert parameters.bytes == gradients.bytes == 4 * count
-    # Adam's two moments, and its count.
-    assert state.bytes == 8 * count + 4
-    assert gradients.per_device > 0
-
-
 def test_what_lowers_the_peak_is_compiled(scanned, memory, over_time):
     found = candidates(scanned, memory, over_time)
     assert {remedy.kind for remedy, _ in found} >= {"donate", "constrain"}
@@ -147,7 +138,6 @@ def test_a_donation_that_is_tried_is_one():
 def test_without_a_backward_pass_there_are_no_gradients():
     program = Inspection(resolve("rng-gotcha", settings={"rows": 64}), ["shardy"])
     found = over_time_of(program, program.memory())
-    assert found.zero is None
     assert not {"gradients", "kept for backward", "parameters"} & set(found.by_category)
 
 

@@ -6,9 +6,9 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.search.cost import Rates
 from sdyscope.analysis.search.searched import searched
 from sdyscope.analysis.search.strategy import Budget
+from sdyscope.analysis.trials.cost import Rates
 from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.inspection import inspect

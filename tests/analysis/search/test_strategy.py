@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdyscope.analysis.search.cost import Prediction, Rates, Traffic, front
 from sdyscope.analysis.search.refine import refine
 from sdyscope.analysis.search.space import Decision, options
 from sdyscope.analysis.search.strategy import Budget, Goal, Strategy
+from sdyscope.analysis.trials.cost import Prediction, Rates, Traffic, front
 from sdyscope.errors import CompilerError
 
 AXES = {"a": 2, "b": 4}
@@ -210,3 +210,30 @@ def test_what_xla_refuses_is_counted():
     assert (found.best.assignment, found.refused, found.refusal) == ((2,), 1, "No.")
     with pytest.raises(CompilerError, match="No"):
         refine(made, {(1,): sending(1)}, lambda _: None, partition, goal, 5)
+
+
+def test_the_plans_of_textbooks_are_among_the_first():
+    """FSDP on the width of the residual stream, tensor parallelism across it, of a transformer."""
+    shapes = {"embedding": (64, 16), "wq": (16, 8, 4), "wo": (8, 4, 16), "up": (16, 32)}
+    decisions = [
+        Decision(name, shape, "f32", (), options(shape, AXES)[0], 1)
+        for name, shape in shapes.items()
+    ]
+    strategy = Strategy(decisions, tuple(AXES), lambda at: sending(1), Goal(Rates().cost))
+    plans = [
+        {decision.name: decision.options[i] for decision, i in zip(decisions, at, strict=True)}
+        for at in strategy.textbook()
+    ]
+    megatron = {
+        "embedding": (("a",), ("b",)),
+        "wq": (("b",), ("a",), ()),
+        "wo": (("a",), (), ("b",)),
+        "up": (("b",), ("a",)),
+    }
+    assert megatron in plans
+    assert {
+        name: tuple(("b",) if size == 16 else () for size in shape)
+        for name, shape in shapes.items()
+    } in plans
+    strategy.run()
+    assert set(strategy.textbook()) <= set(strategy.found)

@@ -60,6 +60,21 @@ def test_xla_dumps_as_shardy_got_them(tmp_path):
     assert [module.name for module in found] == ["module_0000.jit_a", "module_0003.jit_b"]
 
 
+@pytest.mark.parametrize("folder", ["shardy/", "shardy/module_0001.jit_f/"])
+def test_the_dump_of_which_shardys_guide_speaks(tmp_path, folder):
+    """`sdy_module_after_sdy_export.mlir`, beside many that are the Shardy team's."""
+    write(
+        tmp_path,
+        "module_0001.jit_f.before_optimizations.txt",
+        f"{folder}sdy_module_before_sdy_import.mlir",
+        f"{folder}sdy_module_after_sdy_export.mlir",
+    )
+    (found,) = read_directory(tmp_path)
+    assert found.path == tmp_path / folder / "sdy_module_after_sdy_export.mlir"
+    own = "jit_sdy_module_after_sdy_export"
+    assert found.name == ("module_0001.jit_f" if "jit_f" in folder else own)
+
+
 def test_any_other_modules(tmp_path):
     write(tmp_path, "b.mlir", "a.mlirbc", "notes.md")
     assert [path.name for path in dumped_files(tmp_path)] == ["a.mlirbc", "b.mlir"]

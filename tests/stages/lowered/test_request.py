@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from jax._src.sharding_impls import GSPMDSharding
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from programs import AUTO, EXPLICIT, PROGRAMS, array, constrain, on
@@ -513,6 +514,21 @@ def test_what_is_no_named_sharding():
     found, (note,) = from_jax_sharding(single, 2)
     assert found is None
     assert remark_text(note).startswith("Given as SingleDeviceSharding")
+
+
+def test_a_sharding_of_gspmds_names_no_axes():
+    """Which Shardy does not take: use a NamedSharding."""
+    found, (note,) = from_jax_sharding(GSPMDSharding.get_replicated(jax.devices()), 1)
+    assert found is None
+    assert remark_text(note).startswith("Given as GSPMDSharding, which names no mesh axes")
+
+
+def test_device_ids_are_read():
+    """With which a NamedSharding says what a PositionalSharding did."""
+    order = (7, 6, 5, 4, 3, 2, 1, 0)
+    mesh = compat.device_mesh(Mesh.of({"data": 8}), jax.devices())
+    found, notes = from_jax_sharding(NamedSharding(mesh, P("data"), _logical_device_ids=order), 1)
+    assert (notes, found.mesh) == ((), Mesh.of({"data": 8}, order))
 
 
 def test_unreduced_and_reduced_axes():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
 from sdyscope.analysis.collectives.totals import Collective, Collectives
-from sdyscope.analysis.search.cost import Traffic
+from sdyscope.analysis.trials.cost import Traffic
 from sdyscope.hlo import HloModule
 
 __all__ = ["reduce_scatters", "traffic"]

@@ -1,0 +1,421 @@
+"""Collectives whose work is done already, done again or thrown away, by the program's data flow.
+
+In the body of a ``shard_map`` a program writes its collectives itself: it may sum what is summed
+already, or sum or gather what a device then only keeps a slice of. In a loop it may sum in each
+iteration what the loop adds up anyway.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from sdyscope.analysis.collectives.axes import axes_of_groups
+from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.attribute_values import Elements
+from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.replica_groups import CollectiveDeviceList
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["Wasted", "WastedKind", "accumulated_in_loops", "wasted_in_maps"]
+
+WastedKind: TypeAlias = Literal[
+    "reduced twice", "reduced to be sliced", "gathered to be sliced", "reduced in a loop"
+]
+"""``reduced twice``: a sum of what does not differ along the axes, which multiplies it;
+``reduced to be sliced``: a sum of which a device keeps a slice; ``gathered to be sliced``: a gather
+likewise; ``reduced in a loop``: a sum in each iteration of what the loop adds up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wasted:
+    """One such collective.
+
+    Attributes:
+        kind: what is wrong.
+        op: its node in the op graph of the lowered module.
+        other: the node of the first sum, of the slice, or of the loop.
+        axes: the mesh axes.
+        sent: bytes that a device sends in a step and need not.
+        times: how often a step runs it.
+        dimension: the dimension that is sliced; None for none.
+        divided: whether what is summed twice is divided by the number of devices again.
+        source: its line.
+        scope: its scope.
+    """
+
+    kind: WastedKind
+    op: int
+    other: int
+    axes: tuple[str, ...]
+    sent: int
+    times: int = 1
+    dimension: int | None = None
+    divided: bool = False
+    source: SourceLocation | None = None
+    scope: str = ""
+
+
+#: Ops that make of what is the same everywhere what is the same everywhere, one element at a time.
+_ELEMENTWISE = frozenset(
+    {
+        "abs",
+        "add",
+        "and",
+        "broadcast_in_dim",
+        "bitcast_convert",
+        "ceil",
+        "clamp",
+        "compare",
+        "concatenate",
+        "convert",
+        "cosine",
+        "divide",
+        "dot_general",
+        "exponential",
+        "exponential_minus_one",
+        "floor",
+        "iota",
+        "log",
+        "log_plus_one",
+        "logistic",
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "optimization_barrier",
+        "or",
+        "pad",
+        "power",
+        "real",
+        "remainder",
+        "reshape",
+        "reverse",
+        "rsqrt",
+        "select",
+        "sign",
+        "sine",
+        "slice",
+        "sqrt",
+        "subtract",
+        "tanh",
+        "transpose",
+        "xor",
+        "reduce",
+        "constant",
+    }
+)
+
+#: Ops behind which a sum is the sum of what they make.
+_LINEAR = frozenset(
+    {
+        "transpose",
+        "reshape",
+        "convert",
+        "negate",
+        "broadcast_in_dim",
+        "optimization_barrier",
+        "reverse",
+        "slice",
+    }
+)
+
+
+def _kind(op: Op) -> str:
+    return op.kind.rpartition(".")[2]
+
+
+def wasted_in_maps(graph: OpGraph, mesh: Mesh) -> Iterator[Wasted]:
+    """The collectives in bodies of shard_maps that are done already, or thrown away.
+
+    Args:
+        graph: op graph of the module, lowered under Shardy.
+        mesh: the mesh whose axes to name.
+    """
+    maps = _Maps(graph, mesh)
+    for op in graph.operations():
+        kind = _kind(op)
+        if op.kind == "stablehlo.all_reduce":
+            yield from maps.reduced(op)
+        elif op.kind == "stablehlo.all_gather" and kind == "all_gather":
+            yield from maps.gathered(op)
+
+
+class _Maps:
+    def __init__(self, graph: OpGraph, mesh: Mesh) -> None:
+        self.graph, self.mesh = graph, mesh
+        self._sums: dict[ValueId, int | None] = {}
+
+    def reduced(self, op: Op) -> Iterator[Wasted]:
+        axes = self.axes(op)
+        operands = self.graph.operands(op)
+        if not axes or not operands or not _adds(self.graph, op):
+            return
+        values = [(producer.id, edge.result) for producer, edge in operands]
+        firsts = [self.summed(value, axes) for value in values]
+        if all(first is not None for first in firsts):
+            yield self.made("reduced twice", op, firsts[0] or 0, axes, divided=self.divided(op))
+            return
+        yield from self.sliced(op, axes, "reduced to be sliced")
+
+    def gathered(self, op: Op) -> Iterator[Wasted]:
+        axes = self.axes(op)
+        if axes:
+            yield from self.sliced(op, axes, "gathered to be sliced")
+
+    def sliced(
+        self,
+        op: Op,
+        axes: tuple[str, ...],
+        kind: Literal["reduced to be sliced", "gathered to be sliced"],
+    ) -> Iterator[Wasted]:
+        """Where all that is made of it is one slice that each device takes for itself."""
+        uses = self.graph.uses(op)
+        if len(uses) != 1 or _kind(uses[0][0]) != "dynamic_slice" or uses[0][1].operand:
+            return
+        user, edge = uses[0]
+        whole, part = edge.type.shape or (), user.types[0].shape or ()
+        size = math.prod(self.mesh.shape[axis] for axis in axes)
+        cut = [at for at, (a, b) in enumerate(zip(whole, part, strict=True)) if a != b]
+        if len(cut) != 1 or whole[cut[0]] is None or whole[cut[0]] != (part[cut[0]] or 0) * size:
+            return
+        if not self.by_place((user.id, cut[0] + 1)):
+            return
+        if kind == "gathered to be sliced" and op.attributes.get("all_gather_dim") != cut[0]:
+            return
+        yield self.made(kind, op, user.id, axes, dimension=cut[0])
+
+    def by_place(self, operand: tuple[int, int]) -> bool:
+        """Whether an operand comes from the number of the device, and from nothing else."""
+        value = self.graph.operand(*operand)
+        waiting, seen, found = [value], set(), False
+        while waiting:
+            at = waiting.pop()
+            if at is None or at in seen:
+                continue
+            seen.add(at)
+            op = self.graph.ops[at[0]]
+            if _kind(op) in ("partition_id", "replica_id"):
+                found = True
+            elif op.is_argument or _kind(op) not in _ELEMENTWISE:
+                return False
+            waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
+        return found
+
+    def summed(self, value: ValueId, axes: tuple[str, ...]) -> int | None:
+        """The sum that makes a value the same along axes; None where it may differ, or is given."""
+        first: int | None = None
+        waiting, seen = [value], set()
+        while waiting:
+            at = waiting.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            op = self.graph.ops[at[0]]
+            if op.kind == "stablehlo.all_reduce" and set(axes) <= set(self.axes(op)):
+                first = op.id
+                continue
+            if op.is_argument or _kind(op) not in _ELEMENTWISE:
+                return None
+            waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
+        return first
+
+    def divided(self, op: Op) -> bool:
+        """Whether what it makes is only ever divided, as by ``pmean``."""
+        uses = self.graph.uses(op)
+        return bool(uses) and all(
+            _kind(user) == "divide" and edge.operand == 0 for user, edge in uses
+        )
+
+    def axes(self, op: Op) -> tuple[str, ...]:
+        """The whole axes that a collective runs over, by name; none where they are not known."""
+        groups = op.attributes.get("replica_groups")
+        if not isinstance(groups, Elements):
+            return ()
+        found = axes_of_groups(CollectiveDeviceList(_rows(groups)), self.mesh)
+        if not found or any(axis.sub_axis_info is not None for axis in found):
+            return ()
+        return tuple(axis.name for axis in found)
+
+    def made(
+        self,
+        kind: WastedKind,
+        op: Op,
+        other: int,
+        axes: tuple[str, ...],
+        dimension: int | None = None,
+        divided: bool = False,
+    ) -> Wasted:
+        size = math.prod(self.mesh.shape[axis] for axis in axes)
+        sent = 0
+        for type_ in op.types:
+            whole = num_bytes(math.prod(one or 0 for one in type_.shape or ()), type_.dtype)
+            wire: CollectiveKind = "all-gather" if "gathered" in kind else "all-reduce"
+            each = wire_bytes(wire, whole, size)[0]
+            # A reduce-scatter sends half of what an all-reduce does.
+            sent += each // 2 if kind == "reduced to be sliced" else each
+        return Wasted(kind, op.id, other, axes, sent, 1, dimension, divided, op.source, op.scope)
+
+
+def _adds(graph: OpGraph, op: Op) -> bool:
+    return any(_kind(inner) == "add" for inner in graph.children(op))
+
+
+def _rows(elements: Elements) -> tuple[tuple[int, ...], ...]:
+    """A matrix of integers, as it is written: in brackets, or as the bytes of an i64 each."""
+    body = elements.body.strip()
+    shape = tuple(size or 0 for size in elements.type.shape or ())
+    if body.startswith("["):
+        return tuple(tuple(row) for row in json.loads(body))
+    if body.startswith('"0x'):
+        flat = np.frombuffer(bytes.fromhex(body[3:-1]), "<i8")
+    else:
+        flat = np.full(math.prod(shape), int(body))
+    return tuple(tuple(int(one) for one in row) for row in flat.reshape(shape))
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+
+def accumulated_in_loops(graph: OpGraph, collectives: Collectives) -> Iterator[Wasted]:
+    """The sums over devices in each iteration of a loop whose results the loop only adds up.
+
+    Args:
+        graph: op graph of the lowered module.
+        collectives: those of the compiled program.
+    """
+    flow = _Loops(graph)
+    for collective in collectives.collectives:
+        if collective.kind not in ("all-reduce", "reduce-scatter") or collective.count < 2:
+            continue
+        axes = tuple(axis.name for axis in collective.axes or ())
+        for part in collective.parts:
+            for path in part.tags:
+                loop = flow.accumulated(path[-1]) if path else None
+                if loop is not None:
+                    op = graph.ops[path[-1]]
+                    yield Wasted(
+                        "reduced in a loop",
+                        op.id,
+                        loop,
+                        axes,
+                        (collective.count - 1) * part.sent,
+                        collective.count,
+                        source=graph.ops[loop].source or part.source,
+                        scope=op.scope,
+                    )
+                    break
+
+
+class _Loops:
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+
+    @cached_property
+    def _forward(self) -> dict[ValueId, list[tuple[str, ValueId]]]:
+        found: dict[ValueId, list[tuple[str, ValueId]]] = {}
+        for kind, before, after in self.graph.crossings():
+            found.setdefault(before, []).append((kind, after))
+        return found
+
+    @cached_property
+    def _backward(self) -> dict[ValueId, list[tuple[str, ValueId]]]:
+        found: dict[ValueId, list[tuple[str, ValueId]]] = {}
+        for kind, before, after in self.graph.crossings():
+            found.setdefault(after, []).append((kind, before))
+        return found
+
+    def accumulated(self, node: int) -> int | None:
+        """The loop that only adds up what an op makes in each iteration; None where there is none.
+
+        Followed are ops behind which a sum is the sum of what they make, sums with others, and
+        calls.
+        """
+        if node >= len(self.graph.ops):
+            return None
+        waiting: list[ValueId] = [(node, 0)]
+        seen: set[ValueId] = set()
+        loops: set[int] = set()
+        while waiting:
+            at = waiting.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            for user, edge in self.graph.uses(at[0], at[1]):
+                kind = _kind(user)
+                if kind in ("return", "while", "call") or user.is_result:
+                    continue
+                if kind in _LINEAR or (kind in ("multiply", "divide") and self._scales(user, at)):
+                    waiting.append((user.id, 0))
+                elif kind == "add":
+                    other = self.graph.operand(user, 1 - edge.operand)
+                    loop = None if other is None else self._carried(other)
+                    if loop is not None and self._reaches(user.id, loop):
+                        loops.add(loop[0])
+                    else:
+                        waiting.append((user.id, 0))
+                else:
+                    return None  # It is used for something else.
+            for crossing, after in self._forward.get(at, ()):
+                if crossing == "return":
+                    waiting.append(after)
+                elif crossing in ("loop", "yield"):
+                    return None  # It leaves the iteration as it is.
+        return loops.pop() if len(loops) == 1 else None
+
+    def _scales(self, user: Op, value: ValueId) -> bool:
+        """Whether an op multiplies a value by what is the same in each iteration."""
+        others = [
+            producer
+            for producer, edge in self.graph.operands(user)
+            if (producer.id, edge.result) != value
+        ]
+        return all(_kind(one) in ("constant", "broadcast_in_dim") for one in others)
+
+    def _carried(self, value: ValueId) -> tuple[int, int] | None:
+        """The loop that carries a value from iteration to iteration, and which of its values."""
+        seen: set[ValueId] = set()
+        at = value
+        while at not in seen:
+            seen.add(at)
+            op = self.graph.ops[at[0]]
+            if not op.is_argument:
+                return None
+            if op.parent is not None and _kind(self.graph.ops[op.parent]) == "while":
+                return op.parent, op.argument
+            before = [one for kind, one in self._backward.get(at, ()) if kind == "call"]
+            if len(before) != 1:
+                return None
+            at = before[0]
+        return None
+
+    def _reaches(self, node: int, loop: tuple[int, int]) -> bool:
+        """Whether an op's result is what a loop carries on."""
+        waiting: list[ValueId] = [(node, 0)]
+        seen: set[ValueId] = set()
+        while waiting:
+            at = waiting.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            for crossing, after in self._forward.get(at, ()):
+                if crossing == "return":
+                    waiting.append(after)
+                elif crossing in ("yield", "loop"):
+                    op = self.graph.ops[after[0]]
+                    if crossing == "yield" and after == loop:
+                        return True
+                    if crossing == "loop" and op.parent == loop[0] and op.argument == loop[1]:
+                        return True
+        return False

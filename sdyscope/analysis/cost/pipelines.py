@@ -1,0 +1,208 @@
+"""Loops that hand a value on to the next device along a mesh axis: the stages of a pipeline.
+
+A pipeline of n stages and m microbatches takes n + m - 1 steps, and in n - 1 of them a stage has
+nothing to do: a bubble of (n - 1) / (n + m - 1). That is GPipe's (Huang et al., 2018, arXiv
+1811.06965), and with one microbatch that of a pipeline without any. The backward pass, which takes
+about twice as long, has as many steps and so the same ratio.
+
+What is looked for is a loop whose carried value is moved one device on, all of it, in every trip,
+and computed on one side of that. Whether a stage computes something of use in a step can't be seen
+in the program: n is the size of the axis and n + m - 1 the trips of the loop. Where values go both
+ways, one forward and one backward as in 1F1B (Narayanan et al., 2019, arXiv 1806.03377), the loop
+has m + 2 (n - 1) trips, of which n - 1 at each end are half as long or shorter: the same bubble. A
+ring of n trips, such as ring attention's, is none. Of two stages with several values that are
+handed on nothing is said: there both ways are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from sdyscope.analysis.collectives.axes import axes_of_pairs
+from sdyscope.facts.cost import Pipeline
+from sdyscope.hlo import HloModule
+from sdyscope.hlo.loops import trip_count
+from sdyscope.hlo.model import Computation, Instruction
+from sdyscope.values.mesh import Mesh
+
+__all__ = ["pipelines"]
+
+_PAIR = re.compile(r"\{(\d+),(\d+)\}")
+
+_Following: TypeAlias = Callable[[Instruction], Iterable[Instruction]]
+
+#: What moves numbers without making others of them.
+_MOVING = frozenset(
+    {
+        *("bitcast", "collective-permute", "collective-permute-done", "collective-permute-start"),
+        *("concatenate", "convert", "copy", "copy-done", "copy-start", "dynamic-slice"),
+        *("dynamic-update-slice", "get-tuple-element", "pad", "reshape", "select", "slice"),
+        *("transpose", "tuple"),
+    }
+)
+#: What the moving needs: which element, whose turn it is.
+_INDEXING = frozenset(
+    {
+        *("add", "and", "broadcast", "clamp", "compare", "constant", "divide", "iota", "maximum"),
+        *("minimum", "multiply", "negate", "not", "or", "parameter", "partition-id", "remainder"),
+        *("replica-id", "sign", "subtract"),
+    }
+)
+
+
+def pipelines(module: HloModule, mesh: Mesh | None) -> tuple[Pipeline, ...]:
+    """The loops of a partitioned program that can be pipelines; a forward and its backward once."""
+    if mesh is None:
+        return ()
+    found: dict[tuple[str, int], Pipeline] = {}
+    for computation in module.computations.values():
+        for loop in computation.instructions.values():
+            if loop.opcode != "while":
+                continue
+            trips = trip_count(module, computation, loop)
+            for name in loop.called("body"):
+                body = module.computations.get(name)
+                if trips is None or body is None:
+                    continue
+                for one in _of_loop(module, body, trips, mesh):
+                    known = found.get((one.axis, one.trips))
+                    if known is None or known.bytes < one.bytes:
+                        found[one.axis, one.trips] = one
+    return tuple(sorted(found.values(), key=lambda one: -one.bytes))
+
+
+def _of_loop(module: HloModule, body: Computation, trips: int, mesh: Mesh) -> Iterator[Pipeline]:
+    """Of each axis along which a loop hands values on, the pipeline that it may be."""
+    by_axis: dict[str, list[tuple[int, Instruction]]] = {}
+    for axis, direction, instruction in _handed_on(module, body, mesh):
+        by_axis.setdefault(axis, []).append((direction, instruction))
+    for axis, handed in by_axis.items():
+        if mesh.shape[axis] == 2 and len(handed) > 1:
+            continue  # Of two devices each is before and behind the other: the ways are not known.
+        largest = max((one for _, one in handed), key=_size)
+        both_ways = len({direction for direction, _ in handed}) > 1
+        source = module.source(largest)
+        made = Pipeline(axis, mesh.shape[axis], trips, both_ways, _size(largest), source)
+        if made.microbatches > 1:
+            yield made
+
+
+def _size(permute: Instruction) -> int:
+    return permute.shape.leaves[0].bytes
+
+
+def _handed_on(
+    module: HloModule, body: Computation, mesh: Mesh
+) -> Iterator[tuple[str, int, Instruction]]:
+    """What a loop's body hands on along an axis, in which of the two directions."""
+    carried = _carried(body)
+    users = _users(body)
+    for instruction in body.instructions.values():
+        if instruction.opcode not in ("collective-permute", "collective-permute-start"):
+            continue
+        pairs = [
+            (int(source), int(target))
+            for source, target in _PAIR.findall(
+                instruction.attributes.get("source_target_pairs", "")
+            )
+        ]
+        along = _next_along(pairs, mesh)
+        if along is None or _size(instruction) not in carried.values():
+            continue
+        if _computed_on_one_side(module, body, instruction, users, carried):
+            yield (*along, instruction)
+
+
+def _next_along(pairs: list[tuple[int, int]], mesh: Mesh) -> tuple[str, int] | None:
+    """The axis along which each device sends to its neighbour, and the direction; None else."""
+    axes = axes_of_pairs(tuple(pairs), mesh) if pairs else None
+    if axes is None or len(axes) != 1 or axes[0].sub_axis_info is not None:
+        return None
+    name = axes[0].name
+    size, stride = mesh.shape[name], 1
+    for axis in reversed(mesh.axes):
+        if axis.name == name:
+            break
+        stride *= axis.size
+    turns = {(target // stride - source // stride) % size for source, target in pairs}
+    if size < 2 or len(turns) != 1 or not turns <= {1, size - 1}:
+        return None
+    return name, turns.pop()
+
+
+def _carried(body: Computation) -> Mapping[str, int]:
+    """Bytes of what a loop carries, by the instruction that takes it out of the loop's tuple."""
+    parameters = {name for name, one in body.instructions.items() if one.opcode == "parameter"}
+    return {
+        name: one.shape.bytes
+        for name, one in body.instructions.items()
+        if one.opcode == "get-tuple-element" and parameters.intersection(one.operands)
+    }
+
+
+def _users(body: Computation) -> Mapping[str, list[Instruction]]:
+    found: dict[str, list[Instruction]] = {}
+    for one in body.instructions.values():
+        for operand in one.operands:
+            found.setdefault(operand, []).append(one)
+    return found
+
+
+def _computed_on_one_side(
+    module: HloModule,
+    body: Computation,
+    permute: Instruction,
+    users: Mapping[str, list[Instruction]],
+    carried: Mapping[str, int],
+) -> bool:
+    """Whether a value is only moved between the permutation and what the loop carries, on one side.
+
+    What is only moved on both sides is a conveyor, that brings stages their microbatches.
+    """
+    root = None if body.root is None else body.root.name
+    after = _only_moved(module, [permute], lambda one: users.get(one.name, ()))
+    before = _only_moved(
+        module,
+        [permute],
+        lambda one: [body.instructions[name] for name in one.operands if name in body.instructions],
+    )
+    return (root in after) != any(name in carried for name in before)
+
+
+def _only_moved(module: HloModule, start: list[Instruction], following: _Following) -> set[str]:
+    """What is reached from an instruction through ops that compute no new numbers."""
+    seen, waiting = {one.name for one in start}, list(start)
+    while waiting:
+        for one in following(waiting.pop()):
+            if one.name not in seen and _moves(module, one):
+                seen.add(one.name)
+                waiting.append(one)
+    return seen
+
+
+def _moves(module: HloModule, instruction: Instruction) -> bool:
+    if instruction.opcode in _MOVING:
+        return True
+    if instruction.opcode != "fusion":
+        return False
+    fused = [module.computations.get(name) for name in instruction.called("calls")]
+    return all(
+        one is not None
+        and all(
+            inner.opcode in _MOVING
+            or (inner.opcode in _INDEXING and (_is_index(inner) or inner.opcode in _PLAIN))
+            for inner in one.instructions.values()
+        )
+        for one in fused
+    )
+
+
+#: Of any type: they compute nothing.
+_PLAIN = frozenset({"broadcast", "constant", "iota", "parameter"})
+
+
+def _is_index(instruction: Instruction) -> bool:
+    """Whether it is of whole numbers or truth values, which say where something is."""
+    return all(leaf.dtype[:1] in "sup" for leaf in instruction.shape.leaves)

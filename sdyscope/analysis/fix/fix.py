@@ -1,0 +1,646 @@
+"""fix: edits of the user's source that pay, tried, priced, proven and ranked."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import combinations
+from typing import Any
+
+from sdyscope.analysis.account import account_of
+from sdyscope.analysis.collectives.comms import collectives_under
+from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.analysis.cost.cost import cost_of
+from sdyscope.analysis.cost.links import axes_levels
+from sdyscope.analysis.cost.order import slowest
+from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
+from sdyscope.analysis.fix.expressions import Expression, expressions
+from sdyscope.analysis.fix.focus import Focus, focus_on
+from sdyscope.analysis.fix.proposals import (
+    LiteralSites,
+    Proposal,
+    constraint_sites,
+    donations,
+    new_constraint,
+    spec_of,
+    specs_near,
+)
+from sdyscope.analysis.fix.prove import Twin
+from sdyscope.analysis.fix.rewrites import mesh_orders, partitionable, rewrites
+from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict
+from sdyscope.analysis.fix.workshop import Rebuild, Workshop
+from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
+from sdyscope.analysis.trials.traffic import traffic
+from sdyscope.analysis.trials.trials import Trials
+from sdyscope.annotations import Annotation
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.edits import NotTakenBecause
+from sdyscope.facts.program import Program
+from sdyscope.facts.propagated import ValueId
+from sdyscope.hardware.names import LARGEST_CPU, Hardware
+from sdyscope.hardware.specs import Chip, chip_of
+from sdyscope.patches.diff import applied, relative, unified_diff
+from sdyscope.patches.source import Splice
+from sdyscope.staged import Staged, compile_together
+from sdyscope.stages.edited.overlay import overlaid, under_settings
+from sdyscope.stages.propagated.annotate import Donation
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.sharding import PartitionSpec
+
+__all__ = ["Effort", "fixed"]
+
+#: What is not better by this part is not better.
+_WORTH = 0.01
+
+#: What is predicted to be better by this part is worth asking XLA's partitioner.
+_PROMISING = 0.002
+
+#: What is better in one thing and worse in another is worth that from this product on.
+_TRADE = 0.95
+
+#: Below this, an expression is not behind enough bytes to be worth a constraint.
+_LEAST = 0.02
+
+#: How many edits of one place are compiled.
+_OF_A_PLACE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is tried.
+
+    Attributes:
+        expressions: how many expressions to constrain, those behind most bytes first.
+        arguments: of how many arguments and results to look for the place that shards them.
+        edits: how many edits to take together.
+        compiles: how many edited programs to compile.
+        predictions: how many edits to predict at most.
+        specs: how many shardings to try for an expression.
+        checks: how many of the best XLA partitions, which costs a second and knows better.
+    """
+
+    expressions: int = 8
+    arguments: int = 12
+    edits: int = 3
+    compiles: int = 3
+    predictions: int = 240
+    specs: int = 8
+    checks: int = 8
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Edits that are taken together, and what they promise."""
+
+    proposals: tuple[Proposal, ...]
+    prediction: Prediction | None
+    score: float
+
+
+@dataclass
+class _Built:
+    """Edits, written, and the program that was traced from the edited source."""
+
+    candidate: _Candidate
+    texts: Mapping[str, str]
+    program: Staged
+    prediction: Prediction
+    as_predicted: bool | None
+    after: Figures | None = None
+    failure: str = ""
+
+
+def fixed(
+    program: Staged,
+    rebuild: Rebuild,
+    *,
+    on: Hardware | str | None = None,
+    focus: Focus | str = "",
+    effort: Effort = Effort(),
+    devices: Sequence[Any] | None = None,
+    root: str = "",
+    alone: Rebuild | None = None,
+    notify: Callable[[str, float], None] | None = None,
+) -> Fix:
+    """See ``Inspection.fix``."""
+    if program.program is None:
+        program.chosen(None)
+        raise TargetError(
+            f"{program.name} is a module, and edits are of a program's source.",
+            hint="Name the program that it was lowered from.",
+        )
+    return _Fixer(program, rebuild, on, focus, effort, devices, root, alone, notify).run()
+
+
+class _Fixer:
+    def __init__(
+        self,
+        program: Staged,
+        rebuild: Rebuild,
+        on: Hardware | str | None,
+        focus: Focus | str,
+        effort: Effort,
+        devices: Sequence[Any] | None,
+        root: str,
+        alone: Rebuild | None,
+        notify: Callable[[str, float], None] | None,
+    ) -> None:
+        self.root, self.alone = root, alone
+        self.program, self.asked, self.effort = program, focus, effort
+        self.notify = notify or (lambda _, __: None)
+        self.began = time.perf_counter()
+        self.trials = Trials(program, on)
+        self.mesh = self.trials.mesh
+        self.on = self.trials.hardware
+        self.on_cpu = self.on.platform == "cpu"
+        self.workshop = Workshop(program, rebuild, self.on.platform)
+        self.twin = Twin(program, devices)
+        self.tried = self.compiled = 0
+        self.not_taken: list[NotTaken] = []
+
+    # --- all of it --------------------------------------------------------------------------------
+
+    def run(self) -> Fix:
+        self.notify("compiling the program as it is", 0.0)
+        collectives = collectives_under(self.program, "shardy", self.on)
+        self.focus = (
+            focus_on(self.asked, self.program.tensors, collectives)
+            if isinstance(self.asked, str)
+            else self.asked
+        )
+        self.base = self.trials.predict(on_cpu=self.on_cpu)
+        self.before = self.figures(self.program, self.base)
+        self.notify("looking for edits", 0.1)
+        proposals = self.proposals(collectives)
+        self.notify("predicting edits", 0.2)
+        candidates = self.predicted(proposals)
+        self.notify("tracing edited sources", 0.5)
+        built = list(self.built(candidates))
+        self.notify("compiling edited programs", 0.6)
+        remedies = self.priced(built)
+        return Fix(
+            name=self.program.name,
+            finding=self.focus.words,
+            jax_version=self.program.jax_version,
+            hardware=self.on,
+            meshes=self.program.meshes,
+            before=self.before,
+            predicted=self.base,
+            remedies=tuple(remedies),
+            not_taken=tuple(self.not_taken),
+            proposed=len(proposals),
+            tried=self.tried,
+            compiled=self.compiled,
+            seconds=time.perf_counter() - self.began,
+            notes=tuple(self.trials.notes),
+            account=account_of(self.program),
+        )
+
+    # --- what could be edited ---------------------------------------------------------------------
+
+    def proposals(self, collectives: Collectives) -> list[Proposal]:
+        """Every edit that is looked at, what most bytes are sent for first."""
+        about = evidence(self.program, self.focus.of(collectives))
+        graph = self.trials.graph
+        annotations = self.program.annotations("shardy")
+        made: list[Proposal] = []
+        for site in constraint_sites(self.workshop, graph, annotations, self.mesh):
+            weights = [weight for one in site.annotations if (weight := about.of(one))]
+            sent = sum(weight.sent for weight in weights)
+            axes = [axis for weight in weights for axis in weight.names]
+            made.append(site.dropped(sent))
+            if site.spec is not None and sent:
+                near = specs_near(site.spec, site.shape, self.mesh, axes)
+                made += [site.changed(spec, sent) for spec in near]
+        made += self.of_expressions(about)
+        made += self.of_arguments(about)
+        made += donations(self.workshop, self.mesh)
+        made += rewrites(self.workshop, graph, self.mesh, collectives)
+        made += partitionable(self.workshop, collectives)
+        compiled = self.program.compiled("shardy", self.on)
+        made += mesh_orders(self.workshop, self.mesh, collectives, compiled)
+        made = [one for one in made if self.focus.allows(one.edit, one.weight, one.names)]
+        return sorted(made, key=lambda one: -one.weight)
+
+    def of_expressions(self, about: Evidence) -> Iterator[Proposal]:
+        """New constraints on what axes went through on their way to the largest collectives."""
+        total = float(self.before.sent) or 1.0
+        found: list[tuple[float, Expression, list[str]]] = []
+        for one in expressions(self.trials.graph, self.workshop.spans, self.workshop.editable):
+            weights = [about.values[value] for value in one.values if value in about.values]
+            sent = sum(weight.sent for weight in weights)
+            if sent < _LEAST * total:
+                continue
+            axes = list(dict.fromkeys(axis for weight in weights for axis in weight.names))
+            found.append((sent, one, axes))
+        # Of those on the same chains the first decides for all behind it.
+        found.sort(key=lambda each: (-each[0], each[1].values))
+        for sent, one, axes in found[: self.effort.expressions]:
+            specs: dict[PartitionSpec, None] = {}
+            for value in one.values[:1]:
+                now = self.spec_at(value)
+                specs.update(dict.fromkeys(self.specs_of_shape(one.shape)))
+                specs.update(dict.fromkeys(specs_near(now, one.shape, self.mesh, axes)))
+            for spec in [*specs][: self.effort.specs]:
+                yield new_constraint(self.workshop, one, self.mesh, spec, sent)
+
+    def spec_at(self, value: ValueId) -> PartitionSpec | None:
+        """How propagation shards a value; None where it has no form of JAX's."""
+        from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
+
+        axes = PropagatedAxes(self.trials.graph, self.program.propagated("shardy"), self.mesh)
+        spec = axes.spec(value)
+        return spec if isinstance(spec, PartitionSpec) else None
+
+    def specs_of_shape(self, shape: Sequence[int]) -> Iterable[PartitionSpec]:
+        """How the author constrains values of a shape elsewhere."""
+        for annotation in self.program.annotations("shardy"):
+            if annotation.kind == "constraint" and annotation.shape == tuple(shape):
+                spec = spec_of(annotation, self.trials.graph, self.mesh)
+                if spec is not None:
+                    yield spec
+
+    def of_arguments(self, about: Evidence) -> Iterator[Proposal]:
+        """Other shardings of arguments and results, at the places of the source that shard them."""
+        sites = LiteralSites(self.workshop, self.mesh)
+        rows = [
+            row
+            for row in self.program.tensors.tensors
+            if row.kind in ("argument", "result") and row.requested is not None
+        ]
+        by_row: dict[tuple[str, int], Annotation] = {
+            (row.kind, row.index or 0): row.lowered["shardy"]
+            for row in rows
+            if "shardy" in row.lowered
+        }
+        weighed: list[tuple[float, Any, Weight]] = []
+        for row in rows:
+            asked = row.requested
+            if asked is None or asked.sharding is None or asked.sharding.mesh != self.mesh:
+                continue
+            if not row.shape:
+                continue
+            weight = about.annotations.get((row.kind, row.path)) or Weight()
+            is_meant = self.focus.is_anything or row.path in self.focus.tensors
+            redundant = self.redundant(row) if is_meant else 0.0
+            weighed.append((weight.sent + redundant, asked, weight))
+        weighed.sort(key=lambda each: -each[0])
+        seen: set[int] = set()
+        looked = 0
+        for sent, asked, weight in weighed:
+            if looked == self.effort.arguments or not sent:
+                break
+            site = sites.of(asked, asked.sharding.spec)
+            if site is None or id(site) in seen:
+                continue
+            seen.add(id(site))
+            looked += 1
+            for spec in specs_near(site.spec, site.shape, self.mesh, weight.names):
+                proposal = site.changed(spec, by_row, sent)
+                if proposal is not None:
+                    yield proposal
+
+    def redundant(self, row: Any) -> float:
+        """Bytes of a tensor that a device holds and would not if all axes sharded it."""
+        import math
+
+        from sdyscope.values.dtypes import num_bytes
+
+        annotation = row.lowered.get("shardy")
+        if annotation is None or annotation.placement is None or row.shape is None:
+            return 0.0
+        whole = num_bytes(math.prod(row.shape), row.dtype)
+        blocks = math.prod(annotation.placement.shards)
+        return float(whole / blocks - whole / self.mesh.size)
+
+    # --- what edits promise -----------------------------------------------------------------------
+
+    @cached_property
+    def chip(self) -> Chip | None:
+        """What the devices are; None where no rates are known, as for CPUs."""
+        return chip_of(self.program.compiled("shardy", self.on).device_kind)
+
+    @cached_property
+    def slowness(self) -> dict[tuple[str, ...], float]:
+        """How many bytes over the fastest axis take as long as one over some axes."""
+        topology = self.program.compiled("shardy", self.on).topology
+        if self.chip is None or topology is None:
+            return {}
+        names = [axis.name for axis in self.mesh.axes if axis.size > 1]
+        sets = [each for size in (1, 2, 3) for each in combinations(names, size)]
+        rates = {
+            each: slowest(axes_levels(map(AxisRef, each), self.mesh, topology, self.chip))
+            for each in sets
+        }
+        fastest = max((rate for rate in rates.values() if rate), default=None)
+        if fastest is None:
+            return {}
+        return {each: fastest / rate for each, rate in rates.items() if rate}
+
+    def time(self, prediction: Prediction) -> float:
+        """Bytes over the fastest axis that take as long: those that are sent, and arithmetic."""
+        sent = sum(one.sent * self.slowness.get(one.axes, 1.0) for one in prediction.traffic)
+        per_byte = FLOPS_PER_BYTE if self.chip is None else self.chip.flops_per_byte
+        return sent + (prediction.flops or 0.0) / (per_byte or FLOPS_PER_BYTE)
+
+    def promise(self, prediction: Prediction, base: Prediction | None = None) -> float:
+        """Time by memory, of what the program has now; the less, the better."""
+        before = base or self.base
+        needs = self.before.total or self.base.held
+        held = max(needs + prediction.held - before.held, 1)
+        return (self.time(prediction) / max(self.time(before), 1.0)) * (held / max(needs, 1))
+
+    def hope(self, proposal: Proposal) -> float:
+        """What an edit promises by what it leaves out; what makes numbers right comes first."""
+        if proposal.corrects:
+            return 0.0
+        return max(1.0 - proposal.saves / max(self.time(self.base), 1.0), 0.0)
+
+    def predict(self, proposals: Sequence[Proposal]) -> Prediction | None:
+        """What some edits promise, by Shardy's passes; None where that can't be said."""
+        edits = [edit for one in proposals for edit in one.trial or ()]
+        self.tried += 1
+        try:
+            found = self.trials.predict(edits, on_cpu=self.on_cpu)
+        except (CompilerError, TargetError):
+            return None
+        if self.base.flops and (found.flops or 0.0) > self.base.flops * (1 + 2 * _WORTH):
+            return None  # What sends less because every device computes more is no remedy.
+        donated = [edit.annotation for edit in edits if isinstance(edit, Donation)]
+        shared = sum(
+            one.placement.bytes_per_device(one.shape or (), one.dtype)
+            for one in donated
+            if one.placement is not None
+        )
+        return replace(found, shared=found.shared + shared)
+
+    def predicted(self, proposals: Sequence[Proposal]) -> list[_Candidate]:
+        """Single edits that promise something, and edits together that promise more."""
+        single: list[_Candidate] = []
+        unknown: list[_Candidate] = []
+        for one in proposals:
+            if self.tried >= self.effort.predictions:
+                break
+            if one.trial is None:
+                unknown.append(_Candidate((one,), None, self.hope(one)))
+                continue
+            prediction = self.predict([one])
+            if prediction is not None:
+                single.append(_Candidate((one,), prediction, self.promise(prediction)))
+        single.sort(key=lambda one: one.score)
+        good = [one for one in self.checked(single) if one.score < 1 - _WORTH]
+        together = list(self.together(good))
+        return sorted([*unknown, *good, *together], key=lambda one: one.score)
+
+    def checked(self, single: Sequence[_Candidate]) -> list[_Candidate]:
+        """The best edits by what XLA's own partitioner makes of them, the rest as predicted.
+
+        Shardy's reshards promise too much of some edits and too little of others, and what is best
+        of many is most often one of the first.
+        """
+        hopeful = [one for one in single if one.score < 1 - _PROMISING]
+        places: Counter[object] = Counter()
+        asked: list[_Candidate] = []
+        for one in hopeful:
+            edit = one.proposals[0].edit
+            if edit.kind == "donation" or places[edit.source] == _OF_A_PLACE:
+                continue
+            places[edit.source] += 1
+            asked.append(one)
+        asked = asked[: self.effort.checks]
+        if not asked or self.trials.devices > LARGEST_CPU:
+            return list(single)
+        self.notify("partitioning the best edits", 0.4)
+        try:
+            base = replace(self.base, traffic=self.trials.partition())
+        except (CompilerError, TargetError):
+            return list(single)
+        known: dict[int, _Candidate] = {}
+        for one in asked:
+            edits = [edit for each in one.proposals for edit in each.trial or ()]
+            assert one.prediction is not None
+            try:
+                traffic = self.trials.partition(edits)
+            except (CompilerError, TargetError):
+                known[id(one)] = replace(one, score=1.0)
+                continue
+            made = replace(one.prediction, traffic=traffic)
+            known[id(one)] = replace(one, score=self.promise(made, base))
+        return sorted((known.get(id(one), one) for one in single), key=lambda one: one.score)
+
+    def together(self, good: Sequence[_Candidate]) -> Iterator[_Candidate]:
+        """The best edit with others, as long as each wins something more."""
+        if not good:
+            return
+        best = good[0]
+        for _ in range(self.effort.edits - 1):
+            taken = {one.edit.source for one in best.proposals}
+            more: list[_Candidate] = []
+            for other in good[:12]:
+                if other.proposals[0].edit.source in taken or other.proposals[0] in best.proposals:
+                    continue
+                proposals = (*best.proposals, *other.proposals)
+                prediction = self.predict(proposals)
+                if prediction is not None:
+                    more.append(_Candidate(proposals, prediction, self.promise(prediction)))
+            found = min(more, key=lambda one: one.score, default=None)
+            if found is None or found.score > best.score * (1 - 2 * _WORTH):
+                return
+            best = found
+            yield best
+
+    # --- the edited source ------------------------------------------------------------------------
+
+    def built(self, candidates: Sequence[_Candidate]) -> Iterator[_Built]:
+        """What is worth a compile, written and traced from the edited source."""
+        self.workshop.survey(
+            span for one in candidates[:12] for each in one.proposals for span in each.spans
+        )
+        seen: list[Prediction] = []
+        places: Counter[object] = Counter()
+        count = rewritten = 0
+        for one in candidates:
+            # Of edits of code only the compiled program tells, so they do not wait for their turn.
+            is_code = one.prediction is None
+            if count == self.effort.compiles and not is_code:
+                continue
+            if is_code and rewritten == self.effort.compiles:
+                continue
+            place = tuple((each.edit.kind, each.edit.source) for each in one.proposals)
+            if places[place] == _OF_A_PLACE:
+                continue
+            if one.prediction is not None and any(_alike(one.prediction, other) for other in seen):
+                continue
+            made = self.build(one)
+            if made is None:
+                continue
+            if one.prediction is not None and self.promise(made.prediction) >= 1 + _WORTH:
+                self.refuse(one, "sends no less")
+                continue
+            seen.append(one.prediction or made.prediction)
+            places[place] += 1
+            rewritten += is_code
+            count += not is_code
+            yield made
+
+    def build(self, candidate: _Candidate) -> _Built | None:
+        """The edited program, or None, with the reason among what was not taken."""
+        try:
+            splices: dict[str, list[Splice]] = {}
+            for proposal in candidate.proposals:
+                for file, made in proposal.write().items():
+                    splices.setdefault(file, []).extend(made)
+            texts = self.workshop.texts(splices)
+        except TargetError as error:
+            self.refuse(candidate, "not written", error.message)
+            return None
+        try:
+            program = self.workshop.built(texts)
+            edited = Trials(program, self.on)
+            prediction = edited.predict(on_cpu=self.on_cpu)
+        except SdyscopeError as error:
+            self.refuse(candidate, "not built", error.message)
+            return None
+        if _same_module(program, self.program):
+            self.refuse(candidate, "no other program")
+            return None
+        as_predicted = None
+        if candidate.prediction is not None:
+            donated = replace(prediction, shared=candidate.prediction.shared)
+            as_predicted = _alike(donated, candidate.prediction)
+            prediction = donated
+        return _Built(candidate, texts, program, prediction, as_predicted)
+
+    def refuse(
+        self,
+        candidate: _Candidate,
+        why: NotTakenBecause,
+        detail: str = "",
+        after: Figures | None = None,
+    ) -> None:
+        edits = tuple(one.edit for one in candidate.proposals)
+        self.not_taken.append(NotTaken(edits, why, detail, after))
+
+    # --- what it comes to -------------------------------------------------------------------------
+
+    def priced(self, built: Sequence[_Built]) -> list[Remedy]:
+        """The edited programs, compiled and run, the best first."""
+        compile_together([(one.program, "shardy", self.on) for one in built])
+        known: list[tuple[float, _Built, Verdict]] = []
+        for one in built:
+            self.compiled += 1
+            try:
+                after = self.figures(one.program, one.prediction)
+            except CompilerError as error:
+                self.refuse(one.candidate, "refused", error.message)
+                continue
+            one.after = after
+            verdict, score = self.judged(after)
+            if verdict == "loses":
+                self.refuse(one.candidate, "loses", after=after)
+                continue
+            known.append((score, one, verdict))
+        # Of what comes to the same, the fewest edits.
+        if known:
+            self.notify("running the program as it is", 0.75)
+            self.twin.run()
+        known.sort(key=lambda each: (round(each[0], 2), len(each[1].candidate.proposals), each[0]))
+        remedies: list[Remedy] = []
+        for number, (_, one, verdict) in enumerate(known):
+            corrects = any(proposal.corrects for proposal in one.candidate.proposals)
+            numbers = Numbers("not compared", reason="another remedy is better and proven")
+            if corrects or not any(remedy.proven for remedy in remedies):
+                self.notify("comparing numbers", 0.8 + 0.2 * number / len(known))
+                alone = partial(self.on_one, one.texts)
+                with under_settings(self.workshop.settings(one.program)):
+                    numbers = self.twin.against(one.program, alone, corrects=corrects)
+            if numbers.verdict == "corrected":
+                verdict = "corrects"
+            assert one.after is not None
+            if numbers.verdict == "differ":
+                self.refuse(one.candidate, "numbers differ", after=one.after)
+                continue
+            remedies.append(self.remedy(one, verdict, numbers))
+        return sorted(remedies, key=lambda one: (one.verdict != "corrects", not one.proven))
+
+    def on_one(self, texts: Mapping[str, str]) -> Program:
+        """The edited program on a mesh of one device.
+
+        Raises:
+            TargetError: it can't be built on another mesh.
+        """
+        if self.alone is None:
+            raise TargetError("The program can't be built on a mesh of one device.")
+        with overlaid(texts):
+            return self.alone()
+
+    def remedy(self, one: _Built, verdict: Verdict, numbers: Numbers) -> Remedy:
+        assert one.after is not None
+        before = {file: self.workshop.source(file).text for file in one.texts}
+        patch = unified_diff(before, one.texts, self.root)
+        # What was traced is what the patch makes of the files, to the letter.
+        for file, text in one.texts.items():
+            if applied(patch, before[file], relative(file, self.root)) != text:
+                raise CompilerError(f"The patch of {file} does not make the text that was traced.")
+        return Remedy(
+            tuple(proposal.edit for proposal in one.candidate.proposals),
+            verdict,
+            one.after,
+            one.as_predicted,
+            numbers,
+            patch,
+            one.texts,
+            before,
+        )
+
+    def figures(self, program: Staged, prediction: Prediction) -> Figures:
+        """What a compiled program sends, holds and takes."""
+        collectives = collectives_under(program, "shardy", self.on, origins=False)
+        memory = program.compiled("shardy", self.on).memory
+        seconds = cost_of(program, "shardy", self.on).sequential
+        return Figures(
+            count=collectives.total.count,
+            sent=collectives.total.sent,
+            traffic=traffic(collectives),
+            flops=prediction.flops,
+            arguments=0 if memory is None else memory.arguments,
+            results=0 if memory is None else memory.results,
+            temporaries=0 if memory is None else memory.temporaries,
+            total=None if memory is None else memory.total,
+            seconds=seconds,
+        )
+
+    def judged(self, after: Figures) -> tuple[Verdict, float]:
+        """What an edited program is worth, and its time by its memory, of what it was before."""
+        if after.seconds is not None and self.before.seconds:
+            taken = after.seconds / self.before.seconds
+        else:
+            taken = self.bytes(after) / max(self.bytes(self.before), 1.0)
+        held = 1.0
+        if after.total is not None and self.before.total:
+            held = after.total / self.before.total
+        better, worse = 1 - _WORTH, 1 + _WORTH
+        verdict: Verdict = "loses"
+        if (taken <= better and held <= worse) or (held <= better and taken <= worse):
+            verdict = "pays"
+        elif taken * held <= _TRADE:
+            verdict = "trade"
+        return verdict, taken * held
+
+    def bytes(self, figures: Figures) -> float:
+        """Bytes that take as long as a step, where no rates are known."""
+        return figures.sent + (figures.flops or 0.0) / FLOPS_PER_BYTE
+
+
+def _alike(one: Prediction, other: Prediction) -> bool:
+    return one.traffic == other.traffic and one.held == other.held and one.flops == other.flops
+
+
+def _same_module(one: Staged, other: Staged) -> bool:
+    """Whether two programs lower to the same text."""
+    return one.lowered["shardy"].text(debug_info=False) == other.lowered["shardy"].text(
+        debug_info=False
+    )

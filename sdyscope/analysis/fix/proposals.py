@@ -1,0 +1,557 @@
+"""Edits that a program's source can carry, each with what it would be in the lowered module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import libcst as cst
+
+from sdyscope.analysis.fix.expressions import Expression
+from sdyscope.analysis.fix.workshop import Workshop
+from sdyscope.analysis.memory.donation import not_donated
+from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.annotations import Annotation
+from sdyscope.errors import ConversionError, SdyscopeError, TargetError
+from sdyscope.facts.edits import SourceEdit
+from sdyscope.graph import OpGraph
+from sdyscope.patches.jit import jit_sites
+from sdyscope.patches.rewrites import first_argument
+from sdyscope.patches.source import Span, Splice
+from sdyscope.patches.specs import SpecLiteral, spec_literals
+from sdyscope.stages.edited.arguments import argument_positions, argument_shardings
+from sdyscope.stages.propagated.annotate import Donation, ModuleEdit, NewConstraint, ShardingEdit
+from sdyscope.values.convert import to_named_sharding
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, TensorSharding
+from sdyscope.values.source import SourceLocation
+
+if TYPE_CHECKING:
+    from sdyscope.facts.program import RequestedTensor
+    from sdyscope.staged import Staged
+
+__all__ = [
+    "ConstraintSite",
+    "LiteralSite",
+    "LiteralSites",
+    "Proposal",
+    "Splices",
+    "constraint_sites",
+    "donations",
+    "new_constraint",
+    "spec_of",
+    "specs_near",
+]
+
+Splices: TypeAlias = Mapping[str, Sequence[Splice]]
+"""Edits by the path of the file."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One edit of the source that could pay.
+
+    Attributes:
+        edit: what it is, for its reader.
+        trial: what it is in the lowered module; None where only tracing the edited source tells.
+        write: the edits of the files; raises ``TargetError`` where it can't be written.
+        weight: bytes that a device sends for what it is about; the more, the sooner it is tried.
+        spans: the expressions whose names ``write`` needs.
+        names: paths of the arguments and results that it is about.
+        saves: where there is no trial, the bytes that a device need not send with it.
+        corrects: whether the program's numbers are wrong without it.
+    """
+
+    edit: SourceEdit
+    trial: tuple[ModuleEdit, ...] | None
+    write: Callable[[], Splices] = field(compare=False)
+    weight: float = 0.0
+    spans: tuple[Span, ...] = ()
+    names: tuple[str, ...] = ()
+    saves: float = 0.0
+    corrects: bool = False
+
+
+def spec_of(annotation: Annotation, graph: OpGraph, mesh: Mesh) -> PartitionSpec | None:
+    """What is written, as JAX writes it; None where it has no such form, or is on another mesh."""
+    sharding = annotation.sharding
+    if not isinstance(sharding, TensorSharding):
+        return None
+    own = sharding.mesh if isinstance(sharding.mesh, Mesh) else graph.meshes.get(sharding.mesh)
+    if own != mesh:
+        return None
+    try:
+        return to_named_sharding(sharding, len(annotation.shape or ()), mesh).spec
+    except ConversionError:
+        return None
+
+
+def specs_near(
+    spec: PartitionSpec | None, shape: Sequence[int], mesh: Mesh, axes: Iterable[str] = ()
+) -> list[PartitionSpec]:
+    """Shardings that differ from one in the place of one axis; of the named axes first.
+
+    Args:
+        spec: the sharding; None for whole.
+        shape: shape of the tensor.
+        mesh: the mesh.
+        axes: the axes that matter most.
+    """
+    sizes = {axis.name: axis.size for axis in mesh.axes if axis.size > 1}
+    here = _dims(spec, len(shape))
+    if any(axis not in sizes for dim in here for axis in dim if mesh.shape.get(axis, 2) > 1):
+        return []
+    wanted = [axis for axis in axes if axis in sizes]
+    found: dict[PartitionSpec, None] = {}
+    for axis in (*wanted, *(axis for axis in sizes if axis not in wanted)):
+        bare = [tuple(one for one in dim if one != axis) for dim in here]
+        for at in (*range(len(shape)), None):
+            made = [(*dim, axis) if at == number else dim for number, dim in enumerate(bare)]
+            if made == here:
+                continue
+            if all(
+                size % _product(sizes.get(one, 1) for one in dim) == 0
+                for size, dim in zip(shape, made, strict=True)
+            ):
+                found[_spec(made)] = None
+    return list(found)
+
+
+def _product(sizes: Iterable[int]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def _dims(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:
+    made: list[tuple[str, ...]] = []
+    for entry in () if spec is None else spec.entries[:rank]:
+        if isinstance(entry, tuple):
+            made.append(entry)
+        else:
+            made.append((entry,) if isinstance(entry, str) else ())
+    return made + [()] * (rank - len(made))
+
+
+def _spec(dims: Sequence[tuple[str, ...]]) -> PartitionSpec:
+    return PartitionSpec(tuple(dim[0] if len(dim) == 1 else dim or None for dim in dims))
+
+
+# --- constraints that are there -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ConstraintSite:
+    """A call of the source that constrains values.
+
+    Attributes:
+        span: the call.
+        annotations: the constraints that it makes, those of the backward pass included.
+        spec: how it shards all of them; None where that differs, or has no such form.
+        shape: shape of the first.
+    """
+
+    workshop: Workshop = field(repr=False, compare=False)
+    mesh: Mesh
+    span: Span
+    annotations: tuple[Annotation, ...]
+    spec: PartitionSpec | None
+    shape: tuple[int, ...]
+
+    @property
+    def _call(self) -> cst.Call:
+        call = self.workshop.source(self.span.file).expression(self.span)
+        if not isinstance(call, cst.Call) or not call.args:
+            raise TargetError("The constraint is not a call that could be edited.")
+        return call
+
+    @property
+    def value_text(self) -> str:
+        """What is constrained, as it is written."""
+        source = self.workshop.source(self.span.file)
+        return " ".join(source.written(self._call.args[0].value).split())
+
+    def dropped(self, weight: float = 0.0) -> Proposal:
+        """The edit after which the compiler decides."""
+        trial = tuple(
+            ShardingEdit(
+                one,
+                NamedSharding(self.mesh, PartitionSpec((UNCONSTRAINED,) * len(one.shape or ()))),
+            )
+            for one in self.annotations
+        )
+        return Proposal(self._edit(None), trial, self._write_dropped, weight)
+
+    def changed(self, spec: PartitionSpec, weight: float = 0.0) -> Proposal:
+        """The edit after which it says another sharding."""
+        trial = tuple(ShardingEdit(one, NamedSharding(self.mesh, spec)) for one in self.annotations)
+        return Proposal(
+            self._edit(spec), trial, lambda: self._write_changed(spec), weight, (self.span,)
+        )
+
+    def _edit(self, after: PartitionSpec | None) -> SourceEdit:
+        line = SourceLocation(self.span.file, self.span.line, 0, self.span.function)
+        return SourceEdit(
+            "constraint", self.value_text, self.spec, after, line, len(self.annotations)
+        )
+
+    def _write_dropped(self) -> Splices:
+        source = self.workshop.source(self.span.file)
+        return {self.span.file: first_argument(source, self.span)}
+
+    def _write_changed(self, spec: PartitionSpec) -> Splices:
+        source, call = self.workshop.source(self.span.file), self._call
+        if self.spec is not None:
+            own = source.extent(call)
+            found: list[tuple[Splice, ...]] = []
+            for literal in spec_literals(source, self.mesh.shape):
+                at = source.extent(literal.node)
+                if own[0] <= at[0] and at[1] <= own[1]:
+                    made = literal.with_spec(self.spec, spec, len(self.shape))
+                    if made:
+                        found.append(made)
+            if found:
+                return {self.span.file: found[0]}
+        text = self.workshop.sharding_text(self.span, self.mesh, spec)
+        if text is None or len(call.args) != 2:
+            raise TargetError("No name in scope leads to the mesh.")
+        start, end = source.extent(call.args[1].value)
+        return {self.span.file: [Splice(start, end, text)]}
+
+
+def constraint_sites(
+    workshop: Workshop, graph: OpGraph, annotations: Iterable[Annotation], mesh: Mesh
+) -> list[ConstraintSite]:
+    """The calls behind the constraints that the author wrote, in the order of the program."""
+    groups: dict[Span, list[Annotation]] = {}
+    for annotation in annotations:
+        if annotation.kind != "constraint" or not annotation.is_authored or annotation.manual_axes:
+            continue
+        span = _site(workshop, annotation)
+        if span is not None:
+            groups.setdefault(span, []).append(annotation)
+    sites = []
+    for span, found in groups.items():
+        specs = {spec_of(one, graph, mesh) for one in found}
+        site = ConstraintSite(
+            workshop,
+            mesh,
+            span,
+            tuple(found),
+            next(iter(specs)) if len(specs) == 1 else None,
+            found[0].shape or (),
+        )
+        call = workshop.source(span.file).expression(span)
+        if isinstance(call, cst.Call) and call.args:
+            sites.append(site)
+    return sites
+
+
+def _site(workshop: Workshop, annotation: Annotation) -> Span | None:
+    """The frame that tells a constraint apart (``own_line``), where its file is the author's."""
+    frames = workshop.spans.get(annotation.op, ())
+    wanted = annotation.source
+    for frame in frames:
+        if wanted is not None and (frame.file, frame.line, frame.column) == (
+            wanted.file,
+            wanted.line,
+            wanted.column,
+        ):
+            return frame if workshop.editable(frame.file) else None
+    return next((frame for frame in frames if workshop.editable(frame.file)), None)
+
+
+# --- constraints that are not there ---------------------------------------------------------------
+
+
+def new_constraint(
+    workshop: Workshop, expression: Expression, mesh: Mesh, spec: PartitionSpec, weight: float
+) -> Proposal:
+    """The edit that constrains an expression."""
+    span, sharding = expression.span, NamedSharding(mesh, spec)
+    source = workshop.source(span.file)
+    node = source.expression(span)
+    text = "" if node is None else " ".join(source.written(node).split())
+
+    def write() -> Splices:
+        if node is None:
+            raise TargetError("The expression was not found in its file.")
+        call = workshop.constraint_call(span)
+        written = workshop.sharding_text(span, mesh, spec)
+        if call is None or written is None:
+            raise TargetError(
+                "No name in scope leads to JAX or to the mesh, so the constraint can't be written."
+            )
+        start, end = source.extent(node)
+        if isinstance(node, cst.GeneratorExp | cst.Tuple):
+            raise TargetError("The expression is not one array.")
+        return {span.file: [Splice(start, start, f"{call}("), Splice(end, end, f", {written})")]}
+
+    line = SourceLocation(span.file, span.line, 0, span.function)
+    edit = SourceEdit("new constraint", text, None, spec, line, len(expression.values))
+    trial = tuple(
+        NewConstraint(value, sharding) for value in (*expression.values, *expression.cotangents)
+    )
+    return Proposal(edit, trial, write, weight, (span,))
+
+
+# --- donations ------------------------------------------------------------------------------------
+
+
+def donations(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
+    """The edits that donate the arguments whose next values the program returns.
+
+    An argument of the function is donated where that is so for most of its bytes.
+    """
+    program = workshop.program
+    found = {one.argument.index: one for one in not_donated(program.tensors, "shardy")}
+    if not found or program.program is None:
+        return
+    positions = argument_positions(program.program)
+    if len(positions) != sum(one.kind == "argument" for one in program.requested):
+        return
+    held: dict[int, list[float]] = {}
+    for row in program.tensors.tensors:
+        annotation = row.lowered.get("shardy")
+        if row.kind == "argument" and row.index is not None and annotation is not None:
+            place = annotation.placement
+            size = 0 if place is None else place.bytes_per_device(row.shape or (), row.dtype)
+            taken = held.setdefault(positions[row.index], [0.0, 0.0])
+            taken[0] += size
+            taken[1] += size if row.index in found else 0
+    numbers = [at for at, (size, free) in held.items() if free and free >= _MOST_OF * size]
+    if not numbers:
+        return
+    own = [one for index, one in found.items() if positions[index or 0] in numbers]
+    trial = tuple(Donation(one.argument.lowered["shardy"]) for one in own)
+    own.sort(key=lambda one: -one.bytes)
+    for file in workshop.files:
+        for site in jit_sites(workshop.source(file)):
+            splices = site.donating(numbers)
+            if splices is None:
+                continue
+            edit = SourceEdit(
+                "donation",
+                own[0].argument.path,
+                None,
+                None,
+                SourceLocation(file, site.line),
+                len(own),
+            )
+            yield Proposal(
+                edit,
+                trial,
+                lambda file=file, splices=splices: {file: splices},  # type: ignore[misc]
+                float(sum(one.bytes for one in own)),
+                names=tuple(one.argument.path for one in own),
+            )
+
+
+#: An argument is donated where next values take so much of it.
+_MOST_OF = 0.9
+
+
+# --- shardings of arguments and results -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LiteralSite:
+    """A place in the source that says how arguments or results are sharded.
+
+    Attributes:
+        literal: the place.
+        spec: what it says.
+        shape: shape of the first tensor that it is about.
+        tensors: the arguments and results that it is about: their kind and flat index.
+        names: their paths.
+        mesh: the mesh that it is on.
+        beside: the place that says the same of next values, to be changed with it; None where this
+            one says so, or the program leaves them open.
+    """
+
+    literal: SpecLiteral
+    spec: PartitionSpec
+    shape: tuple[int, ...]
+    tensors: tuple[tuple[str, int], ...]
+    names: tuple[str, ...]
+    mesh: Mesh
+    beside: LiteralSite | None = None
+
+    def changed(
+        self, spec: PartitionSpec, annotations: Mapping[tuple[str, int], Annotation], weight: float
+    ) -> Proposal | None:
+        """The edit after which it says another sharding; None where it can't."""
+        rank = len(self.shape)
+        sites = (self,) if self.beside is None else (self, self.beside)
+        splices: dict[str, list[Splice]] = {}
+        for site in sites:
+            made = site.literal.with_spec(site.spec, spec, rank)
+            if not made:
+                return None
+            splices.setdefault(site.literal.source.file, []).extend(made)
+        tensors = dict.fromkeys(key for site in sites for key in site.tensors)
+        trial = tuple(
+            ShardingEdit(annotations[key], NamedSharding(self.mesh, spec))
+            for key in tensors
+            if key in annotations and len(annotations[key].shape or ()) == rank
+        )
+        is_result = all(kind == "result" for kind, _ in tensors)
+        edit = SourceEdit(
+            "result" if is_result else "argument",
+            self.names[0],
+            self.spec,
+            spec,
+            SourceLocation(self.literal.source.file, self.literal.line),
+            len(tensors),
+        )
+        names = tuple(name for site in sites for name in site.names)
+        return Proposal(edit, trial or None, lambda: splices, weight, names=names)
+
+
+class LiteralSites:
+    """Finds the places that say how an argument or result is sharded, by building the program.
+
+    Args:
+        workshop: the program.
+        mesh: its mesh.
+        most: how many places to try for one tensor.
+    """
+
+    def __init__(self, workshop: Workshop, mesh: Mesh, most: int = 8) -> None:
+        self.workshop, self.mesh, self.most = workshop, mesh, most
+        self._before: tuple[RequestedTensor, ...] = workshop.program.requested
+        self._results = _next_values(self._before)
+        self._leaves = self._shardings(workshop.program)
+        self._known: dict[tuple[str, int], LiteralSite | None] = {}
+        self.built = 0
+
+    def literals(self) -> Iterator[SpecLiteral]:
+        """Every place in the author's files that puts axes on dimensions."""
+        for file in self.workshop.files:
+            yield from spec_literals(self.workshop.source(file), self.mesh.shape)
+
+    def of(self, tensor: RequestedTensor, spec: PartitionSpec) -> LiteralSite | None:
+        """The place that says how a tensor is sharded; None where none was found.
+
+        A tensor and its next value are changed together, or the next step would move it.
+
+        Args:
+            tensor: an argument or result.
+            spec: how it is sharded.
+        """
+        site = self._of(tensor, spec)
+        if site is None:
+            return None
+        arguments = {index for kind, index in site.tensors if kind == "argument"}
+        ours = {index for kind, index in site.tensors if kind == "result"}
+        theirs = {self._results[index] for index in arguments if index in self._results}
+        if not arguments:
+            # The next value of what keeps its sharding keeps it, too.
+            return None if ours & set(self._results.values()) else site
+        left = [self._before[index] for index in self._positions(theirs - ours)]
+        if not left:
+            return site
+        other = self._of(left[0], spec)
+        if other is None or any(kind == "argument" for kind, _ in other.tensors):
+            return None
+        return replace(site, beside=other)
+
+    def _positions(self, results: Iterable[int]) -> list[int]:
+        wanted = set(results)
+        return [
+            number
+            for number, one in enumerate(self._before)
+            if one.kind == "result" and one.index in wanted
+        ]
+
+    def _of(self, tensor: RequestedTensor, spec: PartitionSpec) -> LiteralSite | None:
+        rank, key = len(tensor.shape), (tensor.kind, tensor.index or 0)
+        options = specs_near(spec, tensor.shape, self.mesh)
+        if not options:
+            return None
+        tried = 0
+        best: LiteralSite | None = None
+        for literal in self.literals():
+            place = (literal.source.file, literal.inside)
+            if literal.with_spec(spec, options[0], rank) is None:
+                continue
+            known = self._known.get(place)
+            if place not in self._known:
+                if tried == self.most:
+                    break
+                tried += 1
+                known = self._known[place] = self._probed(literal, spec, tensor.shape, options)
+            if known is None or key not in known.tensors or known.spec != spec:
+                continue
+            if best is None or len(known.tensors) < len(best.tensors):
+                best = known
+        return best
+
+    def _probed(
+        self,
+        literal: SpecLiteral,
+        spec: PartitionSpec,
+        shape: tuple[int, ...],
+        options: Sequence[PartitionSpec],
+    ) -> LiteralSite | None:
+        """What a place says, by what is other when it says something else."""
+        for option in options[:2]:
+            splices = literal.with_spec(spec, option, len(shape))
+            if not splices:
+                continue
+            texts = self.workshop.texts({literal.source.file: splices})
+            try:
+                self.built += 1
+                changed = self._differing(texts)
+            except SdyscopeError:
+                continue  # other dimensions that it is on may not divide
+            except Exception:
+                continue
+            if changed:
+                tensors = tuple((one.kind, one.index or 0) for one in changed)
+                names = tuple(one.path for one in changed)
+                return LiteralSite(literal, spec, shape, tensors, names, self.mesh)
+        return None
+
+    @staticmethod
+    def _shardings(program: Staged) -> list[str] | None:
+        return None if program.program is None else argument_shardings(program.program)
+
+    def _differing(self, texts: Mapping[str, str]) -> list[RequestedTensor]:
+        """The arguments, or else the results, that other text shards otherwise."""
+        made = self.workshop.built(texts, trace=False)
+        leaves = self._shardings(made)
+        arguments = [one for one in self._before if one.kind == "argument"]
+        before = self._leaves or []
+        leaves = leaves or []
+        if before and len(before) == len(leaves) == len(arguments):
+            changed = [
+                one for one, old, new in zip(arguments, before, leaves, strict=True) if old != new
+            ]
+            # Where results have shardings of their own, only the trace tells whether they follow.
+            if changed and not any(one.index in self._results for one in changed):
+                return changed
+        made = self.workshop.built(texts)
+        return [
+            old
+            for old, new in zip(self._before, made.requested, strict=False)
+            if old.kind in ("argument", "result") and old.sharding != new.sharding
+        ]
+
+
+def _next_values(requested: Sequence[RequestedTensor]) -> dict[int, int]:
+    """By argument its next value, of those that are asked to be sharded alike."""
+    arguments = [one for one in requested if one.kind == "argument"]
+    results = [one for one in requested if one.kind == "result"]
+    pairs = mirrored(
+        [Leaf(one.path, one.shape, one.dtype) for one in results],
+        [Leaf(one.path, one.shape, one.dtype) for one in arguments],
+    )
+    return {
+        other: number
+        for number, other in pairs.items()
+        if results[number].sharding is not None
+        and results[number].sharding == arguments[other].sharding
+    }

@@ -1,0 +1,176 @@
+"""Runs the program and its edited twin on the same values, and compares what they compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sdyscope.analysis.fix.values import Numbers, NumbersVerdict
+from sdyscope.analysis.run.numerics import coarsest, relative_error, tolerance
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.execution import InputSource
+from sdyscope.facts.program import Program
+from sdyscope.staged import Staged
+from sdyscope.stages.executed.execute import Runner, in_words
+from sdyscope.stages.lowered.inputs import concrete_arguments
+from sdyscope.values.dtypes import num_bytes
+
+__all__ = ["LARGEST", "Twin"]
+
+#: Arguments with more bytes than this are not made and run here.
+LARGEST = 2 << 30
+
+
+class Twin:
+    """One program, run once, to compare edited ones with.
+
+    Args:
+        program: the program as it is.
+        devices: what to run on; None for what JAX finds.
+    """
+
+    def __init__(self, program: Staged, devices: Sequence[Any] | None = None) -> None:
+        self.program, self.devices = program, devices
+        self._runner: Runner | None = None
+        self._results: list[Any] | None = None
+        self._failure = ""
+        self._inputs: InputSource | None = None
+
+    def run(self) -> str:
+        """Runs the program itself, once; why it can't be, or nothing."""
+        if self._runner is not None or self._failure:
+            return self._failure
+        program = self.program
+        assert program.program is not None
+        total = sum(
+            num_bytes(math.prod(one.shape), one.dtype)
+            for one in program.requested
+            if one.kind == "argument"
+        )
+        if total > LARGEST:
+            self._failure = f"its arguments have {total:,} bytes"
+            return self._failure
+        try:
+            values, self._inputs = concrete_arguments(program.program, program.traced)
+            if program.program.inputs is None:
+                values = [*map(_told_apart, values)]
+            runner = Runner(
+                program.program, program.traced, program.lowered, self.devices, values=values
+            )
+            self._results = runner.results("shardy")
+            self._runner = runner
+        except SdyscopeError as error:
+            self._failure = error.message.rstrip(".")
+        except Exception as error:  # the author's code, JAX and XLA raise every kind of error
+            self._failure = in_words(error)
+        return self._failure
+
+    def against(
+        self, edited: Staged, alone: Callable[[], Program] | None = None, *, corrects: bool = False
+    ) -> Numbers:
+        """Whether an edited program computes the same.
+
+        Args:
+            edited: the edited program.
+            alone: builds it on a mesh of one device.
+            corrects: whether the edit is to make wrong numbers right: then the edited program is
+                compared with itself on a mesh of one device.
+        """
+        from sdyscope.stages.executed.one_device import compute_dtypes, draws_random_numbers
+
+        if why := self.run():
+            return Numbers("not compared", reason=why)
+        runner, before = self._runner, self._results
+        assert runner is not None
+        assert before is not None
+        assert edited.program is not None
+        machine = runner.machine
+        devices = f"{len(runner.devices)} {machine.platform} devices"
+        try:
+            twin = runner.beside(edited.program, edited.traced)
+            after = twin.results("shardy")
+            expected = before
+            if corrects:
+                expected = self._alone(twin, edited, alone)
+        except SdyscopeError as failure:
+            reason = failure.message.rstrip(".")
+            return Numbers("not compared", devices=devices, reason=reason)
+        except Exception as failure:  # likewise
+            return Numbers("not compared", devices=devices, reason=in_words(failure))
+        computed = compute_dtypes(edited.traced, machine.platform)
+        results = [one for one in edited.requested if one.kind == "result"]
+        own = _compared(results, after, expected, computed)
+        if own is None:
+            return Numbers(
+                "not compared",
+                devices=devices,
+                inputs=self._inputs,
+                reason="no result is finite and other than zero",
+            )
+        count, worst, error, allowed, within = own
+        verdict: NumbersVerdict = "differ"
+        if within:
+            verdict = "same"
+            if corrects:
+                as_it_is = _compared(results, before, expected, computed)
+                verdict = "same" if as_it_is is None or as_it_is[4] else "corrected"
+        elif draws_random_numbers(edited.traced):
+            verdict = "other random"
+        return Numbers(verdict, count, worst, error, allowed, devices, self._inputs)
+
+    def _alone(
+        self, twin: Runner, edited: Staged, alone: Callable[[], Program] | None
+    ) -> list[Any]:
+        from sdyscope.errors import TargetError
+
+        if alone is None:
+            raise TargetError("The program can't be built for one device.")
+        runner = Runner(
+            edited.program,  # type: ignore[arg-type]
+            edited.traced,
+            edited.lowered,
+            self.devices,
+            alone=alone,
+            values=twin.values,
+        )
+        reference = runner.own_reference()
+        if reference.failure or reference.alone_failure:
+            raise TargetError(reference.failure or reference.alone_failure)
+        return list(reference.alone or reference.outputs)
+
+
+def _told_apart(value: Any) -> Any:
+    """Integers that were made, which are all 0, as 0 and 1 in turns: both are in most ranges."""
+    array = np.asarray(value) if isinstance(value, np.ndarray) else value
+    kind = getattr(getattr(array, "dtype", None), "kind", "")
+    if kind not in "iu" or not kind or not getattr(array, "ndim", 0) or np.any(array):
+        return value
+    return (np.arange(array.size) % 2).reshape(array.shape).astype(array.dtype)
+
+
+def _compared(
+    results: Sequence[Any], here: Sequence[Any], there: Sequence[Any], computed: Any
+) -> tuple[int, str, float, float, bool] | None:
+    """How many results were compared, the worst, its error, what is allowed, whether all agree."""
+    count, within = 0, True
+    worst: tuple[float, str, float, float] = (-1.0, "", 0.0, 0.0)
+    for result, one, two in zip(results, here, there, strict=False):
+        if one is None or two is None or not np.asarray(two).size:
+            continue
+        if np.asarray(two).dtype.kind in "fc" and not np.isfinite(two).any():
+            continue
+        if not np.any(one) and not np.any(two):
+            continue  # that nothing is nothing says nothing
+        count += 1
+        allowed = tolerance(coarsest(result.dtype, computed))
+        error = relative_error(one, two)
+        within = within and error <= allowed
+        ratio = error / allowed if allowed else (math.inf if error else 0.0)
+        if ratio > worst[0]:
+            worst = (ratio, result.path, error, allowed)
+    if not count:
+        return None
+    return count, worst[1], worst[2], worst[3], within

@@ -1,0 +1,666 @@
+"""Which annotations an axis needs, which suffice for it, and which edits change a sharding.
+
+Every answer is propagated: annotations are taken away, or lose an axis, in a copy of the imported
+module, and Shardy's own passes say what becomes of the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from sdyscope.analysis.account import account_of
+from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
+from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
+from sdyscope.analysis.propagation.axis_parts import part_of
+from sdyscope.analysis.propagation.explain import ExplainDocument, Explainer, Explanation
+from sdyscope.annotations import Annotation, shown_name
+from sdyscope.errors import CompilerError, ConversionError, TargetError, one_of
+from sdyscope.facts.counterfactuals import (
+    AxisCauses,
+    Cause,
+    CheckedEdits,
+    CollectiveCauses,
+    Counterfactual,
+    EditsOfCollective,
+    TriedCause,
+)
+from sdyscope.facts.edits import EditKind, SourceEdit
+from sdyscope.facts.moves import AnnotatedDim, Chain
+from sdyscope.facts.origins import OriginAnnotation, Spec
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import build
+from sdyscope.staged import Staged
+from sdyscope.values.convert import to_named_sharding, to_placement
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.sharding import (
+    UNCONSTRAINED,
+    NamedSharding,
+    PartitionSpec,
+    SpecEntry,
+    TensorSharding,
+)
+from sdyscope.values.source import SourceLocation
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.collectives.totals import Collective, Collectives
+    from sdyscope.stages.propagated.annotate import ModuleEdit
+
+__all__ = ["Counterfactuals", "explained_collectives", "with_counterfactuals"]
+
+#: How many propagations one answer may take.
+_MOST = 160
+
+#: How often XLA partitions the program for one collective, a second each.
+_PARTITIONED = 40
+
+#: How many of the annotations that a collective is explained by are tried.
+_CAUSES = 8
+
+#: How many collectives of a kind are explained.
+_COLLECTIVES = 4
+
+#: How many annotations are looked at for one axis.
+_GROUPS = 24
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Annotations that are one to whoever writes the program: a tensor's, or a line's."""
+
+    annotations: tuple[Annotation, ...]
+    spec: PartitionSpec | None = field(hash=False)
+
+    @property
+    def first(self) -> Annotation:
+        return self.annotations[0]
+
+    @property
+    def cause(self) -> Cause:
+        one = self.first
+        spec = self.spec if self.spec is not None else one.text
+        return Cause(one.kind, one.path, spec, one.source, len(self.annotations))
+
+    def edit(self, after: PartitionSpec | None) -> SourceEdit:
+        one = self.first
+        kind: EditKind = "constraint"
+        if one.kind in ("argument", "result"):
+            kind = "argument" if one.kind == "argument" else "result"
+        name = shown_name(one.path, one.kind)
+        return SourceEdit(kind, name, self.spec, after, one.source, len(self.annotations))
+
+
+class Counterfactuals:
+    """Answers for one program under Shardy.
+
+    Args:
+        program: the program.
+
+    Raises:
+        CompilerError: Shardy can't propagate it.
+        TargetError: it is not on one mesh.
+    """
+
+    def __init__(self, program: Staged) -> None:
+        from sdyscope.stages.propagated.imported_module import ImportedModule
+
+        mesh = program.only_mesh("shardy")
+        if mesh is None:
+            raise TargetError(
+                f"{program.name} is not on one mesh, so what its axes come from is not tried."
+            )
+        self.program, self.mesh = program, mesh
+        self.graph = program.graph("shardy")
+        self.explainer = Explainer.of(program, "shardy")
+        self._imported = ImportedModule(program.lowered["shardy"], self.graph)
+        self._axes = PropagatedAxes(self.graph, program.propagated("shardy"), mesh)
+        annotations = program.annotations("shardy")
+        self._annotated = AnnotatedAxes(self._axes, annotations, self.explainer.pointers)
+        self._groups = _grouped(annotations, self.mesh)
+        self._known: dict[tuple[object, ...], tuple[TensorSharding | None, ...] | None] = {}
+        self.propagations = 0
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def without(self, value: ValueId, axis: str) -> Counterfactual:
+        """What keeps an axis on a value, and the smallest edits without it.
+
+        Raises:
+            TargetError: the value is not sharded over the axis.
+        """
+        self._begin()
+        now = self._now(value)
+        dims = [at for at, names in enumerate(_dims(now)) if axis in names]
+        if not dims:
+            raise TargetError(f"It is not sharded over {axis!r}: it is {self._spec(now)}.")
+        causes = tuple(self._causes(value, axis, at) for at in dims)
+        groups, left = self._candidates(value, [axis])
+        edits = [(group, _without(group.spec, [axis])) for group in groups]
+
+        def gone(sharding: TensorSharding | None) -> bool:
+            return not any(axis in names for names in _dims(sharding))
+
+        remedies, complete = self._smallest(value, edits, gone)
+        wanted = _without(_as_spec(self._spec(now)), [axis])
+        return Counterfactual(
+            self._spec(now),
+            axis,
+            None,
+            causes,
+            tuple(remedies),
+            None if wanted is None else self._constrained(value, wanted),
+            self.propagations,
+            complete and not left,
+        )
+
+    def wanted(self, value: ValueId, spec: PartitionSpec) -> Counterfactual:
+        """The smallest edits with which a value is sharded so.
+
+        Raises:
+            TargetError: the value can't be sharded so.
+        """
+        self._begin()
+        now = self._now(value)
+        rank = len(self._axes.shape(value) or ())
+        try:
+            place = to_placement(NamedSharding(self.mesh, spec), rank)
+        except ConversionError as error:
+            raise TargetError(f"It can't be sharded as {spec}: {error.message}.") from error
+        here = {(at, name) for at, names in enumerate(_dims(now)) for name in names}
+        there = {(at, name) for at, names in enumerate(_spec_dims(spec)) for name in names}
+        leaving = list(dict.fromkeys(name for _, name in sorted(here - there)))
+        causes = tuple(self._causes(value, name, at) for at, name in sorted(here - there))
+        groups, left = self._candidates(value, leaving)
+        edits = [(group, _without(group.spec, leaving)) for group in groups]
+        edits += [(group, None) for group in self._in_the_way(value)]
+
+        def is_it(sharding: TensorSharding | None) -> bool:
+            if sharding is None:
+                return not there
+            try:
+                return to_placement(sharding, rank, self.mesh) == place
+            except ConversionError:
+                return False
+
+        if is_it(now):
+            raise TargetError(f"It is sharded so already: {self._spec(now)}.")
+        remedies, complete = self._smallest(value, edits, is_it)
+        return Counterfactual(
+            self._spec(now),
+            "",
+            spec,
+            causes,
+            tuple(remedies),
+            self._constrained(value, spec),
+            self.propagations,
+            complete and not left,
+        )
+
+    def collective(self, collective: Collective) -> CollectiveCauses:
+        """Which annotations a collective needs, and what is sent without the fewest of them.
+
+        Args:
+            collective: one of the compiled program, with its origin.
+        """
+        part = collective.largest
+        axes = tuple(axis.name for axis in collective.axes or ())
+        named = () if part.origin is None else (*part.origin.annotations, *part.origin.otherwise)
+        groups: list[_Group] = []
+        for annotation in named:
+            for group in self._groups:
+                if group not in groups and _is_named(annotation, group):
+                    groups.append(group)
+        groups = groups[:_CAUSES]
+        tried = 0
+        known: dict[tuple[int, ...], tuple[bool, int]] = {}
+
+        def without(numbers: tuple[int, ...]) -> tuple[bool, int]:
+            """Whether it is still there, and what is sent."""
+            nonlocal tried
+            if numbers not in known:
+                tried += 1
+                edits = [edit for number in numbers for edit in self._removed(groups[number])]
+                found = self._partitioned(edits)
+                there = any(
+                    one.kind == collective.kind
+                    and tuple(axis.name for axis in one.axes or ()) == axes
+                    and any(each.scope == part.scope for each in one.parts)
+                    and any(each.primitive == part.primitive for each in one.parts)
+                    for one in found.collectives
+                )
+                known[numbers] = there, found.total.sent
+            return known[numbers]
+
+        there, sent_now = without(())
+        causes: list[TriedCause] = []
+        remedies: list[EditsOfCollective] = []
+        if there:
+            for number, group in enumerate(groups):
+                causes.append(TriedCause(group.cause, not without((number,))[0]))
+            for size in range(1, len(groups) + 1):
+                sets = list(combinations(range(len(groups)), size))
+                if tried + len(sets) > _PARTITIONED:
+                    break
+                for numbers in sets:
+                    still, sent = without(numbers)
+                    if not still:
+                        edits = tuple(groups[number].edit(None) for number in numbers)
+                        remedies.append(EditsOfCollective(edits, sent, True))
+                if remedies:
+                    break
+        return CollectiveCauses(
+            collective.name,
+            collective.kind,
+            axes,
+            collective.sent,
+            part.origin,
+            part.source,
+            there,
+            tuple(causes),
+            tuple(sorted(remedies, key=lambda one: one.sent)[:3]),
+            sent_now,
+            tried,
+        )
+
+    def _partitioned(self, edits: Sequence[ModuleEdit]) -> Collectives:
+        """The collectives that XLA's partitioner makes of the program with some edits.
+
+        Raises:
+            CompilerError: XLA refuses it.
+        """
+        from sdyscope.analysis.collectives.read import collectives
+        from sdyscope.hlo import read_hlo
+        from sdyscope.stages.compiled.spmd import spmd
+        from sdyscope.stages.propagated.annotate import annotate
+
+        changed = annotate(self.program.lowered["shardy"], self.graph, edits)
+        return collectives(read_hlo(spmd(changed, build(changed.module))), (self.mesh,))
+
+    # --- causes -----------------------------------------------------------------------------------
+
+    def _causes(self, value: ValueId, axis: str, dimension: int) -> AxisCauses:
+        """Whether the cause of an axis is necessary, and which annotations suffice for it."""
+        groups, left = self._candidates(value, [axis])
+        named = self._named(value, axis)
+        cause = None
+        if named is not None:
+            cause = next((group for group in groups if _is_in(named, group)), None)
+
+        def there(edits: Sequence[ModuleEdit]) -> bool:
+            found = self._shardings(value, edits)
+            return any(
+                dimension < len(_dims(one)) and axis in _dims(one)[dimension] for one in found
+            )
+
+        necessary = None
+        if cause is not None:
+            necessary = not there([*self._removed(cause)])
+        # Left open where the axis was, so that it can come back from the one that keeps it.
+        stripped = [[*self._changed(group, _opened(group.spec, axis))] for group in groups]
+        sufficient = [
+            group.cause
+            for number, group in enumerate(groups)
+            if there([edit for at, each in enumerate(stripped) if at != number for edit in each])
+        ]
+        return AxisCauses(
+            dimension,
+            axis,
+            None if cause is None else cause.cause,
+            necessary,
+            tuple(sufficient),
+            len(groups) - (cause is not None),
+            left,
+        )
+
+    def _named(self, value: ValueId, axis: str) -> Annotation | None:
+        """The annotation that the chain of an axis begins at."""
+        for chain in self._explained(value).chains:
+            if chain.axis.name == axis and chain.beginning is not None:
+                return chain.beginning.annotation
+        return None
+
+    def _explained(self, value: ValueId) -> Explanation:
+        return self.explainer.explain(value)
+
+    def _candidates(self, value: ValueId, axes: Sequence[str]) -> tuple[list[_Group], int]:
+        """The annotations that can be where axes of a value come from, and how many are left out.
+
+        What the chains name comes first.
+        """
+        named = [self._named(value, axis) for axis in axes]
+        found: dict[int, None] = {}
+        for annotation in named:
+            for number, group in enumerate(self._groups):
+                if annotation is not None and _is_in(annotation, group):
+                    found[number] = None
+        together: list[tuple[object, ...]] = []
+        for axis in axes:
+            part = part_of(AxisRef(axis), self.mesh)
+            for component in self._annotated.components(value, part):
+                together += [
+                    (one.kind, one.name, one.source) for one in self._annotated.together(*component)
+                ]
+        wanted = set(together)
+        for number, group in enumerate(self._groups):
+            if any((one.kind, one.path, one.source) in wanted for one in group.annotations) and any(
+                axis in names for axis in axes for names in _dims(_written(group.first))
+            ):
+                found[number] = None
+        numbers = [*found]
+        return [self._groups[number] for number in numbers[:_GROUPS]], max(
+            len(numbers) - _GROUPS, 0
+        )
+
+    def _in_the_way(self, value: ValueId) -> list[_Group]:
+        """The annotations that stopped axes on their way to a value."""
+        found: list[_Group] = []
+        for absence in self._explained(value).absences:
+            stops: list[object] = [getattr(absence.stop, "by", None), absence.rival]
+            for stop in stops:
+                name = None
+                if isinstance(stop, AnnotatedDim):
+                    name = (stop.kind, stop.name)
+                elif isinstance(stop, Chain) and stop.beginning is not None:
+                    name = (stop.beginning.kind, stop.beginning.name)
+                for group in self._groups:
+                    if name == (group.first.kind, group.first.path) and group not in found:
+                        found.append(group)
+        return found
+
+    # --- edits ------------------------------------------------------------------------------------
+
+    def _smallest(
+        self,
+        value: ValueId,
+        edits: Sequence[tuple[_Group, PartitionSpec | None]],
+        does: object,
+    ) -> tuple[list[CheckedEdits], bool]:
+        """The smallest sets of edits that do, and whether every set was looked at."""
+        assert callable(does)
+        for size in range(1, len(edits) + 1):
+            sets = list(combinations(range(len(edits)), size))
+            if self.propagations + len(sets) > _MOST:
+                return self._irreducible(value, edits, does), False
+            found = []
+            for numbers in sets:
+                checked = self._checked(value, [edits[number] for number in numbers], does)
+                if checked is not None:
+                    found.append(CheckedEdits(*checked, True))
+            if found:
+                return found[:3], True
+        return [], True
+
+    def _irreducible(
+        self,
+        value: ValueId,
+        edits: Sequence[tuple[_Group, PartitionSpec | None]],
+        does: object,
+    ) -> list[CheckedEdits]:
+        """A set of edits that does, and none of which can be left out."""
+        kept = list(edits)
+        if self._checked(value, kept, does) is None:
+            return []
+        for one in edits[::-1]:
+            fewer = [other for other in kept if other is not one]
+            if fewer and self._checked(value, fewer, does) is not None:
+                kept = fewer
+        checked = self._checked(value, kept, does)
+        return [] if checked is None else [CheckedEdits(*checked, False)]
+
+    def _checked(
+        self,
+        value: ValueId,
+        edits: Sequence[tuple[_Group, PartitionSpec | None]],
+        does: object,
+    ) -> tuple[tuple[SourceEdit, ...], Spec] | None:
+        assert callable(does)
+        written = [edit for group, spec in edits for edit in self._changed(group, spec)]
+        found = self._shardings(value, written)
+        if not found or not all(does(one) for one in found):
+            return None
+        return tuple(group.edit(spec) for group, spec in edits), self._spec(found[0])
+
+    def _constrained(self, value: ValueId, spec: PartitionSpec) -> CheckedEdits | None:
+        """A constraint on the value itself, and how it is sharded with it."""
+        from sdyscope.stages.propagated.annotate import NewConstraint
+
+        op = self.graph.ops[value[0]]
+        if op.is_argument or op.is_result:
+            return None
+        found = self._shardings(value, [NewConstraint(value, NamedSharding(self.mesh, spec))])
+        if not found:
+            return None
+        edit = SourceEdit("new constraint", op.scope, None, spec, op.source)
+        # What the op makes may still differ: its uses get what is constrained.
+        return CheckedEdits((edit,), spec, True)
+
+    def _changed(self, group: _Group, spec: PartitionSpec | None) -> Iterator[ModuleEdit]:
+        from sdyscope.stages.propagated.annotate import ShardingEdit
+
+        if spec is None:
+            yield from self._removed(group)
+            return
+        for one in group.annotations:
+            yield ShardingEdit(one, NamedSharding(self.mesh, spec))
+
+    def _removed(self, group: _Group) -> Iterator[ModuleEdit]:
+        from sdyscope.stages.propagated.annotate import ShardingEdit
+
+        for one in group.annotations:
+            if one.kind == "constraint":
+                opened = PartitionSpec((UNCONSTRAINED,) * len(one.shape or ()))
+                yield ShardingEdit(one, NamedSharding(self.mesh, opened))
+            else:
+                yield ShardingEdit(one, unspecified=True)
+
+    # --- propagating ------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._known.clear()
+        self.propagations = 0
+
+    def _now(self, value: ValueId) -> TensorSharding | None:
+        return self._axes.sharding(value)
+
+    def _shardings(
+        self, value: ValueId, edits: Sequence[ModuleEdit]
+    ) -> tuple[TensorSharding | None, ...]:
+        """How a value is sharded with some edits; nothing where that can't be propagated."""
+        key = (value, *edits)
+        if key not in self._known:
+            self.propagations += 1
+            try:
+                self._known[key] = self._imported.shardings(value, edits)
+            except (CompilerError, TargetError):
+                self._known[key] = None
+        return self._known[key] or ()
+
+    def _spec(self, sharding: TensorSharding | None) -> Spec:
+        if sharding is None:
+            return PartitionSpec(())
+        return spec_in(sharding, sharding.rank, self.mesh) or sharding
+
+
+def _grouped(annotations: Iterable[Annotation], mesh: Mesh) -> list[_Group]:
+    """The annotations that can be edited, those of a tensor or a line together."""
+    found: dict[object, list[Annotation]] = {}
+    for one in annotations:
+        if one.sharding is None or one.is_unreadable or one.manual_axes:
+            continue
+        if one.kind in ("argument", "result"):
+            found.setdefault((one.kind, one.path), []).append(one)
+        elif one.kind == "constraint":
+            key = (one.kind, one.source) if one.source is not None else (one.kind, one.op)
+            found.setdefault(key, []).append(one)
+    groups = []
+    for each in found.values():
+        specs = {_spec_of(one, mesh) for one in each}
+        groups.append(_Group(tuple(each), next(iter(specs)) if len(specs) == 1 else None))
+    return groups
+
+
+def _spec_of(annotation: Annotation, mesh: Mesh) -> PartitionSpec | None:
+    sharding = _written(annotation)
+    if sharding is None:
+        return None
+    try:
+        return to_named_sharding(sharding, len(annotation.shape or ()), mesh).spec
+    except ConversionError:
+        return None
+
+
+def _written(annotation: Annotation) -> TensorSharding | None:
+    return annotation.sharding if isinstance(annotation.sharding, TensorSharding) else None
+
+
+def _dims(sharding: TensorSharding | None) -> list[tuple[str, ...]]:
+    """The names of the axes of each dimension, parts of axes by the names of the whole."""
+    if sharding is None:
+        return []
+    return [tuple(axis.name for axis in dim.axes) for dim in sharding.dim_shardings]
+
+
+def _spec_dims(spec: PartitionSpec) -> list[tuple[str, ...]]:
+    return [
+        entry if isinstance(entry, tuple) else (entry,) if isinstance(entry, str) else ()
+        for entry in spec.entries
+    ]
+
+
+def _as_spec(spec: Spec) -> PartitionSpec | None:
+    return spec if isinstance(spec, PartitionSpec) else None
+
+
+def _without(spec: PartitionSpec | None, axes: Iterable[str]) -> PartitionSpec | None:
+    """A sharding without some axes; None where it has no form to write."""
+    if spec is None:
+        return None
+    gone = set(axes)
+    entries: list[SpecEntry] = []
+    for entry in spec.entries:
+        if isinstance(entry, tuple):
+            entries.append(tuple(one for one in entry if one not in gone) or None)
+        else:
+            entries.append(None if entry in gone else entry)
+    return PartitionSpec(tuple(entries), spec.unreduced, spec.reduced)
+
+
+def _opened(spec: PartitionSpec | None, axis: str) -> PartitionSpec | None:
+    """A sharding without an axis, the compiler free to shard the dimension that it was on."""
+    if spec is None:
+        return None
+    entries: list[SpecEntry] = []
+    for entry in spec.entries:
+        if entry == axis:
+            entries.append(UNCONSTRAINED)
+        elif isinstance(entry, tuple):
+            entries.append(tuple(one for one in entry if one != axis))
+        else:
+            entries.append(entry)
+    return PartitionSpec(tuple(entries), spec.unreduced, spec.reduced)
+
+
+def _line(source: SourceLocation | None) -> tuple[str, int] | None:
+    return None if source is None else (source.file, source.line)
+
+
+def _is_named(annotation: OriginAnnotation, group: _Group) -> bool:
+    """Whether an origin names an annotation of a group."""
+    return any(
+        one.kind == annotation.kind
+        and (
+            one.path == annotation.name
+            if one.kind in ("argument", "result") or one.source is None
+            else _line(one.source) == _line(annotation.source)
+        )
+        for one in group.annotations
+    )
+
+
+def _is_in(annotation: Annotation, group: _Group) -> bool:
+    return any(
+        (one.kind, one.op, one.index, one.path)
+        == (annotation.kind, annotation.op, annotation.index, annotation.path)
+        for one in group.annotations
+    )
+
+
+def with_counterfactuals(
+    document: ExplainDocument, program: Staged, axis: str = "", wanted: PartitionSpec | None = None
+) -> ExplainDocument:
+    """The document with what would change the sharding of its values.
+
+    Args:
+        document: the explanations.
+        program: the program that they are of.
+        axis: the axis that values are to be without; empty for none.
+        wanted: how they are to be sharded; None where only an axis is to go.
+
+    Raises:
+        TargetError: no value is sharded over the axis, or can be sharded so; or the program is not
+            propagated by Shardy.
+    """
+    if "shardy" not in program.lowered:
+        raise TargetError(
+            f"{program.name} has GSPMD's shardings, and edits are propagated with Shardy.",
+            hint="Name the program that it was lowered from.",
+        )
+    if axis and axis not in {name for mesh in program.meshes.values() for name in mesh.shape}:
+        raise TargetError(f"The mesh has no axis {axis!r}.")
+    answers = Counterfactuals(program)
+    made: list[Explanation] = []
+    failure: TargetError | None = None
+    for one in document.values:
+        try:
+            found = (
+                answers.without(one.value.id, axis)
+                if wanted is None
+                else answers.wanted(one.value.id, wanted)
+            )
+        except TargetError as error:
+            failure = failure or error
+            made.append(one)
+            continue
+        made.append(replace(one, counterfactual=found))
+    if failure is not None and all(one.counterfactual is None for one in made):
+        raise TargetError(f"{document.values[0].value.name}: {failure.message}")
+    return replace(document, values=tuple(made))
+
+
+def explained_collectives(program: Staged, name: str) -> ExplainDocument:
+    """What each collective of a name or kind needs; the largest first.
+
+    Args:
+        program: the program.
+        name: a collective's name in the compiled program, or a kind.
+
+    Raises:
+        CompilerError: the program can't be compiled.
+        TargetError: it has no such collective.
+    """
+    from sdyscope.analysis.collectives.comms import collectives_under
+
+    collectives = collectives_under(program, "shardy").collectives
+    found = [one for one in collectives if name in (one.name, one.kind)]
+    if not found:
+        close = get_close_matches(name, [one.name for one in collectives], 3, 0.4)
+        raise TargetError(
+            f"The compiled program has no {name}.",
+            hint=f"Did you mean {one_of(close)}?" if close else "`sdyscope comms` lists them.",
+        )
+    answers = Counterfactuals(program)
+    found.sort(key=lambda one: -one.sent)
+    return ExplainDocument(
+        name=program.name,
+        value=name,
+        meshes=program.meshes,
+        propagations=(program.propagated("shardy"),),
+        failures=(),
+        changes=(),
+        values=(),
+        collectives=tuple(answers.collective(one) for one in found[:_COLLECTIVES]),
+        account=account_of(program),
+    )

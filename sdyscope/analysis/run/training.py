@@ -1,0 +1,234 @@
+"""Steps in a row on a mesh, against the same on one device: losses by step, shards at the end.
+
+What goes from one step to the next is found by path: the result `result[0]['w1']` is the next value
+of `params['w1']`. The batch is the same in every step. What is left of the results and is a single
+number, such as a loss, is compared step by step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sdyscope.analysis.run.numerics import coarsest, element_dtype, tolerance
+from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.errors import TargetError
+from sdyscope.facts.execution import Trained
+from sdyscope.facts.findings import NotTrained, Observation, OtherTraining
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.tensors import Tensor, TensorTable
+
+__all__ = ["Curve", "TrainedUnder", "Training", "TrainingPlan", "training", "training_plan"]
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What a step of training is, read off a program's arguments and results.
+
+    Attributes:
+        carried: of each result that is an argument of the next step, which; flat indices.
+        watched: results that are single numbers and are compared after each step.
+    """
+
+    carried: Mapping[int, int]
+    watched: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A scalar result in each step.
+
+    Attributes:
+        path: the result's pytree path.
+        dtype: MLIR element type.
+        tolerance: the largest error that rounding explains, relative to one device.
+        one_device: what it is on one device, by step; empty where that was not run.
+        partitioners: what it is on the mesh, by partitioner and step.
+    """
+
+    path: str
+    dtype: str
+    tolerance: float
+    one_device: tuple[float, ...]
+    partitioners: dict[Partitioner, tuple[float, ...]]
+
+    def errors(self, partitioner: Partitioner) -> tuple[float, ...]:
+        """How far it is off in each step, relative to one device."""
+        pairs = zip(self.partitioners[partitioner], self.one_device, strict=False)
+        return tuple(_error(here, there) for here, there in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedUnder:
+    """The steps under one partitioner.
+
+    Attributes:
+        partitioner: whose.
+        failure: why not all of them were run; empty when they were.
+        steps: how many were run.
+        seconds: of all of them.
+        arrays: results of the last step that were on the devices.
+        shards: how many shards of them were compared with a placement.
+        differing: how many of the arrays are not where they were to be.
+        error: the largest error of a watched number in any step; None where none was compared.
+    """
+
+    partitioner: Partitioner
+    failure: str
+    steps: int
+    seconds: float
+    arrays: int
+    shards: int
+    differing: int
+    error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Steps in a row.
+
+    Attributes:
+        steps: how many were asked for.
+        carried: how many results are arguments of the next step.
+        curves: scalar results by step.
+        partitioners: what came of it under each.
+        failure: why it was not run on one device; empty when it was.
+    """
+
+    steps: int
+    carried: int
+    curves: tuple[Curve, ...]
+    partitioners: tuple[TrainedUnder, ...]
+    failure: str
+
+
+def training_plan(name: str, table: TensorTable) -> TrainingPlan:
+    """Which results are arguments of the next step, and which are compared.
+
+    Args:
+        name: the program's.
+        table: its tensors.
+
+    Raises:
+        TargetError: no result is an argument of the next step, or none is a single number.
+    """
+    arguments, results = (
+        {row.index or 0: row for row in table.tensors if row.kind == kind}
+        for kind in ("argument", "result")
+    )
+    numbers, others = sorted(results), sorted(arguments)
+    found = mirrored(
+        [_leaf(results[number]) for number in numbers],
+        [_leaf(arguments[other]) for other in others],
+    )
+    carried = {numbers[result]: others[argument] for result, argument in found.items()}
+    if not carried:
+        raise TargetError(
+            f"No result of {name} is recognizably the next value of an argument.",
+            hint="--train needs a step that returns its new state as it takes it: params and "
+            "opt_state, in the same structure.",
+        )
+    watched = tuple(
+        row
+        for number, row in results.items()
+        if number not in carried and row.shape == () and element_dtype(row.dtype)
+    )
+    if not watched:
+        raise TargetError(
+            f"{name} returns no single number, such as a loss, that could be compared by step.",
+            hint="Return the loss from the step.",
+        )
+    return TrainingPlan(carried, watched)
+
+
+def _leaf(row: Tensor) -> Leaf:
+    return Leaf(row.path, row.shape or (), row.dtype)
+
+
+def training(
+    plan: TrainingPlan,
+    steps: int,
+    trained: Sequence[Trained],
+    one_device: Trained,
+    computed_in: Sequence[str],
+    shards: Callable[[Trained], tuple[int, int, int, list[Observation]]],
+) -> tuple[Training, list[Observation]]:
+    """Compares steps on the mesh with those on one device.
+
+    Args:
+        plan: what a step is.
+        steps: how many were asked for.
+        trained: the steps under each partitioner.
+        one_device: the same on one device.
+        computed_in: element types that a step computes in.
+        shards: compares the results of the last step with their placements: how many arrays, how
+            many shards, how many arrays differ, and what was found.
+
+    Returns:
+        The comparison, and what was found.
+    """
+    under = {one.partitioner: one for one in trained if one.partitioner is not None}
+    curves = tuple(
+        Curve(
+            row.path,
+            row.dtype,
+            tolerance(coarsest(row.dtype, computed_in)),
+            tuple(values[at] for values in one_device.numbers),
+            {name: tuple(values[at] for values in one.numbers) for name, one in under.items()},
+        )
+        for at, row in enumerate(plan.watched)
+    )
+    findings = [*_not_trained([*trained, one_device])]
+    rows = []
+    for partitioner, one in under.items():
+        arrays, compared, differing, found = shards(one)
+        findings += found
+        findings += _differing(curves, partitioner, steps)
+        errors = [error for curve in curves for error in curve.errors(partitioner)]
+        rows.append(
+            TrainedUnder(
+                partitioner,
+                one.failure,
+                len(one.numbers),
+                sum(one.step_seconds),
+                arrays,
+                compared,
+                differing,
+                max(errors, default=None),
+            )
+        )
+    told = Training(steps, len(plan.carried), curves, tuple(rows), one_device.failure)
+    return told, findings
+
+
+def _not_trained(every: Sequence[Trained]) -> Iterator[Observation]:
+    for one in every:
+        if one.failure:
+            severity: Literal["error", "note"] = "note" if one.partitioner is None else "error"
+            fact = NotTrained(one.partitioner, one.failure)
+            yield Observation("not-trained", severity, fact, partitioner=one.partitioner)
+
+
+def _differing(
+    curves: Sequence[Curve], partitioner: Partitioner, steps: int
+) -> Iterator[Observation]:
+    """Of each number the first step in which rounding does not explain the difference."""
+    for curve in curves:
+        for at, error in enumerate(curve.errors(partitioner)):
+            if error > curve.tolerance:
+                values = curve.partitioners[partitioner][at], curve.one_device[at]
+                fact = OtherTraining(curve.path, at + 1, steps, *values, error, curve.tolerance)
+                yield Observation(
+                    "training-differs", "error", fact, curve.path, "result", partitioner=partitioner
+                )
+                break
+
+
+def _error(here: float, there: float) -> float:
+    if here == there or (math.isnan(here) and math.isnan(there)):
+        return 0.0
+    if not (math.isfinite(here) and math.isfinite(there) and there):
+        return math.inf
+    return abs(here - there) / abs(there)

@@ -1,0 +1,435 @@
+"""What a train step keeps of its parameters, and what it would hold and send by each ZeRO stage.
+
+A step that trains keeps parameters, a gradient of each, and what its optimizer remembers of each:
+with Adam in float32 4 + 4 + 8 = 16 bytes a parameter. Data parallelism has all of that on every
+device. ZeRO (Rajbhandari et al., 2019, arXiv 1910.02054) shards it over the devices that the batch
+is on: stage 1 the optimizer's state, stage 2 gradients as well, stage 3 parameters as well, which
+is fully sharded data parallelism.
+
+The stages are tried on the program itself: its arguments, and the results that are their next
+values, get the shardings of a stage, Shardy propagates them, and XLA's partitioner says what is
+sent then. Other mesh axes stay where they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.naming.data_axes import is_data_axis
+from sdyscope.analysis.search.decisions import leaders, leaf_of, member
+from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.analysis.search.space import Option, as_option, block_bytes, spec_of
+from sdyscope.analysis.trials.cost import Traffic
+from sdyscope.analysis.trials.trials import Trials, Written
+from sdyscope.errors import CompilerError, TargetError
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
+from sdyscope.facts.tensors import Tensor
+from sdyscope.hardware.names import LARGEST_CPU
+from sdyscope.staged import Staged
+from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import PartitionSpec, entry_axes
+
+__all__ = [
+    "KeptKind",
+    "KeptState",
+    "TrainingState",
+    "ZeroStage",
+    "ZeroStageName",
+    "basis",
+    "doubts",
+    "training_state",
+]
+
+KeptKind: TypeAlias = Literal["parameters", "gradients", "optimizer state"]
+
+ZeroStageName: TypeAlias = Literal["as it is", "data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"]
+
+#: Which of the three each stage shards over the batch's axes.
+_SHARDED: Mapping[ZeroStageName, frozenset[KeptKind]] = {
+    "data parallel": frozenset(),
+    "ZeRO-1": frozenset({"optimizer state"}),
+    "ZeRO-2": frozenset({"optimizer state", "gradients"}),
+    "ZeRO-3": frozenset({"optimizer state", "gradients", "parameters"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """What a step keeps of one kind.
+
+    Attributes:
+        kind: what it is. Gradients have the types of their parameters, and are sharded as the
+            optimizer's state of theirs, or else as the parameter.
+        tensors: how many arrays.
+        bytes: bytes of them whole.
+        bytes_per_device: bytes of what a device holds of them.
+    """
+
+    kind: KeptKind
+    tensors: int
+    bytes: int
+    bytes_per_device: int
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroStage:
+    """The program with its parameters and optimizer state sharded as a stage has them.
+
+    Attributes:
+        name: the stage; `as it is` is the program itself.
+        kept: bytes that a device holds of each kind.
+        held: bytes of all of them.
+        traffic: what a device sends in a step, by kind and axes, most first; None where it is not
+            known.
+        sent: bytes of all that; None likewise.
+        why: why not; empty where it is.
+    """
+
+    name: ZeroStageName
+    kept: dict[KeptKind, int]
+    traffic: tuple[Traffic, ...] | None = None
+    why: str = ""
+
+    __document__ = ("name", "kept", "held", "traffic", "sent", "why")
+
+    @property
+    def held(self) -> int:
+        """Bytes of all that a device keeps."""
+        return sum(self.kept.values())
+
+    @property
+    def sent(self) -> int | None:
+        """Bytes that a device sends in a step."""
+        return None if self.traffic is None else sum(one.sent for one in self.traffic)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingState:
+    """What a train step keeps, and would keep and send by each ZeRO stage.
+
+    Attributes:
+        parameters: how many numbers are trained.
+        kept: parameters, gradients and optimizer state of the program as it is.
+        axes: the mesh axes that the stages shard over.
+        devices: how many devices along them.
+        partitioned: whether what is sent is by XLA's partitioner; else by Shardy's reshards.
+        constraints: how many constraints inside the program stay as they are in every stage.
+        stages: the program as it is, and the stages; only the former where the batch is on no axis.
+    """
+
+    parameters: int
+    kept: tuple[KeptState, ...]
+    axes: tuple[str, ...]
+    devices: int
+    partitioned: bool
+    constraints: int
+    stages: tuple[ZeroStage, ...] = field(default=())
+
+    @property
+    def bytes_a_parameter(self) -> float:
+        """Bytes that are kept of a parameter, over all devices, each copy counted once."""
+        return sum(one.bytes for one in self.kept) / self.parameters
+
+    __document__ = (
+        "parameters",
+        "bytes_a_parameter",
+        "kept",
+        "axes",
+        "devices",
+        "partitioned",
+        "constraints",
+        "stages",
+    )
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array that goes from one step to the next, with the results that are its next values."""
+
+    row: Tensor
+    spec: PartitionSpec
+    is_parameter: bool
+    results: tuple[Tensor, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.row.shape or ()
+
+    @property
+    def bytes(self) -> int:
+        return num_bytes(math.prod(self.shape), self.row.dtype)
+
+    @property
+    def option(self) -> Option:
+        return as_option(self.spec, len(self.shape)) or ((),) * len(self.shape)
+
+    @property
+    def kind(self) -> KeptKind:
+        return "parameters" if self.is_parameter else "optimizer state"
+
+
+def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
+    """What a program keeps from step to step; see ``Inspection.training_state``.
+
+    Args:
+        program: a train step, lowered for Shardy.
+        axes: the mesh axes that the stages shard over; by default those that the batch is on.
+
+    Raises:
+        CompilerError: the program can't be propagated.
+        TargetError: it is no train step, or has no mesh or no such axis.
+    """
+    if "shardy" not in program.lowered:
+        raise TargetError(
+            f"{program.name} has GSPMD's shardings, and the stages are propagated with Shardy.",
+            hint="Name the program that it was lowered from.",
+        )
+    partitioner: Partitioner = "shardy"
+    mesh = program.only_mesh(partitioner)
+    if mesh is None:
+        raise TargetError(f"{program.name} is not on one mesh whose axes could be named.")
+    arrays, others = _carried(program, partitioner, mesh)
+    over = _over(axes, others, mesh, partitioner)
+    sizes = mesh.shape
+    owners = _owners(arrays)
+    now = {array.row.name: array.option for array in arrays}
+    parameters = [array for array in arrays if array.is_parameter]
+    kept = tuple(
+        KeptState(
+            kind,
+            len(parameters) if kind == "gradients" else sum(a.kind == kind for a in arrays),
+            sum(array.bytes for array in arrays if array.kind == _like(kind)),
+            _bytes_of(kind, arrays, now, owners, sizes),
+        )
+        for kind in ("parameters", "gradients", "optimizer state")
+    )
+    devices = math.prod(sizes[axis] for axis in over)
+    state = TrainingState(
+        sum(math.prod(array.shape) for array in parameters),
+        kept,
+        over,
+        devices,
+        partitioned=False,
+        constraints=sum(each.kind == "constraint" for each in program.annotations("shardy")),
+    )
+    if not over:
+        return state
+    sender = _Sender(program)
+    stages = [sender.stage("as it is", arrays, now, now, owners)]
+    for name, sharded in _SHARDED.items():
+        options = {
+            array.row.name: _with(array, over, sizes, array.kind in sharded) for array in arrays
+        }
+        stages.append(sender.stage(name, arrays, options, now, owners, sharded))
+    return replace(state, partitioned=sender.partitions, stages=tuple(stages))
+
+
+def basis(state: TrainingState) -> Iterator[Remark]:
+    """What the figures of the stages rest on."""
+    yield Remark("gradients")
+    if state.stages:
+        yield Remark("stages partitioned" if state.partitioned else "stages predicted")
+        yield Remark("gradients are temporaries")
+        if state.constraints:
+            yield Remark("constraints stay", count=state.constraints)
+
+
+def doubts(state: TrainingState) -> Iterator[Remark]:
+    """What is not known of them."""
+    if not state.axes:
+        yield Remark("no data axes")
+    for why in dict.fromkeys(stage.why for stage in state.stages if stage.why):
+        yield Remark("stage unknown", why)
+
+
+def _like(kind: KeptKind) -> KeptKind:
+    """Gradients are as large as the parameters."""
+    return "parameters" if kind == "gradients" else kind
+
+
+def _carried(
+    program: Staged, partitioner: Partitioner, mesh: Mesh
+) -> tuple[list[_Array], list[Tensor]]:
+    """The arrays that go from step to step, and the other arguments."""
+    arguments, results = (
+        [row for row in program.tensors.tensors if row.kind == kind and partitioner in row.lowered]
+        for kind in ("argument", "result")
+    )
+    leaves = [leaf_of(row) for row in arguments]
+    following: dict[int, list[Tensor]] = {}
+    for result, argument in mirrored([leaf_of(row) for row in results], leaves).items():
+        following.setdefault(argument, []).append(results[result])
+    if not following:
+        raise TargetError(
+            f"{program.name} is no train step: no result is recognizably the next value of an "
+            "argument.",
+            hint="It takes and returns params and opt_state, in the same structure.",
+        )
+    carried = [number for number in sorted(following) if arguments[number].shape]
+    leads = leaders(carried, leaves)
+    own = _parameters(carried, leaves, leads)
+    arrays = []
+    for number in carried:
+        spec = member(arguments[number], partitioner, mesh, "searched").spec
+        rank = len(arguments[number].shape or ())
+        plain = spec is not None and as_option(spec, rank) is not None
+        arrays.append(
+            _Array(
+                arguments[number],
+                spec if plain and spec is not None else PartitionSpec(),
+                number in own,
+                tuple(following[number]),
+            )
+        )
+    others = [row for number, row in enumerate(arguments) if number not in following]
+    return arrays, others
+
+
+def _parameters(
+    carried: Sequence[int], leaves: Sequence[Leaf], leads: Mapping[int, int]
+) -> set[int]:
+    """The arrays that are trained: all in the trees of those that an optimizer keeps something of.
+
+    Where it keeps nothing (plain SGD), all that goes from step to step.
+    """
+    trees = set()
+    for number, leader in leads.items():
+        ours, theirs = leaves[number].keys, leaves[leader].keys
+        # Both may be in one argument: `state.model` and `state.learner`.
+        trees.add(theirs[: 1 if ours[0] != theirs[0] else 2])
+    if not trees:
+        return set(carried)
+    return {number for number in carried if any(_within(leaves[number], tree) for tree in trees)}
+
+
+def _within(leaf: Leaf, tree: tuple[str, ...]) -> bool:
+    return leaf.keys[: len(tree)] == tree
+
+
+def _owners(arrays: Sequence[_Array]) -> dict[str, str]:
+    """Of each parameter the largest array of optimizer state of its own, where there is one."""
+    leaves = [leaf_of(array.row) for array in arrays]
+    numbers = range(len(arrays))
+    return {
+        arrays[leader].row.name: arrays[number].row.name
+        for number, leader in leaders(list(numbers), leaves).items()
+    }
+
+
+def _over(
+    axes: Sequence[str], others: Iterable[Tensor], mesh: Mesh, partitioner: Partitioner
+) -> tuple[str, ...]:
+    """The axes that were named, or those that the batch is on."""
+    for axis in axes:
+        if axis not in mesh.shape:
+            raise TargetError(
+                f"The mesh has no axis {axis!r}.", hint=f"It has {', '.join(mesh.shape)}."
+            )
+    if axes:
+        return tuple(axis for axis in mesh.shape if axis in axes)
+    used: set[str] = set()
+    for row in others:
+        spec = member(row, partitioner, mesh, "searched").spec if row.shape else None
+        if spec is not None and spec.entries:
+            used.update(axis for entry in spec.entries for axis in entry_axes(entry))
+    on = [axis for axis, size in mesh.shape.items() if axis in used and size > 1]
+    named = [axis for axis in on if is_data_axis(axis)]
+    return tuple(named or on)
+
+
+def _with(array: _Array, over: Sequence[str], sizes: Mapping[str, int], sharded: bool) -> Option:
+    """An array's axes without those of the batch, or with all of them that divide a dimension."""
+    parts = [tuple(axis for axis in part if axis not in over) for part in array.option]
+    if not sharded:
+        return tuple(parts)
+    before = [tuple(axis for axis in part if axis in over) for part in array.option]
+    for axis in over:
+        blocks = [
+            size // math.prod(sizes[name] for name in part)
+            if size % math.prod(sizes[name] for name in part) == 0
+            else 0
+            for size, part in zip(array.shape, parts, strict=True)
+        ]
+        fitting = [dim for dim, block in enumerate(blocks) if block and block % sizes[axis] == 0]
+        if fitting:
+            # Where the program has it, before a dimension that is whole yet; then the largest.
+            best = max(fitting, key=lambda dim: (axis in before[dim], not parts[dim], blocks[dim]))
+            parts[best] = (*parts[best], axis)
+    return tuple(parts)
+
+
+def _bytes_of(
+    kind: KeptKind,
+    arrays: Sequence[_Array],
+    options: Mapping[str, Option],
+    owners: Mapping[str, str],
+    sizes: Mapping[str, int],
+) -> int:
+    """Bytes that a device holds of a kind, with these axes."""
+    total = 0
+    for array in arrays:
+        if array.kind == _like(kind):
+            option = options[array.row.name]
+            if kind == "gradients":
+                option = options[owners.get(array.row.name, array.row.name)]
+            total += block_bytes(array.shape, array.row.dtype, option, sizes)
+    return total
+
+
+class _Sender:
+    """Asks what a device sends in a step with other shardings."""
+
+    def __init__(self, program: Staged) -> None:
+        self._trials = Trials(program)
+        self._mesh = self._trials.mesh
+        #: Whether XLA's partitioner is asked, which takes so many devices.
+        self.partitions = self._trials.devices <= LARGEST_CPU
+        self._known: dict[tuple[object, ...], tuple[tuple[Traffic, ...] | None, str]] = {}
+
+    def stage(
+        self,
+        name: ZeroStageName,
+        arrays: Sequence[_Array],
+        options: Mapping[str, Option],
+        now: Mapping[str, Option],
+        owners: Mapping[str, str],
+        sharded: frozenset[KeptKind] | None = None,
+    ) -> ZeroStage:
+        """A stage with these axes of each array; ``now`` are the program's own."""
+        written: list[Written] = []
+        for array in arrays:
+            option = options[array.row.name]
+            if name == "as it is" or option == now[array.row.name]:
+                continue
+            for row in (array.row, *array.results):
+                part = member(row, "shardy", self._mesh, "searched")
+                written.append((part.kind, part.number, spec_of(option)))
+        sizes = self._mesh.shape
+        kept: dict[KeptKind, int] = {
+            kind: _bytes_of(kind, arrays, options, owners, sizes)
+            for kind in ("parameters", "gradients", "optimizer state")
+        }
+        if sharded is not None and "gradients" not in sharded:
+            whole = {array.row.name: options[array.row.name] for array in arrays}
+            kept["gradients"] = _bytes_of("gradients", arrays, whole, {}, sizes)
+        sent, why = self._sent(written)
+        return ZeroStage(name, kept, sent, why)
+
+    def _sent(self, written: Sequence[Written]) -> tuple[tuple[Traffic, ...] | None, str]:
+        key = tuple(written)
+        if key not in self._known:
+            changes = self._trials.changes(written)
+            try:
+                if self.partitions:
+                    sent = self._trials.partition(changes)
+                else:
+                    sent = self._trials.predict(changes).traffic
+                self._known[key] = sent, ""
+            except (CompilerError, TargetError) as error:
+                self._known[key] = None, error.message
+        return self._known[key]

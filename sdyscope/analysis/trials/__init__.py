@@ -1,0 +1,1 @@
+"""What a program would send, compute and hold with some edits: predicted, partitioned, compiled."""

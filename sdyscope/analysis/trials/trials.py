@@ -1,0 +1,209 @@
+"""Tries edits of a lowered program: predicted by Shardy, partitioned by XLA, compiled.
+
+Nothing is traced again. ``search``, ``fix``, ``explain`` and ``verify`` ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from sdyscope.analysis.trials.cost import Prediction, Traffic
+from sdyscope.analysis.trials.traffic import reduce_scatters, traffic
+from sdyscope.annotations import Annotation
+from sdyscope.errors import TargetError
+from sdyscope.facts.remarks import Remark
+from sdyscope.graph import OpGraph, build
+from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.staged import Staged
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import NamedSharding, PartitionSpec
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.collectives.predicted import Predictor
+    from sdyscope.stages.lowered.lower import LoweredModule
+    from sdyscope.stages.propagated.annotate import ModuleEdit, ShardingEdit
+
+__all__ = ["Compiled", "Trials", "Written"]
+
+Written: TypeAlias = tuple[str, int, PartitionSpec]
+"""What an argument or result is to say: its kind, its number in the module, its sharding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What the compiler made of one way to shard the program.
+
+    Attributes:
+        measured: its collectives and memory; the FLOPs are the predicted ones.
+        cost: bytes that would take as long; None where they were not weighed.
+        temporaries: bytes a device that it needs besides; None where the compiler does not say.
+        total: bytes a device in all; None where the compiler does not say.
+        seconds: how long the compile took.
+        hardware: what it was compiled for.
+        comparable: whether its collectives cost what they do elsewhere. A CPU's do not: it has no
+            reduce-scatter, and computes and sends bf16 as f32.
+    """
+
+    measured: Prediction
+    temporaries: int | None
+    total: int | None
+    seconds: float
+    hardware: str
+    comparable: bool
+    cost: float | None = None
+
+
+class Trials:
+    """Tries edits of one program under Shardy.
+
+    Args:
+        program: the program.
+        on: what to compile for, as ``Staged.compiled`` takes it.
+
+    Attributes:
+        mesh: the mesh of the program.
+        notes: what there is to know of its predictions, once one was made.
+
+    Raises:
+        TargetError: the program is not for Shardy, or not on one mesh, or there is no such
+            hardware.
+    """
+
+    def __init__(self, program: Staged, on: Hardware | str | None = None) -> None:
+        from sdyscope.stages.compiled.compiler import default_hardware, partitions
+        from sdyscope.stages.compiled.present import resolved
+
+        if "shardy" not in program.lowered:
+            raise TargetError(
+                f"{program.name} has GSPMD's shardings, and edits are propagated with Shardy.",
+                hint="Name the program that it was lowered from.",
+            )
+        self.program = program
+        self.lowered: LoweredModule = program.lowered["shardy"]
+        self.graph: OpGraph = program.graph("shardy")
+        mesh = program.only_mesh("shardy")
+        if mesh is None or not any(found == mesh for found in self.graph.meshes.values()):
+            raise TargetError(
+                f"{program.name} is not on one mesh whose axes could be placed.",
+                hint="Give at least one argument a NamedSharding on the mesh.",
+            )
+        self.mesh: Mesh = mesh
+        self.devices = partitions(self.lowered, self.graph)
+        hardware = parse_hardware(on) if isinstance(on, str) else on
+        if hardware is not None and hardware.present:
+            hardware, _ = resolved(hardware, self.devices)
+        if hardware is None or (hardware.platform == "cpu" and hardware.count is None):
+            hardware = default_hardware(self.lowered, self.graph)
+        self.hardware = hardware
+        self.notes: dict[Remark | str, None] = {}
+        self._as_it_is: Compiled | None = None
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        from sdyscope.analysis.collectives.predicted import Predictor
+
+        return Predictor(self.lowered, self.graph)
+
+    # --- edits ------------------------------------------------------------------------------------
+
+    def changes(
+        self, written: Iterable[Written], program: Staged | None = None
+    ) -> list[ShardingEdit]:
+        """Other shardings of arguments and results, as edits of a module.
+
+        Args:
+            written: what they are to say.
+            program: whose module; by default this program's.
+        """
+        from sdyscope.stages.propagated.annotate import ShardingEdit
+
+        annotations = (program or self.program).annotations("shardy")
+        there: dict[tuple[str, int | None], Annotation] = {
+            (annotation.kind, annotation.index): annotation
+            for annotation in annotations
+            if annotation.kind in ("argument", "result")
+        }
+        return [
+            ShardingEdit(there[kind, number], NamedSharding(self.mesh, spec))
+            for kind, number, spec in written
+        ]
+
+    # --- what they come to ------------------------------------------------------------------------
+
+    def predict(self, edits: Sequence[ModuleEdit] = (), *, on_cpu: bool = False) -> Prediction:
+        """What the program would send, compute and hold, by Shardy's own passes.
+
+        Args:
+            edits: what to write.
+            on_cpu: whether as CPUs do it; see ``Predictor.predict``.
+
+        Raises:
+            CompilerError: a pass of Shardy failed.
+            TargetError: an edit that the module can't carry.
+        """
+        made = self._predictor.predict(edits, on_cpu=on_cpu)
+        if not edits:
+            self.notes.update(dict.fromkeys(made.collectives.notes))
+        return Prediction(
+            traffic(made.collectives),
+            made.argument_bytes,
+            made.result_bytes,
+            flops=float(made.flops),
+        )
+
+    def partition(self, edits: Sequence[ModuleEdit] = ()) -> tuple[Traffic, ...]:
+        """What XLA's partitioner makes the program send.
+
+        Raises:
+            CompilerError: XLA refuses it.
+        """
+        from sdyscope.analysis.collectives.read import collectives
+        from sdyscope.hlo import read_hlo
+        from sdyscope.stages.compiled.spmd import spmd
+        from sdyscope.stages.propagated.annotate import annotate
+
+        changed = annotate(self.lowered, self.graph, edits)
+        module = read_hlo(spmd(changed, build(changed.module)))
+        return traffic(reduce_scatters(collectives(module, (self.mesh,)), module))
+
+    def compile(self, written: Sequence[Written] = ()) -> Compiled:
+        """What the compiler makes of the program with other shardings of arguments and results.
+
+        Raises:
+            CompilerError: the compiler refuses it.
+            TargetError: there is no such hardware, or its compiler is not installed.
+        """
+        from sdyscope.analysis.collectives.slices import collectives_of
+        from sdyscope.hlo import read_hlo
+        from sdyscope.stages.compiled.compiler import compile_module
+        from sdyscope.stages.propagated.annotate import annotate
+
+        if not written and self._as_it_is is not None:
+            return self._as_it_is
+        there = self.program.lowered_for(self.hardware.platform, "shardy")
+        changed = annotate(
+            there.lowered["shardy"], there.graph("shardy"), self.changes(written, there)
+        )
+        made = compile_module(changed, self.hardware, partitioner="shardy")
+        found = collectives_of(made, read_hlo(made.hlo), (self.mesh,))
+        memory = made.memory
+        measured = Prediction(
+            traffic(found),
+            0 if memory is None else memory.arguments,
+            0 if memory is None else memory.outputs,
+            0 if memory is None else memory.aliases,
+        )
+        compiled = Compiled(
+            measured,
+            None if memory is None else memory.temporaries,
+            None if memory is None else memory.total,
+            made.compile_seconds,
+            str(made.hardware),
+            made.hardware is not None and made.hardware.platform != "cpu",
+        )
+        if not written:
+            self._as_it_is = compiled
+        return compiled

@@ -1,0 +1,160 @@
+"""`sdyscope fix`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sdyscope.commands import mesh_choice, opening, options
+from sdyscope.process import child
+
+if TYPE_CHECKING:
+    from sdyscope.facts.program import Program
+    from sdyscope.hardware.names import Hardware
+
+
+def environment(
+    mesh: Mapping[str, int] | None,
+    mesh_config: str | None = None,
+    mesh_selector: str | None = None,
+    **_: Any,
+) -> dict[str, str]:
+    """As many virtual CPU devices as the mesh needs: numbers are compared on these."""
+    asked = mesh_choice.known_devices(mesh, mesh_config, mesh_selector)
+    return {**child.virtual_devices(max(child.VIRTUAL, asked)), "JAX_PLATFORMS": "cpu"}
+
+
+@options.command(
+    environment=environment,
+    examples=(
+        "fix fsdp-transformer --set constrained=false",
+        "fix train.py:step --on tpu:v5e:2x4",
+        "fix train.py:step \"params['w1']\" --apply",
+    ),
+)
+@options.target
+@click.argument("finding", metavar="[FINDING]", default="")
+@options.mesh
+@options.on
+@click.option(
+    "--edits",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Edits to take together at most.",
+)
+@click.option(
+    "--predictions",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    metavar="N",
+    help="Edits to predict at most.",
+)
+@click.option(
+    "--compiles",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Edited programs to compile at most.",
+)
+@options.settings
+@click.option("--all", "everything", is_flag=True, help="Show every remedy with its patch.")
+@click.option(
+    "--apply",
+    "write",
+    is_flag=True,
+    help="Write the first remedy into the source, if it is proven and the git work tree is clean.",
+)
+@options.strict
+@options.json("analysis.fix.values:Fix")
+def command(
+    target: str,
+    finding: str,
+    mesh: dict[str, int] | None,
+    on: Hardware | None,
+    edits: int,
+    predictions: int,
+    compiles: int,
+    settings: dict[str, str],
+    everything: bool,
+    write: bool,
+    strict: bool,
+    as_json: bool,
+) -> int:
+    """Propose edits of the source that send or hold less, with proof.
+
+    Edits of constraints, of the shardings of arguments and results, and of donation are tried with
+    Shardy's own passes, without tracing again. The best are written into a copy of the source,
+    which is traced and compiled. What is printed is a patch, what it changes, and whether the
+    edited program computes the same numbers. Exit status 1 if there is a proven remedy.
+
+    FINDING is what to fix: a rule of lint (under-sharded), a kind of collective (all-gather), a
+    tensor (params['w1']) or a line (train.py:42). By default anything.
+    """
+    from sdyscope.analysis.fix.fix import Effort
+    from sdyscope.process import output, progress
+    from sdyscope.process.work_tree import check_clean, root_of, write_files
+    from sdyscope.stages.executed import devices as finding_devices
+    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.views import fix
+
+    inspection = opening.open_under(target, "shardy", mesh=mesh, settings=settings)
+    if inspection.program is not None:
+        finding_devices.more_cpu_devices(
+            max(child.VIRTUAL, finding_devices.devices_needed(inspection.program))
+        )
+
+    def rebuild() -> Program:
+        program = opening.open_under(target, "shardy", mesh=mesh, settings=settings).program
+        assert program is not None
+        return program
+
+    def alone() -> Program:
+        axes = [axis for each in inspection.meshes.values() for axis in each.shape]
+        shape = dict.fromkeys(axes, 1)
+        program = opening.open_under(target, "shardy", mesh=shape, settings=settings).program
+        assert program is not None
+        return program
+
+    defined = None if inspection.program is None else inspection.defined_at
+    root = root_of(defined.file) if defined is not None else ""
+    found = inspection.fix(
+        rebuild,
+        finding,
+        on=on,
+        effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
+        root=root,
+        alone=alone,
+        notify=lambda what, part: progress.step(what, round(100 * part), 100),
+    )
+    best = found.proven[0] if found.proven else None
+    if write and best is not None:
+        check_clean(best.before_texts)
+        write_files(best.texts)
+    status = 1 if found.proven or (strict and found.account) else 0
+    here = output.answers()
+    if as_json:
+        here.write_bytes(document.encode(found))
+        return status
+    paragraphs.print_paragraphs(fix.heading(found))
+    for number, remedy in enumerate(fix.shown(found, everything=everything), 1):
+        here.write("")
+        paragraphs.print_paragraphs(fix.remedy(number, remedy))
+        here.write("")
+        table.print_table(fix.changes(found, remedy))
+        here.write("")
+        paragraphs.print_paragraphs(fix.proof(found, remedy))
+        here.write("")
+        here.write(remedy.patch.rstrip("\n"))
+    here.write("")
+    paragraphs.print_paragraphs(
+        fix.footer(found, everything=everything, applied=write and best is not None)
+    )
+    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    return status

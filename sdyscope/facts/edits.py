@@ -1,0 +1,65 @@
+"""Edits of a program: what would be written otherwise, where, and what that would change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.values.sharding import PartitionSpec
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["EditKind", "NotTakenBecause", "SourceEdit"]
+
+EditKind: TypeAlias = Literal[
+    "argument",
+    "result",
+    "constraint",
+    "new constraint",
+    "shard_map",
+    "donation",
+    "repeated reduction",
+    "reduction in a loop",
+    "reduction and slice",
+    "gather and slice",
+    "mesh",
+    "setting",
+]
+"""What is edited: the sharding of an argument or result; a constraint, to be another or to go; a
+constraint that is not there yet; the specs of a ``shard_map``; which arguments are donated; a
+reduction of what is reduced already; a reduction that a loop repeats; a reduction, or a gather, of
+which a device keeps a slice; the order of the mesh's axes; one of JAX's settings."""
+
+
+NotTakenBecause: TypeAlias = Literal[
+    "not written",
+    "not built",
+    "no other program",
+    "refused",
+    "sends no less",
+    "loses",
+    "numbers differ",
+]
+"""Why an edit was not taken: it can't be written in the source; the edited source does not build or
+trace; it traces to the same program; the compiler refuses it; by Shardy's prediction, once it was
+traced, nothing is won; by the compile nothing is won; or the numbers are others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEdit:
+    """One edit of a program's source.
+
+    Attributes:
+        kind: what is edited.
+        name: the tensor's path, or the expression as it is written.
+        before: the sharding that is written there; null where there is none, or there are several.
+        after: the one that would be; null for none: the compiler decides.
+        source: the line.
+        count: how many tensors or constraints of the program that is about.
+    """
+
+    kind: EditKind
+    name: str
+    before: PartitionSpec | None
+    after: PartitionSpec | None
+    source: SourceLocation | None
+    count: int = 1

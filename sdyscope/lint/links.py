@@ -1,0 +1,109 @@
+"""Rules about the order of a mesh's axes, and the links that these then run over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from sdyscope.analysis.cost.links import Level, axes_levels
+from sdyscope.analysis.cost.order import WORTH, best_order, bytes_by_axes, slowest
+from sdyscope.hardware.specs import Chip, chip_of
+from sdyscope.hardware.topology import Topology
+from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.words.counts import size
+
+__all__ = ["axis_over_slow_link", "mesh_order"]
+
+#: A link that is that much slower than another is slow.
+_SLOWER = 4.0
+
+
+def _hardware(subject: Subject) -> tuple[Topology, Chip, Mesh]:
+    """Where the devices stand, what they are, and the mesh on them.
+
+    Raises:
+        Unavailable: the hardware does not say, or has no known rates.
+        NotApplicable: the mesh has one axis.
+    """
+    compiled = subject.compiled
+    if compiled.hardware is None or compiled.topology is None:
+        raise Unavailable("It needs to know the hardware: --on tpu:v5e:4x4x2slices, say.")
+    chip = chip_of(compiled.device_kind)
+    if chip is None:
+        raise Unavailable(f"No rates are known for {compiled.device_kind}.")
+    mesh = subject.mesh
+    if sum(axis.size > 1 for axis in mesh.axes) < 2:
+        raise NotApplicable("The mesh has one axis.")
+    return compiled.topology, chip, mesh
+
+
+@rule("mesh-order", "warning", needs="compiled")
+def mesh_order(subject: Subject) -> Iterator[Message]:
+    """Another order of the mesh's axes would send over faster links.
+
+    Devices are numbered so that neighbours in the last axes are neighbours in hardware: on one
+    host, in one slice. An axis that comes first runs over what is slow: the network between hosts
+    or slices. If the axis that most bytes are sent over comes first, as when `model` stands before
+    `data`, put it last. The same bytes are taken for each order, and every collective as slow as
+    the slowest link that it runs over; orders that win less than a fifth are not reported.
+
+    It needs hardware with known rates: `--on`. Meshes made with an explicit list of devices are not
+    looked at.
+    """
+    topology, chip, mesh = _hardware(subject)
+    sent = bytes_by_axes(subject.collectives)
+    found = best_order(sent, mesh, topology, chip)
+    if found is None:
+        raise Unavailable("The bandwidth of an axis is not known.")
+    now, best = found
+    if not now.seconds or not best.seconds < WORTH * now.seconds:
+        return
+    if sum(sent.values()) < FEW_BYTES:
+        return
+    yield Message(
+        f"With the axes in the order {', '.join(best.axes)} the same bytes are sent in "
+        f"{100 * best.seconds / now.seconds:.0f} % of the time: "
+        f"{', '.join(now.axes)} puts what is sent most over the slowest links.",
+        partitioner=subject.partitioner,
+        hint=f"Make the mesh with its axes in the order {', '.join(best.axes)}.",
+    )
+
+
+@rule("axis-over-slow-link", "warning", needs="compiled")
+def axis_over_slow_link(subject: Subject) -> Iterator[Message]:
+    """Most of what is sent goes over the slowest links.
+
+    An axis runs over links that are at least four times slower than those of another axis (between
+    hosts or slices, say), and more is sent over it than over all others together. Where another
+    order of the axes helps, `mesh-order` says so. Otherwise the axis is too large for the fast
+    links: make it smaller, or shard over it what is sent seldom, such as the batch.
+
+    It needs hardware with known rates: `--on`.
+    """
+    topology, chip, mesh = _hardware(subject)
+    sent = bytes_by_axes(subject.collectives)
+    rates: dict[str, float] = {}
+    levels: dict[str, Sequence[Level]] = {}
+    for axis in mesh.axes:
+        of_axis = axes_levels([AxisRef(axis.name)], mesh, topology, chip)
+        rate = slowest(of_axis)
+        if axis.size > 1 and rate is not None and of_axis:
+            rates[axis.name], levels[axis.name] = rate, of_axis
+    if len(rates) < 2:
+        raise Unavailable("The bandwidths of two axes are not known.")
+    total = sum(sent.values())
+    for name, rate in rates.items():
+        own = sum(count for names, count in sent.items() if name in names)
+        fastest = max(rates, key=lambda other: rates[other])
+        if rates[fastest] < _SLOWER * rate or own <= total / 2 or own < FEW_BYTES:
+            continue
+        slow = min(levels[name], key=lambda level: level.bandwidth or math.inf)
+        yield Message(
+            f"{size(own)} of the {size(total)} that a device sends go over {name}, whose slowest "
+            f"links ({slow.name}) are {rates[fastest] / rate:.0f} times slower than those of "
+            f"{fastest}.",
+            partitioner=subject.partitioner,
+            hint=f"Let {name} fit on fast links, or shard over it only what is sent seldom.",
+        )

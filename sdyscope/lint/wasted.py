@@ -1,0 +1,320 @@
+"""Rules about what is sent although it is there, or is thrown away, or could be sent once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sdyscope.analysis.collectives.totals import Collective, Part
+from sdyscope.analysis.collectives.wasted import Wasted, accumulated_in_loops, wasted_in_maps
+from sdyscope.analysis.naming.scopes import scope_of
+from sdyscope.annotations import Annotation
+from sdyscope.graph import Op
+from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.counts import counted, size
+
+__all__ = [
+    "activation_gathered_repeatedly",
+    "all_reduce_then_slice",
+    "gathered_to_be_sliced",
+    "reduced_in_loop",
+    "reduced_twice",
+    "resharded_twice",
+]
+
+
+def _in_maps(subject: Subject, kind: str) -> Iterator[Wasted]:
+    """What is found in bodies of shard_maps, which are Shardy's alone to read."""
+    if subject.partitioner != "shardy":
+        if "shardy" in subject.program.lowered:
+            raise NotApplicable("It is found in Shardy's module.")
+        raise Unavailable("It reads Shardy's module: --partitioner shardy.")
+    if not any(op.kind == "sdy.manual_computation" for op in subject.graph.operations()):
+        raise NotApplicable("The program has no shard_map.")
+    return (one for one in wasted_in_maps(subject.graph, subject.mesh) if one.kind == kind)
+
+
+def _message(
+    subject: Subject, one: Wasted, text: str, hint: str, severity: str | None = None
+) -> Message:
+    small = one.sent < FEW_BYTES and severity is None
+    scope, primitive = scope_of(one.scope)
+    return Message(
+        text,
+        tensor=f"{scope}/{primitive}".strip("/"),
+        kind="collective",
+        source=one.source,
+        partitioner=subject.partitioner,
+        hint=hint,
+        severity="note" if small else severity,  # type: ignore[arg-type]
+    )
+
+
+def _over(axes: Sequence[str]) -> str:
+    return " and ".join(axes) or "devices"
+
+
+@rule("reduced-twice", "error")
+def reduced_twice(subject: Subject) -> Iterator[Message]:
+    """A sum over devices of what is the same on all of them.
+
+    In the body of a `shard_map`, `psum` of a value that does not differ along the axis multiplies
+    it by the number of devices. Most often it is a gradient: with `check_vma` (the default) the
+    gradient of a value that does not vary along an axis is summed over it already, and a `psum`
+    written for older versions makes it that many times too large (netket/netket#2229). Leave it
+    out. `sdyscope run` compares the results with those on a mesh of one device, and `sdyscope fix`
+    edits the call and proves it.
+
+    A value counts as the same where a sum over the axis makes it and only arithmetic follows.
+    Arguments that `in_specs` leave whole do not count: `psum` of a constant is a way to ask for the
+    size of an axis. A `pmean` of a mean changes nothing and is sent for nothing: a warning, and a
+    note where it is less than 64 KiB per step.
+    """
+    for one in _in_maps(subject, "reduced twice"):
+        count = 1
+        for axis in one.axes:
+            count *= subject.mesh.shape[axis]
+        first = subject.graph.ops[one.other].source
+        where = f" at {first}" if first is not None else ""
+        over = _over(one.axes)
+        if one.divided:
+            yield _message(
+                subject,
+                one,
+                f"It is the mean over {over} of what is summed over {over}{where} already: it "
+                "changes nothing, and is sent for nothing.",
+                "Leave the pmean out.",
+                "warning" if one.sent >= FEW_BYTES else None,
+            )
+        else:
+            yield _message(
+                subject,
+                one,
+                f"It is summed over {over}{where} already: this sum makes it {count:,} times as "
+                "large.",
+                "Leave the psum out. With check_vma=True gradients of what does not vary along "
+                "an axis are summed over it by JAX.",
+                "error",
+            )
+
+
+@rule("all-reduce-then-slice", "warning")
+def all_reduce_then_slice(subject: Subject) -> Iterator[Message]:
+    """A device keeps one slice of a sum over devices.
+
+    In the body of a `shard_map`, the only use of a `psum` is a slice at the device's own place
+    along the axis. `jax.lax.psum_scatter(..., tiled=True)` makes the slice and sends half as much.
+    `sdyscope fix` writes it.
+
+    Outside of a `shard_map` XLA's partitioner writes a reduce-scatter so, and TPUs and GPUs join
+    the two: that is not reported. A note where it is less than 64 KiB per step.
+    """
+    for one in _in_maps(subject, "reduced to be sliced"):
+        yield _message(
+            subject,
+            one,
+            f"Of this sum over {_over(one.axes)} a device keeps only its slice of dimension "
+            f"{one.dimension}: it sends {one.sent:,} bytes more than a reduce-scatter.",
+            f"Use jax.lax.psum_scatter(..., scatter_dimension={one.dimension}, tiled=True), and "
+            "leave the slice out.",
+        )
+
+
+@rule("gathered-to-be-sliced", "warning")
+def gathered_to_be_sliced(subject: Subject) -> Iterator[Message]:
+    """A device keeps one block of what it gathers.
+
+    In the body of a `shard_map`, the only use of an `all_gather` is a slice of the size of a block
+    at a place that depends on the device. Mostly that is the block the device had before: use it.
+    If it is another device's, `jax.lax.ppermute` sends just that. `sdyscope fix` writes the first,
+    if the numbers are the same. A note where it is less than 64 KiB per step.
+    """
+    for one in _in_maps(subject, "gathered to be sliced"):
+        yield _message(
+            subject,
+            one,
+            f"Of what is gathered over {_over(one.axes)} a device keeps one block of dimension "
+            f"{one.dimension}: {one.sent:,} bytes are sent for nothing, or for one block.",
+            "Use the block that the device has, or jax.lax.ppermute for another's.",
+        )
+
+
+@rule("reduced-in-loop", "warning", needs="compiled")
+def reduced_in_loop(subject: Subject) -> Iterator[Message]:
+    """Each iteration of a loop sums over devices what the loop adds up anyway.
+
+    Gradients of microbatches are accumulated in a `scan`, and each iteration has an all-reduce. The
+    sum of sums can be taken once behind the loop, for the same bytes as of one iteration. A
+    partitioner does not do that: the carry would have to be a partial sum, and it has no way to
+    write one. Map the loop over the batch axes with `jax.shard_map`, and `pmean` or `psum` what it
+    returns. `sdyscope fix` writes that where the loop's body is a function beside it, or finds
+    shardings of the parameters that send as little.
+
+    What is summed is followed in the program to the addition of the loop's carry, through ops that
+    a sum can be moved behind. A loop unrolled in Python is not found. A note where it is less than
+    64 KiB per step.
+    """
+    found: dict[tuple[SourceLocation | None, tuple[str, ...]], list[Wasted]] = {}
+    for one in accumulated_in_loops(subject.graph, subject.collectives):
+        found.setdefault((one.source, one.axes), []).append(one)
+    for (source, axes), each in found.items():
+        sent = sum(one.sent for one in each)
+        tensors = counted(len(each), "tensor")
+        axis = repr(axes[0]) if len(axes) == 1 else repr(axes)
+        scope, primitive = scope_of(each[0].scope)
+        yield Message(
+            f"{tensors} summed over {_over(axes)} in each of {each[0].times:,} iterations of a "
+            f"loop that only adds the sums up: a device sends {size(sent)} that one sum behind "
+            "the loop would not.",
+            tensor=f"{scope}/{primitive}".strip("/"),
+            kind="collective",
+            source=source,
+            partitioner=subject.partitioner,
+            hint=f"Run the loop in jax.shard_map(..., check_vma=False) over {axis}, and return "
+            f"jax.lax.pmean(total, {axis}), or psum where the loss is a sum.",
+            severity="warning" if sent >= FEW_BYTES else "note",
+        )
+
+
+#: Ops between two constraints that make no other use of a value.
+_PASSING = frozenset({"convert", "optimization_barrier", "negate"})
+
+
+@rule("resharded-twice", "warning", needs="propagated")
+def resharded_twice(subject: Subject) -> Iterator[Message]:
+    """Two constraints in a row move a value twice.
+
+    A value is constrained, and what comes of it is constrained otherwise, with nothing computed in
+    between and no other use of the first. Both moves are made. Leave the first constraint out, or
+    give it the second's sharding: often it is a helper that constrains what its caller constrains
+    again.
+
+    Constraints of the same placement are not reported, nor one that only shards further, which
+    sends nothing.
+    """
+    constraints = {one.op: one for one in subject.annotations if one.kind == "constraint"}
+    for one in constraints.values():
+        if not one.is_authored:
+            continue
+        first = _constraint_before(subject, constraints, one)
+        if first is None or first.placement is None or one.placement is None:
+            continue
+        if first.placement == one.placement or first.open_dims or one.open_dims:
+            continue
+        before = _block(first)
+        after = _block(one)
+        if after < before and all(
+            new % old == 0
+            for old, new in zip(first.placement.shards, one.placement.shards, strict=True)
+        ):
+            continue
+        words = subject.words(first.placement)
+        line = f" at {first.source}" if first.source is not None else ""
+        yield Message(
+            f"The constraint{line} moves it to {words} first, and nothing is computed with that: "
+            "it is moved twice.",
+            tensor=one.path,
+            kind="constraint",
+            source=one.source,
+            partitioner=subject.partitioner,
+            found=subject.words(one.placement),
+            hint="Leave the first constraint out.",
+        )
+
+
+def _constraint_before(
+    subject: Subject, constraints: dict[int, Annotation], one: Annotation
+) -> Annotation | None:
+    """The constraint that makes what another constrains, where that is all its use."""
+    graph = subject.graph
+    at: Op = graph.ops[one.op]
+    while True:
+        operands = graph.operands(at)
+        if not operands:
+            return None
+        producer = operands[0][0]
+        if len(graph.uses(producer)) != 1 or producer.is_argument:
+            return None
+        if producer.id in constraints:
+            found = constraints[producer.id]
+            return found if found.is_authored else None
+        if producer.kind.rpartition(".")[2] not in _PASSING:
+            return None
+        at = producer
+
+
+def _block(annotation: Annotation) -> int:
+    assert annotation.placement is not None
+    return annotation.placement.bytes_per_device(annotation.shape or (), annotation.dtype)
+
+
+#: So many gathers of one kind of value are a pattern.
+_MANY = 4
+#: What part of all that is sent makes them worth a word.
+_SHARE = 0.1
+_DIGITS = re.compile(r"\d+")
+
+
+@rule("activation-gathered-repeatedly", "warning", needs="compiled")
+def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
+    """The same kind of activation is gathered in every layer.
+
+    Four or more gathers a step over the same axes make activations of one shape whole, and they are
+    a tenth or more of all that is sent. Each layer's output is sharded over an axis that the next
+    op cannot have, mostly because one annotation puts it there: a constraint on the residual
+    stream, or a weight sharded on the dimension that is contracted. Name the axis once where it
+    belongs, with a constraint on what the layers hand on, and none of them needs the gather.
+
+    Gathers of arguments are not counted: that is FSDP. Nor is sequence parallelism, in which a
+    reduce-scatter of the same bytes over the same axes stands against every gather: together they
+    are an all-reduce. A note where it is less than 64 KiB per step.
+    """
+    collectives = subject.explained_collectives
+    arguments = {row.name for row in subject.program.tensors.tensors if row.kind == "argument"}
+    found: dict[tuple[object, ...], list[tuple[Collective, Part]]] = {}
+    scattered: dict[tuple[object, ...], int] = {}
+    for collective in collectives.collectives:
+        for part in collective.parts:
+            key = (collective.axes, part.shape.dtype, part.shape.dimensions)
+            if collective.kind in ("reduce-scatter", "all-reduce"):
+                scattered[key] = scattered.get(key, 0) + collective.count
+            if collective.kind != "all-gather" or part.argument is not None or not collective.axes:
+                continue
+            origin = part.origin
+            value = "" if origin is None else origin.value
+            if origin is None or value in arguments or not value:
+                continue
+            if any(
+                one.name in arguments and value.endswith("convert_element_type")
+                for one in origin.annotations
+                if one.role == "has"
+            ):
+                continue  # An argument that is cast first.
+            found.setdefault(key, []).append((collective, part))
+    total = collectives.total.sent
+    for kind, each in found.items():
+        times = sum(collective.count for collective, _ in each)
+        sent = sum(collective.count * part.sent for collective, part in each)
+        if times < _MANY or sent < _SHARE * total or scattered.get(kind, 0) >= times:
+            continue
+        collective, part = max(each, key=lambda one: one[0].count * one[1].sent)
+        axes = ", ".join(str(axis) for axis in collective.axes or ())
+        scopes = {_DIGITS.sub("*", f"{one.scope}/{one.primitive}".strip("/")) for _, one in each}
+        causes = (
+            [one for one in part.origin.annotations if one.role == "has"] if part.origin else []
+        )
+        named = f", sharded so by {causes[0].name} {causes[0].spec}" if causes else ""
+        yield Message(
+            f"Activations of the same shape are gathered over {axes} {times:,} times per step, in "
+            f"{counted(len(scopes), 'kind')} of places{named}: a device sends {size(sent)}, "
+            f"{100 * sent / total:.0f} % of all.",
+            tensor=part.origin.value if part.origin is not None else part.scope,
+            kind="collective",
+            source=part.source,
+            partitioner=subject.partitioner,
+            hint="Constrain what each layer hands on to a sharding that the next one can work "
+            "with. sdyscope fix tries where.",
+            severity="warning" if sent >= FEW_BYTES else "note",
+        )

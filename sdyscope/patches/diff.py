@@ -1,0 +1,97 @@
+"""Unified diffs: made of texts, and applied to texts."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+
+from sdyscope.errors import TargetError
+
+__all__ = ["applied", "unified_diff"]
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
+_NO_END = "\\ No newline at end of file\n"
+
+
+def unified_diff(before: Mapping[str, str], after: Mapping[str, str], root: str = "") -> str:
+    """A unified diff that `git apply` and `patch -p1` take.
+
+    Args:
+        before: text of each file, by its path.
+        after: likewise, of those that are other.
+        root: the folder that paths are relative to; by default the working directory.
+    """
+    parts: list[str] = []
+    for file, text in sorted(after.items()):
+        if text == before[file]:
+            continue
+        name = relative(file, root)
+        lines = difflib.unified_diff(_lines(before[file]), _lines(text), f"a/{name}", f"b/{name}")
+        parts += [line if line.endswith("\n") else f"{line}\n{_NO_END}" for line in lines]
+    return "".join(parts)
+
+
+def relative(file: str, root: str = "") -> str:
+    """A path as a diff names it, with slashes."""
+    path = os.path.relpath(os.path.realpath(file), os.path.realpath(root or os.getcwd()))
+    if path.startswith(os.pardir):
+        path = os.path.realpath(file).lstrip(os.sep)
+    return path.replace(os.sep, "/")
+
+
+def applied(diff: str, text: str, name: str) -> str:
+    """A file's text with the part of a diff that is about it.
+
+    Args:
+        diff: a unified diff.
+        text: the text before.
+        name: the file, as the diff names it.
+
+    Raises:
+        TargetError: the diff is not of this text.
+    """
+    lines, made, at = _lines(text), [], 0
+    of_file = False
+    rows = diff.splitlines(keepends=True) if "\r" not in diff else re.findall(r"[^\n]*\n", diff)
+    number = 0
+    while number < len(rows):
+        row = rows[number]
+        number += 1
+        if row.startswith("--- "):
+            of_file = row[4:].rstrip("\n") == f"a/{name}"
+            continue
+        match = _HUNK.match(row) if of_file else None
+        if match is None:
+            continue
+        count = 1 if match[2] is None else int(match[2])
+        start = int(match[1]) - (1 if count else 0)
+        made += lines[at:start]
+        at = start
+        left = count
+        while number < len(rows) and rows[number][:1] in (" ", "+", "-", "\\"):
+            row = rows[number]
+            if not left and row.startswith(("--- ", " ")):
+                break
+            number += 1
+            if row == _NO_END:
+                continue
+            body = row[1:]
+            if number < len(rows) and rows[number] == _NO_END:
+                body = body[:-1]
+            if row[0] != "+":
+                if at >= len(lines) or lines[at] != body:
+                    raise TargetError(f"The diff is not of {name}: line {at + 1} is another.")
+                at += 1
+                left -= 1
+            if row[0] != "-":
+                made.append(body)
+    return "".join([*made, *lines[at:]])
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as `diff` counts them, which only a line feed ends."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines

@@ -1,0 +1,25 @@
+"""How a program's arguments are sharded, before anything is traced."""
+
+from __future__ import annotations
+
+import jax
+
+from sdyscope.facts.program import Program
+
+__all__ = ["argument_positions", "argument_shardings"]
+
+
+def argument_shardings(program: Program) -> list[str] | None:
+    """How each flat argument is sharded, as a text to compare; None of what was traced before."""
+    if not program.args and not program.kwargs:
+        return None
+    leaves = jax.tree.leaves((program.args, dict(program.kwargs)))
+    return [str(getattr(leaf, "sharding", None)) for leaf in leaves]
+
+
+def argument_positions(program: Program) -> list[int]:
+    """Which positional argument each flat one is in; nothing of keyword arguments.
+
+    Static arguments are leaves of their own, and count here as they do for `donate_argnums`.
+    """
+    return [number for number, value in enumerate(program.args) for _ in jax.tree.leaves(value)]

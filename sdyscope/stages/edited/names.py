@@ -1,0 +1,148 @@
+"""What the author's code calls things at a line: meshes, shardings, and JAX's own functions.
+
+The program itself is asked: it is traced once more while Python says which lines run, and where one
+is about to run that is of interest, the names that it has are looked through.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, TypeVar
+
+import jax
+from jax.lax import with_sharding_constraint
+from jax.sharding import NamedSharding as JaxNamedSharding
+from jax.sharding import PartitionSpec as JaxPartitionSpec
+
+from sdyscope.errors import ConversionError
+from sdyscope.stages import compat
+from sdyscope.stages.lowered.request import from_jax_sharding
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import NamedSharding
+
+__all__ = ["Names", "named_at"]
+
+_Made = TypeVar("_Made")
+
+#: How many attributes or items of one object are looked at.
+_MOST = 64
+
+#: What edits may need, by the names that `Names.known` has them under.
+_WANTED: Mapping[int, str] = {
+    id(jax): "jax",
+    id(jax.lax): "jax.lax",
+    id(jax.sharding): "jax.sharding",
+    id(JaxPartitionSpec): "PartitionSpec",
+    id(JaxNamedSharding): "NamedSharding",
+    id(with_sharding_constraint): "with_sharding_constraint",
+}
+
+
+@dataclass
+class Names:
+    """What can be written at a line.
+
+    Attributes:
+        meshes: meshes by the expression that has them, the shortest first.
+        shardings: likewise.
+        known: what JAX's functions and classes are called.
+        has_context: whether a mesh is set around the line, so that a bare spec is enough.
+    """
+
+    meshes: dict[str, Mesh] = field(default_factory=dict)
+    shardings: dict[str, NamedSharding] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)
+    has_context: bool = False
+
+
+def named_at(
+    lines: Mapping[str, frozenset[int]], act: Callable[[], _Made]
+) -> tuple[_Made, dict[tuple[str, int], Names]]:
+    """Does something, and says which names the code had at some lines that it ran.
+
+    Args:
+        lines: the lines of each file.
+        act: what to do.
+
+    Returns:
+        What it made, and the names at each (file, line) that was run, when it first was.
+    """
+    found: dict[tuple[str, int], Names] = {}
+    wanted = {os.path.realpath(file): numbers for file, numbers in lines.items()}
+    real: dict[str, str] = {}
+
+    def called(frame: FrameType, event: str, _: Any) -> Any:
+        file = frame.f_code.co_filename
+        path = real.get(file)
+        if path is None:
+            path = real[file] = os.path.realpath(file)
+        numbers = wanted.get(path)
+        if numbers is None or not any(line in numbers for *_, line in frame.f_code.co_lines()):
+            return None
+        return lined
+
+    def lined(frame: FrameType, event: str, _: Any) -> Any:
+        key = (frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and key not in found and key[1] in wanted[real[key[0]]]:
+            found[key] = _names(frame)
+        return lined
+
+    before = sys.gettrace()
+    sys.settrace(called)
+    try:
+        made = act()
+    finally:
+        sys.settrace(before)
+    return made, found
+
+
+def _names(frame: FrameType) -> Names:
+    names = Names(has_context=compat.has_context_mesh())
+    # What is nearest says most: a local before a global, a name before an attribute.
+    for scope in (frame.f_locals, frame.f_globals):
+        for name, value in [*scope.items()]:
+            if not name.startswith("__"):
+                _note(names, name, value)
+    for scope in (frame.f_locals, frame.f_globals):
+        for name, value in [*scope.items()]:
+            if not name.startswith("__"):
+                for path, inner in _inside(name, value):
+                    _note(names, path, inner)
+    return names
+
+
+def _note(names: Names, path: str, value: Any) -> None:
+    wanted = _WANTED.get(id(value))
+    if wanted is not None:
+        names.known.setdefault(wanted, path)
+    elif isinstance(value, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+        mesh = compat.mesh_of(value)
+        if mesh not in names.meshes.values():
+            names.meshes[path] = mesh
+    elif isinstance(value, JaxNamedSharding):
+        try:
+            sharding, _ = from_jax_sharding(value, len(value.spec))
+        except (ConversionError, TypeError):
+            return
+        if sharding is not None and sharding not in names.shardings.values():
+            names.shardings[path] = sharding
+
+
+def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Attributes and items of an object of the author's, as expressions."""
+    if isinstance(value, dict):
+        for key, inner in [*value.items()][:_MOST]:
+            if isinstance(key, str):
+                yield f"{path}[{key!r}]", inner
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from ((f"{path}.{name}", getattr(value, name)) for name in value._fields)
+    elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+        if type(value).__module__.partition(".")[0] in ("jax", "jaxlib", "numpy"):
+            return
+        for name, inner in [*vars(value).items()][:_MOST]:
+            if not name.startswith("_"):
+                yield f"{path}.{name}", inner

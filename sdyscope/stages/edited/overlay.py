@@ -1,0 +1,170 @@
+"""Other text in place of source files, for as long as a program is built from them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+import jax
+
+from sdyscope.values.source import PACKAGE, is_installed, is_own
+
+__all__ = ["is_editable", "overlaid", "under_settings"]
+
+
+def is_editable(file: str) -> bool:
+    """Whether a file is the author's: no installed package's, Python's or this tool's.
+
+    The reference models are, like any program that their reader has the source of.
+    """
+    if not file.endswith(".py") or not os.path.isfile(file):
+        return False
+    real = _real(file)
+    models = sys.modules.get("sdyscope.models")
+    folders = [os.path.join(_real(one), "") for one in getattr(models, "__path__", ())]
+    if real.startswith(tuple(folders)):
+        return True
+    inside = os.path.join(_real(str(PACKAGE)), "")
+    return is_own(file) and not is_installed(file) and not real.startswith(inside)
+
+
+@contextmanager
+def overlaid(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Within, Python imports these texts in place of what the files hold.
+
+    The modules of these files, and all of the author's that have something of theirs, are imported
+    anew, and afterwards are what they were before, as are JAX's settings. Files and bytecode caches
+    stay as they are.
+
+    Args:
+        texts: the text of each file, by its path.
+
+    Yields:
+        The settings of JAX that are other within, filled in at the end.
+    """
+    settings = _settings()
+    changed: dict[str, Any] = {}
+    known = {_real(file): text for file, text in texts.items()}
+    taken = {name: sys.modules[name] for name in _depending(frozenset(known))}
+    attributes: list[tuple[ModuleType, str, Any]] = []
+    for name, module in taken.items():
+        parent, _, child = name.rpartition(".")
+        holder = sys.modules.get(parent)
+        if holder is not None and getattr(holder, child, None) is module:
+            attributes.append((holder, child, module))
+    for name in taken:
+        del sys.modules[name]
+    before = set(sys.modules)
+    original = SourceFileLoader.get_code
+
+    def get_code(self: SourceFileLoader, fullname: str) -> Any:
+        path = self.get_filename(fullname)
+        text = known.get(_real(path))
+        if text is None:
+            return original(self, fullname)
+        return compile(text, path, "exec", dont_inherit=True)
+
+    setattr(SourceFileLoader, "get_code", get_code)  # noqa: B010 - mypy knows that it is a method
+    try:
+        yield changed
+    finally:
+        changed.update(
+            (name, value)
+            for name, value in _settings().items()
+            if value is not settings.get(name) and value != settings.get(name)
+        )
+        for name in changed:
+            jax.config.update(name, settings[name])
+        setattr(SourceFileLoader, "get_code", original)  # noqa: B010
+        for name in [*sys.modules]:
+            module = sys.modules[name]
+            if name not in before and (name in taken or _file_of(module) in known):
+                del sys.modules[name]
+        sys.modules.update(taken)
+        for holder, child, module in attributes:
+            setattr(holder, child, module)
+
+
+@contextmanager
+def under_settings(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Within, JAX has these settings."""
+    before = {name: value for name, value in _settings().items() if name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+def _settings() -> dict[str, Any]:
+    """JAX's settings that say what a program computes."""
+    return {name: value for name, value in jax.config.values.items() if name in _SAYING}
+
+
+#: Settings that a program's file may change, and that say what is traced or lowered.
+_SAYING = frozenset(
+    {
+        "jax_default_matmul_precision",
+        "jax_default_prng_impl",
+        "jax_enable_x64",
+        "jax_numpy_dtype_promotion",
+        "jax_threefry_partitionable",
+    }
+)
+
+
+#: Paths are asked for of every module, each time that a program is built.
+_real = lru_cache(1 << 14)(os.path.realpath)
+
+
+@lru_cache(1 << 14)
+def _is_authors(file: str) -> bool:
+    return is_editable(file)
+
+
+def _file_of(module: ModuleType | None) -> str:
+    file = getattr(module, "__file__", None)
+    return _real(file) if isinstance(file, str) else ""
+
+
+def _depending(files: frozenset[str]) -> list[str]:
+    """Names of the author's modules that are of these files, or have something of theirs."""
+    own = {
+        name: module
+        for name, module in [*sys.modules.items()]
+        if module is not None and name != "__main__" and _is_authors(_file_of(module))
+    }
+    found = {name for name, module in own.items() if _file_of(module) in files}
+    refers = {name: _named_modules(module, own) for name, module in own.items()}
+    more = True
+    while more:
+        added = {name for name, there in refers.items() if name not in found and there & found}
+        found |= added
+        more = bool(added)
+    return [name for name in own if name in found]
+
+
+def _named_modules(module: ModuleType, own: Mapping[str, ModuleType]) -> set[str]:
+    """The author's modules whose objects are in a module's namespace."""
+    found = set()
+    for value in [*vars(module).values()]:
+        name = value.__name__ if isinstance(value, ModuleType) else _made_in(value)
+        if name in own and own[name] is not module:
+            found.add(name)
+    return found
+
+
+def _made_in(value: object) -> str:
+    try:
+        name = getattr(value, "__module__", "")
+    except Exception:  # a user's object can raise anything
+        return ""
+    return name if isinstance(name, str) else ""

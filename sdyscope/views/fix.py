@@ -1,0 +1,206 @@
+"""What `fix` found: each remedy, what it changes, its proof and its patch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sdyscope.analysis.fix.values import Figures, Fix, NumbersVerdict, Remedy
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number
+from sdyscope.words.counts import counted, size
+from sdyscope.words.edits import edit_text, edits_text, why_not_text
+from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.places import source_text
+from sdyscope.words.rates import metric_text, time_text
+from sdyscope.words.remarks import remark_texts
+from sdyscope.words.run import inputs_text
+
+__all__ = ["changes", "footer", "heading", "proof", "remedy", "shown"]
+
+#: Edits that were not taken that are shown without `--all`.
+_NOT_TAKEN = 3
+
+
+def heading(fix: Fix) -> Iterator[Paragraph]:
+    """The program, what it sends and holds, and what came of it."""
+    words = [
+        fix.name,
+        *mesh_words_of(fix.meshes),
+        f"compiled for {fix.hardware} under shardy by JAX {fix.jax_version}",
+    ]
+    yield Paragraph("; ".join(words), "heading", hang=3)
+    before = fix.before
+    needs = "" if before.total is None else f" and needs {size(before.total)}"
+    yield Paragraph(
+        f"a device sends {size(before.sent)} per step in {counted(before.count, 'collective')}"
+        f"{needs}",
+        hang=3,
+    )
+    about = f" for {fix.finding}" if fix.finding else ""
+    yield Paragraph(
+        f"{counted(fix.proposed, 'edit')}{about} looked at, {fix.tried:,} predicted, "
+        f"{fix.compiled:,} compiled",
+        hang=3,
+    )
+    if not fix.remedies:
+        yield Paragraph(f"no edit{about} pays", "good")
+
+
+def shown(fix: Fix, *, everything: bool = False) -> Sequence[Remedy]:
+    """The remedies that are shown with their patches: the best one, or all."""
+    return fix.remedies if everything else fix.remedies[:1]
+
+
+def remedy(at: int, one: Remedy) -> Iterator[Paragraph]:
+    """What to do, and whether it is proven."""
+    tone: Tone = "good" if one.proven else "warning"
+    worth = {
+        "pays": "",
+        "trade": ", less of one thing for more of another",
+        "corrects": ", corrects the numbers",
+        "loses": ", wins nothing",
+    }[one.verdict]
+    yield Paragraph(f"remedy {at}{worth}: {'proven' if one.proven else 'not proven'}", tone, hang=3)
+    for edit in one.edits:
+        line = f" ({source_text(edit.source)})" if edit.source is not None else ""
+        yield Paragraph(f"{edit_text(edit)}{line}", indent=2, hang=2)
+
+
+def changes(fix: Fix, one: Remedy) -> Table:
+    """What a device sends, holds and takes, before and after."""
+    before, after = fix.before, one.after
+    rows: list[Row] = []
+    kinds: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for at, figures in enumerate((before, after)):
+        for part in figures.traffic:
+            kinds.setdefault((part.kind, part.axes), [0, 0])[at] += part.sent
+    for (kind, axes), (old, new) in sorted(kinds.items(), key=lambda item: -max(item[1])):
+        over = " x ".join(axes) or "no single axis"
+        rows.append((f"{kind} over {over}", _sent(old), _sent(new), _change(old, new)))
+    rows.append(("sent", size(before.sent), size(after.sent), _change(before.sent, after.sent)))
+    rows.append(
+        (
+            "collectives",
+            f"{before.count:,}",
+            f"{after.count:,}",
+            _change(before.count, after.count),
+        )
+    )
+    for name, old_bytes, new_bytes in _memory(before, after):
+        rows.append((name, size(old_bytes), size(new_bytes), _change(old_bytes, new_bytes)))
+    if before.flops is not None and after.flops is not None:
+        rows.append(
+            (
+                "FLOPs of matmuls",
+                metric_text(before.flops),
+                metric_text(after.flops),
+                _change(before.flops, after.flops),
+            )
+        )
+    if before.seconds is not None and after.seconds is not None:
+        rows.append(
+            (
+                "estimated step",
+                time_text(before.seconds),
+                time_text(after.seconds),
+                _change(before.seconds, after.seconds),
+            )
+        )
+    return Table(
+        (Column("per device and step"), number("now"), number("then"), number("change")),
+        tuple(rows),
+    )
+
+
+def _memory(before: Figures, after: Figures) -> Iterator[tuple[str, int, int]]:
+    yield "arguments", before.arguments, after.arguments
+    yield "results", before.results, after.results
+    yield "temporaries", before.temporaries, after.temporaries
+    if before.total is not None and after.total is not None:
+        yield "memory in total", before.total, after.total
+
+
+def _sent(count: int) -> Cell:
+    return Cell(size(count)) if count else Cell("-", "muted")
+
+
+def _change(before: float, after: float) -> Cell:
+    if before == after:
+        return Cell("same", "muted")
+    if not before:
+        return Cell("new", "warning")
+    if not after:
+        return Cell("gone", "good")
+    part = 100 * (after / before - 1)
+    text = f"{part:+.0f}%" if abs(part) >= 1 else f"{part:+.1f}%"
+    return Cell(text, "good" if after < before else "warning")
+
+
+def proof(fix: Fix, one: Remedy) -> Iterator[Paragraph]:
+    """How each part of it is known."""
+    again = {
+        None: "",
+        True: ", which sends just what was predicted for the edit",
+        False: ", which sends other bytes than were predicted for the edit alone",
+    }[one.as_predicted]
+    yield Paragraph(
+        f"source: the patched source was traced again{again}, and compiled for {fix.hardware}",
+        hang=3,
+    )
+    numbers = one.numbers
+    where = f" on {numbers.devices}" if numbers.devices else ""
+    error = (
+        f"largest relative error {numbers.error:.1e} of {numbers.tolerance:.1e} allowed, "
+        f"{numbers.worst}"
+        if numbers.error
+        else "no difference"
+    )
+    results = counted(numbers.compared, "result")
+    said: Mapping[NumbersVerdict, tuple[str, Tone]] = {
+        "same": (f"{results} of the edited program equal the program's{where} ({error})", "good"),
+        "corrected": (
+            f"{results} of the edited program equal what it computes on one device, and the "
+            f"program's do not{where} ({error})",
+            "good",
+        ),
+        "other random": (
+            f"the edited program draws other random numbers{where} ({error})",
+            "warning",
+        ),
+        "differ": (f"results differ{where} ({error})", "bad"),
+        "not compared": (f"not compared: {numbers.reason}", "warning"),
+    }
+    text, tone = said[numbers.verdict]
+    yield Paragraph(f"numbers: {text}", tone, hang=3)
+    if numbers.inputs is not None:
+        yield Paragraph(f"inputs: {inputs_text(numbers.inputs)}", "muted", hang=3)
+
+
+def footer(fix: Fix, *, everything: bool = False, applied: bool = False) -> Iterator[Paragraph]:
+    """What else there is."""
+    if applied:
+        yield Paragraph("applied: the patch is written into the source", "good")
+    more = len(fix.remedies) - 1
+    if more > 0 and not everything:
+        for number, one in enumerate(fix.remedies[1:], 2):
+            total = "" if one.after.total is None else f", needs {size(one.after.total)}"
+            yield Paragraph(
+                f"other remedy {number}: {edits_text(one.edits)}: sends {size(one.after.sent)}"
+                f"{total}",
+                hang=3,
+            )
+        yield Paragraph("--all shows their patches", "muted")
+    refused = fix.not_taken if everything else fix.not_taken[:_NOT_TAKEN]
+    for each in refused:
+        figures = ""
+        if each.after is not None:
+            figures = f" (sends {size(each.after.sent)}, needs {size(each.after.total)})"
+        yield Paragraph(
+            f"not taken: {edits_text(each.edits)}: {why_not_text(each.why, each.detail)}{figures}",
+            "muted",
+            hang=3,
+        )
+    if len(refused) < len(fix.not_taken):
+        yield Paragraph(f"--all lists {len(fix.not_taken) - len(refused):,} more", "muted")
+    for text in remark_texts(fix.notes):
+        yield Paragraph(text, "muted", hang=3)

@@ -1,0 +1,114 @@
+"""Edits of a program's source, and what became of them, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from sdyscope.facts.counterfactuals import AxisCauses, Cause
+from sdyscope.facts.edits import NotTakenBecause, SourceEdit
+from sdyscope.values.sharding import PartitionSpec
+from sdyscope.words.counts import counted
+from sdyscope.words.places import shown_name, source_text
+
+__all__ = ["cause_text", "causes_texts", "edit_text", "edits_text", "why_not_text"]
+
+#: An expression longer than this is shown by its beginning.
+_LONGEST = 48
+
+
+def edit_text(edit: SourceEdit) -> str:
+    """`constrain params['embedding'][tokens] to P('fsdp', None, None)`."""
+    name = _short(edit.name)
+    if edit.kind == "new constraint":
+        return f"constrain {name} to {_spec(edit.after)}"
+    if edit.kind == "constraint":
+        if edit.after is None:
+            now = f" {edit.before}" if edit.before is not None else ""
+            return f"remove the constraint{now} of {name}"
+        return f"constrain {name} to {edit.after} instead of {_spec(edit.before)}"
+    if edit.kind in ("argument", "result"):
+        shown = shown_name(edit.name, edit.kind)
+        others = f" and {counted(edit.count - 1, 'more tensor')}" if edit.count > 1 else ""
+        if edit.after is None:
+            return f"leave {shown}{others} to the compiler instead of {_spec(edit.before)}"
+        return f"shard {shown}{others} as {_spec(edit.after)} instead of {_spec(edit.before)}"
+    if edit.kind == "shard_map":
+        return f"map {name} with {_spec(edit.after)} instead of {_spec(edit.before)}"
+    if edit.kind == "donation":
+        others = f" and {counted(edit.count - 1, 'more tensor')}" if edit.count > 1 else ""
+        return f"donate {shown_name(edit.name, 'argument')}{others}"
+    return _OTHERS[edit.kind].format(name=name)
+
+
+_OTHERS: Final[Mapping[str, str]] = {
+    "repeated reduction": "leave out {name}: it is summed already",
+    "reduction in a loop": "sum {name} once behind the loop, not in each iteration",
+    "reduction and slice": "reduce-scatter {name} instead of slicing its sum",
+    "gather and slice": "use the block of {name} that a device has, instead of gathering it",
+    "mesh": "put the axes of the mesh in the order {name}",
+    "setting": "set {name}",
+}
+
+_WHY_NOT: Final[Mapping[NotTakenBecause, str]] = {
+    "not written": "not written",
+    "not built": "the edited source does not build",
+    "no other program": "the edited source traces to the same program",
+    "refused": "the compiler refuses it",
+    "sends no less": "traced again, it is predicted to win nothing",
+    "loses": "compiled, it wins nothing",
+    "numbers differ": "its numbers differ",
+}
+
+
+def edits_text(edits: Iterable[SourceEdit]) -> str:
+    """Edits that are taken together, each with its line."""
+    return "; ".join(
+        f"{edit_text(edit)} ({source_text(edit.source)})" if edit.source else edit_text(edit)
+        for edit in edits
+    )
+
+
+def causes_texts(causes: AxisCauses) -> Iterator[str]:
+    """Whether the annotation that an axis comes from is necessary, and which others suffice."""
+    where = f"dim {causes.dimension} on {causes.axis}"
+    if causes.cause is None:
+        yield f"{where}: it comes from nothing that can be removed"
+    elif causes.necessary:
+        yield f"{where}: {cause_text(causes.cause)} is necessary: without it the axis is gone"
+    else:
+        yield f"{where}: {cause_text(causes.cause)} is not necessary: without it the axis stays"
+    others = [one for one in causes.sufficient if one != causes.cause]
+    if causes.cause is not None and causes.cause not in causes.sufficient:
+        yield f"{where}: it does not suffice on its own either, with no other annotation over it"
+    if others:
+        few = ", ".join(map(cause_text, others[:_NAMED]))
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        yield f"{where}: sufficient on their own: {few}{more}"
+    elif causes.others:
+        yield f"{where}: none of the {counted(causes.others, 'other annotation')} suffices alone"
+
+
+def cause_text(cause: Cause) -> str:
+    """`params['w1'] P(None, 'model')`, `the constraint at train.py:42 P('data', None)`."""
+    if cause.kind == "constraint" and cause.source is not None:
+        return f"the constraint at {source_text(cause.source)} {cause.spec}"
+    return f"{shown_name(cause.name, cause.kind)} {cause.spec}"
+
+
+#: How many annotations are named that suffice.
+_NAMED = 4
+
+
+def why_not_text(why: NotTakenBecause, detail: str = "") -> str:
+    """Why an edit was not taken, as a clause."""
+    said = detail.strip().rstrip(".")
+    return f"{_WHY_NOT[why]}: {said}" if said else _WHY_NOT[why]
+
+
+def _spec(spec: PartitionSpec | None) -> str:
+    return "no sharding" if spec is None else str(spec)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."

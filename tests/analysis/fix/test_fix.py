@@ -1,0 +1,161 @@
+"""Edits of a program's source: found, tried, proven; on one program with two faults in it."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+from page_files import fenced
+
+from sdyscope.analysis.fix.fix import Effort, fixed
+from sdyscope.analysis.fix.focus import focus_on
+from sdyscope.analysis.fix.proposals import specs_near
+from sdyscope.errors import TargetError
+from sdyscope.inspection import Inspection
+from sdyscope.patches.diff import applied
+from sdyscope.targets import resolve
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import PartitionSpec as P
+
+pytestmark = pytest.mark.compiles
+
+QUICK = Effort(expressions=2, arguments=2, edits=2, compiles=2, predictions=60)
+
+
+@pytest.fixture(scope="module")
+def logits(tmp_path_factory):
+    """The file of docs/fix.md."""
+    file = tmp_path_factory.mktemp("fix") / "logits.py"
+    file.write_text(fenced("fix", "python", "# logits.py\n"))
+    yield file
+    sys.modules.pop("logits", None)
+
+
+@pytest.fixture(scope="module")
+def fix(logits):
+    def build():
+        return resolve(f"{logits}:program")
+
+    before = logits.read_text()
+    found = fixed(Inspection(build(), ("shardy",)), build, effort=QUICK, root=str(logits.parent))
+    assert logits.read_text() == before
+    assert sys.modules["logits"].__file__ == str(logits)
+    return found
+
+
+def test_the_planted_constraint_is_named_first_and_its_remedy_is_proven(fix, logits):
+    best = fix.remedies[0]
+    assert best.proven
+    first = best.edits[0]
+    line = logits.read_text().splitlines()[first.source.line - 1]
+    assert (first.kind, first.before, first.after) == ("constraint", P((None, "model")), None)
+    assert "with_sharding_constraint" in line
+    assert first.source.file == str(logits)
+    assert (best.verdict, best.as_predicted, best.numbers.verdict) == ("pays", True, "same")
+    assert best.numbers.compared == 3
+    assert best.after.sent < fix.before.sent / 4
+    assert best.after.total < fix.before.total / 3
+    assert best.after.flops <= fix.before.flops
+
+
+def test_the_patch_makes_the_program_that_was_priced(fix, logits, tmp_path):
+    """Applied to a copy, compiled anew by the ordinary way: the figures are those of the remedy."""
+    best = fix.remedies[0]
+    text = applied(best.patch, logits.read_text(), "logits.py")
+    assert text == best.texts[str(logits)] != logits.read_text()
+    (tmp_path / "patched.py").write_text(text)
+    program = Inspection(resolve(f"{tmp_path}/patched.py:program"), ("shardy",))
+    assert program.collectives("shardy", origins=False).total.sent == best.after.sent
+    assert program.compiled("shardy").memory.total == best.after.total
+
+
+def test_what_is_not_the_best_is_not_run_and_not_called_proven(fix):
+    for other in fix.remedies[1:]:
+        assert not other.proven
+        assert other.numbers.verdict == "not compared"
+
+
+def test_the_same_program_without_the_faults_gets_no_remedy_that_costs_more(fix, logits):
+    """What is left after the first remedy does not pay twice."""
+    best = fix.remedies[0]
+    scores = [
+        (one.after.sent / fix.before.sent) * (one.after.total / fix.before.total)
+        for one in fix.remedies
+    ]
+    assert scores[0] <= min(scores) + 0.01
+    assert best.after.sent < fix.before.sent
+
+
+WRONG = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+from sdyscope import Program
+
+MESH = {"d": 8}
+
+
+def program(mesh):
+    def local(w, x):
+        g = jax.grad(lambda w: jnp.sum((x @ w) ** 2))(w)
+        return jax.lax.psum(g, "d")
+
+    def s(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    f = jax.shard_map(local, mesh=mesh, in_specs=(P(), P("d")), out_specs=P())
+    return Program("twice", jax.jit(f), (s((16, 4)), s((64, 16), "d")))
+"""
+
+
+def test_a_sum_of_a_sum_is_corrected_and_compared_with_one_device(tmp_path):
+    file = tmp_path / "twice.py"
+    file.write_text(WRONG)
+
+    def build(mesh=None):
+        return resolve(f"{file}:program", mesh=mesh)
+
+    found = fixed(
+        Inspection(build(), ("shardy",)), build, effort=QUICK, alone=lambda: build({"d": 1})
+    )
+    best = found.remedies[0]
+    assert (best.verdict, best.numbers.verdict, best.proven) == ("corrects", "corrected", True)
+    assert best.edits[0].kind == "repeated reduction"
+    assert '-        return jax.lax.psum(g, "d")\n+        return g\n' in best.patch
+    # Without a mesh of one device nothing says which of the two is right.
+    found = fixed(Inspection(build(), ("shardy",)), build, effort=replace(QUICK, arguments=0))
+    assert not any(one.verdict == "corrects" for one in found.remedies)
+    assert not any(one.proven for one in found.remedies if one.edits[0].kind != "donation")
+
+
+def test_shardings_near_another_divide_and_differ_in_one_axis():
+    mesh = Mesh.of({"a": 4, "b": 2})
+    found = specs_near(P(("a", None)), (8, 6), mesh, ["b"])
+    assert found == [P((("a", "b"), None)), P(("a", "b")), P((None, None))]
+    assert specs_near(P((None,)), (3,), mesh) == []
+
+
+def test_what_is_to_be_fixed_has_to_be_there(fix, logits):
+    program = Inspection(resolve(f"{logits}:program"), ("shardy",))
+    collectives = program.collectives("shardy")
+    table = program.tensors
+    assert focus_on("", table, collectives).is_anything
+    gathers = focus_on("all-gather", table, collectives).of(collectives)
+    assert {one.kind for one in gathers.collectives} == {"all-gather"}
+    about = focus_on("params['head']", table, collectives).of(collectives)
+    assert 0 < len(about.collectives) < len(collectives.collectives)
+    line = focus_on("logits.py:19", table, collectives)
+    assert line.allows(fix.remedies[0].edits[0], 0.0)
+    for words in ("no-such", "reduce-scatter", "ragged-all-to-all"):
+        with pytest.raises(TargetError):
+            focus_on(words, table, collectives)
+
+
+def test_a_module_has_no_source(tmp_path):
+    program = Inspection(resolve("mlp"), ("shardy",))
+    path = tmp_path / "mlp.mlir"
+    path.write_text(program.lowered["shardy"].text())
+    from sdyscope.inspection import read
+
+    with pytest.raises(TargetError, match="is a module"):
+        fixed(read(path, trusted=True), lambda: resolve("mlp"))

@@ -1,0 +1,115 @@
+"""What a train step keeps, and the ZeRO stages: textbook figures on a program of one matrix."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.search.paths import Leaf
+from sdyscope.analysis.search.zero import _parameters
+from sdyscope.errors import TargetError
+from sdyscope.inspection import inspect
+
+MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+SIZE = 64 * 64 * 4
+
+
+def array(shape, *spec):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def adam(params=(), state=(), batch=("data",)):
+    """A step of one matrix with two moments, sharded as given."""
+
+    def step(params, opt, x):
+        value, gradient = jax.value_and_grad(lambda p: jnp.mean(jnp.square(x @ p["w"])))(params)
+        mu, nu = 0.9 * opt["mu"]["w"] + gradient["w"], opt["nu"]["w"] + gradient["w"] ** 2
+        moved = params["w"] - 0.1 * mu * jax.lax.rsqrt(nu + 1e-8)
+        return {"w": moved}, {"mu": {"w": mu}, "nu": {"w": nu}}, value
+
+    w, moment = array((64, 64), *params), array((64, 64), *state)
+    opt = {"mu": {"w": moment}, "nu": {"w": moment}}
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, ({"w": w}, opt))
+    jitted = jax.jit(step, out_shardings=(*shardings, None))
+    return inspect(jitted, {"w": w}, opt, array((64, 64), *batch), partitioners=("shardy",))
+
+
+@pytest.mark.compiles
+def test_the_stages_of_zero_hold_and_send_what_their_paper_says():
+    found = adam().training_state()
+    assert (found.parameters, found.bytes_a_parameter) == (64 * 64, 16)
+    assert (found.axes, found.devices, found.partitioned) == (("data",), 4, True)
+    stages = {stage.name: stage for stage in found.stages}
+    held = {name: stage.held for name, stage in stages.items()}
+    assert held == {
+        "as it is": 4 * SIZE,
+        "data parallel": 4 * SIZE,
+        "ZeRO-1": 2 * SIZE + 2 * SIZE // 4,
+        "ZeRO-2": SIZE + 3 * SIZE // 4,
+        "ZeRO-3": 4 * SIZE // 4,
+    }
+    sent = {
+        name: {one.kind: one.sent for one in stage.traffic if one.sent > 64}
+        for name, stage in stages.items()
+    }
+    # By rings: 2 (n - 1) / n of an all-reduce, (n - 1) / n of each of its two halves.
+    loss = 6  # a number of four bytes, summed
+    assert sent["data parallel"] == {"all-reduce": 2 * SIZE * 3 // 4 + loss}
+    halves = {"all-gather": SIZE * 3 // 4, "reduce-scatter": SIZE * 3 // 4}
+    assert sent["ZeRO-1"] == sent["ZeRO-2"] == sent["ZeRO-3"] == halves
+
+
+@pytest.mark.compiles
+def test_other_axes_stay_where_they_are():
+    found = adam((None, "model"), (None, "model")).training_state()
+    stages = {stage.name: stage for stage in found.stages}
+    assert stages["data parallel"].held == 4 * SIZE // 2
+    assert stages["ZeRO-3"].held == 4 * SIZE // 8
+
+
+def test_without_a_batch_on_an_axis_there_are_no_stages():
+    found = adam(batch=()).training_state()
+    assert (found.axes, found.stages) == ((), ())
+    assert [one.bytes for one in found.kept] == [SIZE, SIZE, 2 * SIZE]
+
+
+def test_gradients_are_where_their_moments_are():
+    """ZeRO's second stage, written by hand."""
+    kept = {
+        one.kind: one.bytes_per_device
+        for one in adam(state=("data",), batch=()).training_state().kept
+    }
+    assert kept == {
+        "parameters": SIZE, "gradients": SIZE // 4, "optimizer state": 2 * SIZE // 4
+    }  # fmt: skip
+
+
+def test_what_can_not_be_is_said():
+    with pytest.raises(TargetError, match="has no axis 'pp'"):
+        adam().training_state(["pp"])
+    forward = inspect(
+        jax.jit(lambda w, x: jnp.sum(x @ w)), array((64, 64)), array((64, 64), "data")
+    )
+    with pytest.raises(TargetError, match="is no train step"):
+        forward.training_state()
+
+
+@pytest.mark.parametrize(
+    ("paths", "leads", "expected"),
+    [
+        # Two arguments.
+        (["params['w']", "opt.mu['w']", "opt.nu['w']"], {1: 0, 2: 0}, {0}),
+        # Two parts of one: what is factored has no array of the parameter's shape.
+        (
+            ["s.model['b']", "s.model['w']", "s.learner.m['b']", "s.learner.m['w'].row"],
+            {2: 0},
+            {0, 1},
+        ),
+        # Plain SGD.
+        (["params['w']", "params['b']"], {}, {0, 1}),
+    ],
+)
+def test_which_arrays_are_trained(paths, leads, expected):
+    leaves = [Leaf(path, (4,), "f32") for path in paths]
+    assert _parameters(range(len(leaves)), leaves, leads) == expected

@@ -1,0 +1,221 @@
+"""Cases for the rules about what is sent for nothing, and about links; see ``lint_cases``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.lax import with_sharding_constraint as constrain
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.inspection import Inspection
+from tests.lint_cases import finds, program, spares
+from tests.programs import AUTO, array, on
+
+LINE = AbstractMesh((8,), ("d",), axis_types=(AxisType.Auto,))
+
+
+def mapped(body: Any, ins: Any, outs: Any, *arguments: Any, mesh: Any = AUTO) -> Inspection:
+    return program(
+        jax.shard_map(body, mesh=mesh, in_specs=ins, out_specs=outs),
+        *(array(shape, *spec, mesh=mesh) for shape, spec in zip(arguments, ins, strict=True)),
+    )
+
+
+def gradient(w: Any, x: Any) -> Any:
+    return jax.grad(lambda w: jnp.sum((x @ w) ** 2))(w)
+
+
+@finds("reduced-twice", "psum")
+def gradient_summed_again():
+    def body(w: Any, x: Any) -> Any:
+        return jax.lax.psum(gradient(w, x), "d")
+
+    return mapped(body, (P(), P("d")), P(), (16, 4), (64, 16), mesh=LINE)
+
+
+@finds("reduced-twice", severity="note")
+def mean_of_a_mean():
+    def body(x: Any) -> Any:
+        total = jax.lax.pmean(jnp.sum(x), "d")
+        return jax.lax.pmean(total * 2, "d")
+
+    return mapped(body, (P("d"),), P(), (64, 16), mesh=LINE)
+
+
+@spares("reduced-twice")
+def sum_of_what_follows_a_sum():
+    def body(x: Any) -> Any:
+        total = jax.lax.psum(jnp.sum(x), "d")
+        return jax.lax.psum(jnp.sum(x * total), "d")
+
+    return mapped(body, (P("d"),), P(), (64, 16), mesh=LINE)
+
+
+@finds("all-reduce-then-slice", "psum")
+@spares("gathered-to-be-sliced")
+def sum_of_which_a_slice_is_kept():
+    def body(x: Any, w: Any) -> Any:
+        y = jax.lax.psum(x @ w, "model")
+        at = jax.lax.axis_index("model") * 512
+        return jax.lax.dynamic_slice_in_dim(y, at, 512, axis=1)
+
+    ins = (P("data", "model"), P("model", None))
+    return mapped(body, ins, P("data", "model"), (512, 64), (64, 1024))
+
+
+@spares("all-reduce-then-slice")
+def sum_that_is_used_whole_too():
+    def body(x: Any, w: Any) -> Any:
+        y = jax.lax.psum(x @ w, "model")
+        at = jax.lax.axis_index("model") * 512
+        return jax.lax.dynamic_slice_in_dim(y, at, 512, axis=1) * jnp.sum(y)
+
+    ins = (P("data", "model"), P("model", None))
+    return mapped(body, ins, P("data", "model"), (512, 64), (64, 1024))
+
+
+@finds("gathered-to-be-sliced", "all_gather")
+def gather_of_which_a_block_is_kept():
+    def body(w: Any) -> Any:
+        every = jax.lax.all_gather(w, "model", axis=0, tiled=True)
+        at = jax.lax.axis_index("model") * 256
+        return jax.lax.dynamic_slice_in_dim(every, at, 256, axis=0)
+
+    return mapped(body, (P("model"),), P("model"), (512, 256))
+
+
+@spares("gathered-to-be-sliced")
+def gather_of_which_a_fixed_part_is_kept():
+    def body(w: Any) -> Any:
+        every = jax.lax.all_gather(w, "model", axis=0, tiled=True)
+        return jax.lax.slice_in_dim(every, 0, 256, axis=0)
+
+    return mapped(body, (P("model"),), P("model"), (512, 256))
+
+
+def accumulated(after: Any) -> Inspection:
+    """Microbatches whose gradients a loop adds up, and what is done with each gradient."""
+
+    def loss(w: Any, x: Any) -> Any:
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    def step(w: Any, batches: Any) -> Any:
+        def body(total: Any, x: Any) -> Any:
+            return after(total, jax.grad(loss)(w, x)), None
+
+        return jax.lax.scan(body, jnp.zeros_like(w), batches)[0]
+
+    whole = NamedSharding(AUTO, P())
+    w, batches = array((128, 256)), array((8, 64, 128), None, "data")
+    return program(step, w, batches, out_shardings=whole)
+
+
+@finds("reduced-in-loop", "dot_general", compiled=True)
+def gradients_summed_in_each_iteration():
+    return accumulated(lambda total, g: total + 0.5 * g)
+
+
+@spares("reduced-in-loop", compiled=True)
+def gradients_that_each_iteration_needs():
+    return accumulated(lambda total, g: total + jnp.sign(g))
+
+
+def step(state: Any, x: Any) -> Any:
+    return state - 0.1 * jax.grad(lambda w: jnp.sum((x @ w) ** 2))(state)
+
+
+@finds("state-not-donated", "state")
+def state_held_twice():
+    return program(step, array((4096, 2048), None, "model"), array((64, 4096), "data"))
+
+
+@spares("state-not-donated")
+def state_that_is_donated():
+    state, x = array((4096, 2048), None, "model"), array((64, 4096), "data")
+
+    def both(state: Any, x: Any, other: Any) -> Any:
+        return step(state, x), other + 1  # The other is small, and not donated.
+
+    return program(both, state, x, array((64, 64), "data"), donate_argnums=0)
+
+
+@finds("resharded-twice")
+def moved_and_moved_on():
+    def f(x: Any) -> Any:
+        y = constrain(jnp.sin(x), on("data", None))
+        return jnp.cos(constrain(y, on(None, "data")))
+
+    return program(f, array((64, 64), "data"))
+
+
+@spares("resharded-twice")
+def moved_used_and_moved_on():
+    def f(x: Any) -> Any:
+        y = constrain(jnp.sin(x), on("data", None))
+        return jnp.cos(constrain(y, on(None, "data"))) + jnp.sum(y)
+
+    return program(f, array((64, 64), "data"))
+
+
+@spares("resharded-twice")
+def sharded_further():
+    def f(x: Any) -> Any:
+        y = constrain(jnp.sin(x), on("data", None))
+        return jnp.cos(constrain(y, on("data", "model")))
+
+    return program(f, array((64, 64), "data"))
+
+
+def layers(spec: Any) -> Inspection:
+    """Matmuls with whole weights in a row, what they hand on constrained to a spec."""
+
+    def f(x: Any, ws: Any) -> Any:
+        for w in ws:
+            x = constrain(jnp.tanh(x @ w), on(*spec))
+        return x
+
+    return program(f, array((1024, 128), *spec), [array((128, 128)) for _ in range(5)])
+
+
+@finds("activation-gathered-repeatedly", "tanh", compiled=True)
+def residual_stream_on_its_features():
+    return layers((None, "data"))
+
+
+@spares("activation-gathered-repeatedly", compiled=True)
+def residual_stream_on_its_rows():
+    return layers(("data", None))
+
+
+#: Two slices of four chips: the first axis of a mesh of 2 x 4 is over the network between them.
+SLICES = "tpu:v5e:2x2x2slices"
+
+
+def mesh_of(*axes: str) -> AbstractMesh:
+    return AbstractMesh((2, 4), axes, axis_types=(AxisType.Auto,) * 2)
+
+
+def summed_over(inner: str, mesh: Any) -> Inspection:
+    """Matmuls whose sums are over one axis."""
+
+    def f(x: Any, w: Any) -> Any:
+        return jnp.tanh(x @ w)
+
+    outer = next(axis for axis in mesh.axis_names if axis != inner)
+    x = array((2048, 512), outer, inner, mesh=mesh)
+    w = array((512, 1024), inner, mesh=mesh)
+    return program(f, x, w, out_shardings=on(outer, mesh=mesh))
+
+
+@finds("mesh-order", compiled=True, hardware=SLICES)
+@finds("axis-over-slow-link", compiled=True, hardware=SLICES)
+def tensor_parallelism_between_slices():
+    return summed_over("model", mesh_of("model", "data"))
+
+
+@spares("mesh-order", "axis-over-slow-link", compiled=True, hardware=SLICES)
+def tensor_parallelism_in_a_slice():
+    return summed_over("model", mesh_of("data", "model"))

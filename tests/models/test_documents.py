@@ -1,0 +1,144 @@
+"""Programs of a few lines from the documents that the reference models come from."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.slices import program_slices
+from sdyscope.inspection import inspect
+from sdyscope.page.notebook import show_sharding
+from sdyscope.words.slices import slice_text
+
+
+def mesh_of(**sizes):
+    axes = (AxisType.Auto,) * len(sizes)
+    return AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=axes)
+
+
+def array(mesh, shape, *spec, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def held(found, kind):
+    """Who holds what of the arguments or results, in words."""
+    rows = [row for row in found.tensors.tensors if row.kind == kind]
+    slices = program_slices("", rows).tensors
+    return [[slice_text(part) for part in tensor.listed] for tensor in slices]
+
+
+# --- the 3-D tutorial's foundations ---------------------------------------------------------------
+
+
+def vec_addition(a, b):
+    return a + b
+
+
+def gathered_vec_addition(a, b):
+    local_result = a + b
+    local_result = jax.lax.all_gather(local_result, axis_name="x", tiled=True, axis=0)
+    return jax.lax.all_gather(local_result, axis_name="y", tiled=True, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("function", "out_specs", "expected"),
+    [
+        (
+            vec_addition,
+            P("x", "y"),
+            [
+                f"device {4 * i + j} holds result[{i}:{i + 1}, {j}:{j + 1}]"
+                for i in (0, 1)
+                for j in range(4)
+            ],
+        ),
+        (gathered_vec_addition, P(), ["all 8 devices hold result[:, :]"]),
+    ],
+)
+def test_what_visualize_array_sharding_shows(function, out_specs, expected):
+    """Of a result that nothing but the shard_map's out_specs places."""
+    mesh = mesh_of(x=2, y=4)
+    shard_add = jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=(P("x", "y"), P("x", "y")),
+        out_specs=out_specs,
+        check_vma=False,
+    )
+    a = jax.ShapeDtypeStruct((2, 4), jnp.int32)
+    found = inspect(jax.jit(shard_add), a, a)
+    assert held(found, "result") == [expected]
+    (row,) = [row for row in found.tensors.tensors if row.kind == "result"]
+    picture = show_sharding(row.requested.returned)
+    assert "<svg" in picture.svg
+
+
+def test_a_result_that_is_computed_with_is_left_to_the_compiler():
+    mesh = mesh_of(x=2, y=4)
+    spec = (P("x", "y"), P("x", "y"))
+    mapped = jax.shard_map(vec_addition, mesh=mesh, in_specs=spec, out_specs=P("x", "y"))
+    a = jax.ShapeDtypeStruct((2, 4), jnp.int32)
+    assert held(inspect(jax.jit(lambda a, b: mapped(a, b) + 1), a, a), "result") == [[]]
+
+
+# --- Levanter's overview: pjit, and the same with names -------------------------------------------
+
+
+def test_a_matrix_product_by_rows_of_the_batch():
+    """Each device has 128 / 8 rows of the inputs and of the outputs; nothing is sent."""
+    mesh = mesh_of(data=8)
+    matmul = jax.jit(
+        lambda weights, inputs: inputs @ weights, out_shardings=NamedSharding(mesh, P("data", None))
+    )
+    weights, inputs = array(mesh, (64, 32)), array(mesh, (128, 64), "data", None)
+    found = inspect(matmul, weights, inputs, partitioners=("shardy",))
+    assert held(found, "argument")[0] == ["all 8 devices hold weights[:, :]"]
+    assert held(found, "result")[0][0] == "device 0 holds result[0:16, :]"
+    assert found.predicted_collectives().collectives.collectives == ()
+
+
+def test_a_matrix_product_over_a_dimension_in_pieces_is_summed():
+    """Weights by rows and inputs by columns, on no axis afterwards: partial products are added."""
+    mesh = mesh_of(data=8)
+    matmul = jax.jit(
+        lambda weights, inputs: inputs @ weights, out_shardings=NamedSharding(mesh, P(None, None))
+    )
+    weights, inputs = array(mesh, (4096, 512), "data", None), array(mesh, (256, 4096), None, "data")
+    found = inspect(matmul, weights, inputs, partitioners=("shardy",))
+    (one,) = found.predicted_collectives().collectives.collectives
+    assert (one.kind, [axis.name for axis in one.axes]) == ("all-reduce", ["data"])
+    assert one.bytes == 256 * 512 * 4
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ({"intermediate": "model", "batch": "data"}, "P('data', 'model')"),
+        ({"batch": "data"}, "P('data', None)"),
+    ],
+)
+def test_the_same_with_names_and_another_mapping_for_outputs(output, expected):
+    """named_jit's axis_resources, and its out_axis_resources."""
+    hax = pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
+    mesh = mesh_of(model=4, data=2)
+    resources = {"intermediate": "model", "batch": "data"}
+    batch, embed, wide = (
+        hax.Axis(name, size)
+        for name, size in (("batch", 128), ("embed", 64), ("intermediate", 512))
+    )
+
+    def named(*axes):
+        spec = [resources.get(axis.name) for axis in axes]
+        return hax.NamedArray(array(mesh, [axis.size for axis in axes], *spec), axes)
+
+    def matmul(weights, inputs):
+        with jax.sharding.use_abstract_mesh(mesh), hax.axis_mapping(output):
+            return hax.auto_sharded(hax.dot(inputs, weights, axis=embed))
+
+    found = inspect(
+        jax.jit(matmul), named(embed, wide), named(batch, embed), partitioners=("shardy",)
+    )
+    rows = {row.kind: row for row in found.tensors.tensors}
+    assert str(rows["constraint"].requested.sharding.spec) == expected
+    assert str(found.tensors.tensors[0].requested.sharding.spec) == "P(None, 'model')"

@@ -1,0 +1,134 @@
+"""Edits of calls and statements."""
+
+import pytest
+
+from sdyscope.errors import TargetError
+from sdyscope.patches.jit import jit_sites
+from sdyscope.patches.rewrites import accumulation, first_argument, scattered, set_false
+from sdyscope.patches.source import Source, Span, spliced
+
+
+def span(text, piece):
+    """The place of a piece that is on one line, once."""
+    start = text.index(piece)
+    line = text[:start].count("\n") + 1
+    column = start - text.rfind("\n", 0, start) - 1
+    return Span("m.py", line, column, line, column + len(piece))
+
+
+@pytest.mark.parametrize(
+    ("text", "call", "then"),
+    [
+        ("y = f(x, s)\n", "f(x, s)", "y = x\n"),
+        ("y = f(a + b, s) * 2\n", "f(a + b, s)", "y = (a + b) * 2\n"),
+        ("y = g(f(a + b, s))\n", "f(a + b, s)", "y = g(a + b)\n"),
+        ("def h(x):\n    x = f(x, s)\n    return x\n", "f(x, s)", "def h(x):\n    return x\n"),
+        ("def h(x):\n    x = f(x, s)\n", "f(x, s)", "def h(x):\n    x = x\n"),
+    ],
+)
+def test_a_call_gives_way_to_its_first_argument(text, call, then):
+    assert spliced(text, first_argument(Source("m.py", text), span(text, call))) == then
+
+
+def test_a_sum_is_scattered():
+    text = 'y = jax.lax.psum(x @ w, ("a", "b"))\n'
+    found = scattered(Source("m.py", text), span(text, text[4:-1]), 1)
+    assert spliced(text, found) == (
+        'y = jax.lax.psum_scatter(x @ w, ("a", "b"), scatter_dimension=1, tiled=True)\n'
+    )
+    with pytest.raises(TargetError):
+        scattered(Source("m.py", "y = f(x, a)"), span("y = f(x, a)", "f(x, a)"), 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        ("f = jax.jit(step)", "f = jax.jit(step, donate_argnums=(0, 1))"),
+        ("f = jit(step, donate_argnums=2)", "f = jit(step, donate_argnums=(0, 1, 2))"),
+        ("f = jit(step, donate_argnums=(0,))", "f = jit(step, donate_argnums=(0, 1))"),
+        ("@jax.jit\ndef f(): ...", "@jax.jit(donate_argnums=(0, 1))\ndef f(): ..."),
+        (
+            "@partial(jax.jit, static_argnums=3)\ndef f(): ...",
+            "@partial(jax.jit, static_argnums=3, donate_argnums=(0, 1))\ndef f(): ...",
+        ),
+        (
+            "f = jax.jit(\n    step,\n    out_shardings=s,\n)",
+            "f = jax.jit(\n    step,\n    out_shardings=s,\n    donate_argnums=(0, 1),\n)",
+        ),
+    ],
+)
+def test_arguments_are_donated_where_a_function_is_jitted(text, then):
+    (site,) = jit_sites(Source("m.py", text))
+    assert spliced(text, site.donating([0, 1])) == then
+
+
+def test_names_of_donated_arguments_are_left_alone():
+    (site,) = jit_sites(Source("m.py", 'f = jax.jit(step, donate_argnames=("p",))'))
+    assert site.donating([0]) is None
+
+
+def test_settings_that_are_false():
+    text = 'jax.config.update("jax_x", False)\nwith jax.x(False):\n    f(False)\n'
+    source = Source("m.py", text)
+    found = [line for line, _ in set_false(source, "jax_x")]
+    assert sorted(found) == [1, 2]
+    splices = [splice for _, splice in set_false(source, "jax_x")]
+    assert spliced(text, splices).count("True") == 2
+
+
+LOOP = """def step(params, batch, mesh):
+    def body(acc, x):
+        g = grad(loss)(params, x)
+        return add(acc, g), None
+
+    acc, _ = scan(body, zeros(params), batch)
+    return update(params, acc)
+"""
+
+
+def test_a_loop_is_mapped_with_what_it_takes():
+    scan = "scan(body, zeros(params), batch)"
+    found = accumulation(Source("m.py", LOOP), span(LOOP, scan), ["params", "batch", "mesh"])
+    assert (found.names, found.targets) == (("params", "batch"), ("acc", "_"))
+    made = spliced(
+        LOOP,
+        found.mapped("sm", {"params": "P()", "batch": "P('d')"}, "mesh=mesh", "pmean({}, 'd')"),
+    )
+    assert (
+        made
+        == """def step(params, batch, mesh):
+
+    def accumulate(params, batch):
+        def body(acc, x):
+            g = grad(loss)(params, x)
+            return add(acc, g), None
+        acc, _ = scan(body, zeros(params), batch)
+        return pmean(acc, 'd')
+
+    acc = sm(
+        accumulate,
+        in_specs=(P(), P('d')),
+        mesh=mesh,
+    )(params, batch)
+    return update(params, acc)
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("acc, _ = scan", "acc = scan"),
+        ("scan(body,", "scan(lambda a, x: a,"),
+        ("    return update", "    also = body\n    return update"),
+        ("    acc, _", "    scale = 2\n    acc, _"),
+    ],
+)
+def test_a_loop_that_is_written_otherwise_is_left_alone(change):
+    text = LOOP.replace(*change).replace(
+        "g = grad", "g = scale * grad" * ("scale" in change[1]) or "g = grad"
+    )
+    line = next(line for line in text.splitlines() if "scan(" in line)
+    call = line[line.index("scan(") :]
+    with pytest.raises(TargetError):
+        accumulation(Source("m.py", text), span(text, call), ["params", "batch"])

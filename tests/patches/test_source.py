@@ -1,0 +1,75 @@
+"""Sources: expressions by their place, edits of their text."""
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdyscope.errors import TargetError
+from sdyscope.patches.diff import applied, unified_diff
+from sdyscope.patches.source import Overlap, Source, Span, Splice, spliced
+
+TEXT = """é = "é"; y = g((p + q), k=3)
+def f(a, b):
+    return (
+        a @ b
+        + b
+    )
+"""
+
+
+def test_an_expression_is_found_by_what_python_says_of_its_place():
+    """Every expression that Python's own parser sees and that no other shares its place with."""
+    source = Source("m.py", TEXT)
+    seen = 0
+    for node in ast.walk(ast.parse(TEXT)):
+        if isinstance(node, ast.expr) and not isinstance(node, ast.Tuple):
+            span = Span("m.py", node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+            found = source.expression(span)
+            assert found is not None, ast.dump(node)
+            assert source.written(found) == ast.get_source_segment(TEXT, node)
+            start, end = source.extent(found)
+            assert TEXT[start:end] == source.written(found)
+            seen += 1
+    assert seen > 12
+    assert source.expression(Span("m.py", 1, 1, 1, 2)) is None
+    assert source.expression(Span("m.py", 90, 0, 90, 2)) is None
+
+
+def test_splices_are_put_where_they_belong_and_never_over_one_another():
+    assert spliced("abc", [Splice(3, 3, ")"), Splice(0, 0, "("), Splice(1, 2, "B")]) == "(aBc)"
+    with pytest.raises(Overlap):
+        spliced("abcd", [Splice(0, 3, "x"), Splice(2, 4, "y")])
+
+
+def test_a_file_that_is_no_python_is_one_sentence():
+    with pytest.raises(TargetError) as raised:
+        Source("m.py", "def f(:\n")
+    assert raised.value.line == 1
+    assert "\n" not in raised.value.message
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "", "--- x", "+++ y", "@@ -1 +1 @@", "\\ No"]))
+
+
+@given(LINES, LINES, st.booleans(), st.booleans())
+def test_a_diff_applied_to_the_text_before_is_the_text_after(before, after, one, two):
+    old, new = "\n".join(before) + "\n" * one, "\n".join(after) + "\n" * two
+    diff = unified_diff({"/f/m.py": old}, {"/f/m.py": new}, "/f")
+    assert applied(diff, old, "m.py") == new
+
+
+def test_git_applies_the_diff(tmp_path):
+    import subprocess
+
+    old, new = "a\nb\nc", "a\nB\nc\nd\n"
+    (tmp_path / "sub").mkdir()
+    file = tmp_path / "sub" / "m.py"
+    file.write_text(old)
+    diff = unified_diff({str(file): old}, {str(file): new}, str(tmp_path))
+    assert diff.startswith("--- a/sub/m.py\n+++ b/sub/m.py\n")
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, check=True)
+    assert file.read_text() == new
+    with pytest.raises(TargetError, match="is another"):
+        applied(diff, "x\ny\nz\n", "sub/m.py")
