@@ -63,6 +63,10 @@ def command(
     which line of the program, and which annotations made them necessary. With --predicted
     nothing is compiled either: the collectives are those Shardy's own passes insert.
 
+    With --schedule: a step over time, by the schedule of the compiled program and the times of
+    `sdyscope cost`: what a device computes and sends when, which communication nothing hides, and
+    what could hide it.
+
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it; --mesh then names the mesh.
     """
@@ -76,6 +80,11 @@ def command(
         raise TargetError(
             "--predicted compiles nothing, and only a compiled program has an order of time.",
             hint="Leave --predicted out.",
+        )
+    if schedule and scopes:
+        raise TargetError(
+            "--scopes adds up bytes, which have no order of time.",
+            hint="Leave --scopes or --schedule out.",
         )
     if predicted:
         partitioners = _predictable(target, partitioners, on)

@@ -71,8 +71,7 @@ class Exposed:
         source: its line.
         asynchronous: whether other work may go on meanwhile.
         seconds: what it takes in a step, by the model.
-        exposed: of these, seconds in which the device computes nothing; waiting for the link that
-            another collective uses included.
+        exposed: of these, seconds in which the device waits and computes nothing.
         work: seconds of compute in a step that are scheduled between what it needs and what needs
             it, and are not beside it already.
         other: seconds of compute in the iterations before, or after, that could be beside it.
@@ -131,7 +130,7 @@ class Schedule:
         seconds: what the step takes: compute, and what is exposed.
         compute: of these, seconds of compute.
         exposed: of these, seconds in which a device only communicates.
-        hidden: seconds of collectives beside which a device computes, or waits for another.
+        hidden: seconds of collectives beside which a device computes, or waits for another axis.
         lanes: compute first, then the links of mesh axes.
         collectives: each collective, what is exposed most first.
         pipelines: loops that hand a value on along a mesh axis.

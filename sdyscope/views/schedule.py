@@ -31,97 +31,95 @@ LISTED = 12
 
 
 def heading(
-    document: CommsDocument, found: Schedule, partitioners: Sequence[Partitioner]
+    document: CommsDocument, schedule: Schedule, partitioners: Sequence[Partitioner]
 ) -> Iterator[Paragraph]:
     """The program, and how long a step takes."""
     parts = [document.name]
-    if found.mesh is not None:
-        parts += mesh_words_of({"": found.mesh})
-    if found.hardware is not None:
+    if schedule.mesh is not None:
+        parts += mesh_words_of({"": schedule.mesh})
+    if schedule.hardware is not None:
         under = f" under {' and '.join(partitioners)}" if partitioners else ""
-        parts.append(f"compiled for {found.hardware} ({found.device_kind}){under}")
+        parts.append(f"compiled for {schedule.hardware} ({schedule.device_kind}){under}")
     yield Paragraph("; ".join(parts), hang=2)
-    yield Paragraph(step_text(found), "heading", hang=2)
+    yield Paragraph(step_text(schedule), "heading", hang=2)
 
 
-def lanes(found: Schedule) -> Table:
+def lanes(schedule: Schedule) -> Table:
     """A row for compute and for each set of axes: how long it is busy, and how long alone."""
     rows: list[Row] = []
-    for lane in found.lanes:
-        alone = sum(one.end - one.start for one in lane.segments if one.exposed)
-        share = percent(lane.busy, found.seconds)
+    for lane in schedule.lanes:
+        alone = sum(span.end - span.start for span in lane.segments if span.exposed)
+        share = percent(lane.busy, schedule.seconds)
         waited = Cell(time_text(alone), "bad" if alone else "plain")
-        first = lane is found.lanes[0]
+        first = lane is schedule.lanes[0]
         rows.append((lane.name, time_text(lane.busy), share, "-" if first else waited))
     return Table(
         (Column("busy"), number("time"), number("of the step"), number("exposed")), tuple(rows)
     )
 
 
-def exposed(found: Schedule, everything: bool, columns: int | None) -> Table:
+def exposed(schedule: Schedule, everything: bool, columns: int | None) -> Table:
     """A row for each of the collectives that are exposed most, with its cause."""
-    return fitted(lambda brief: _exposed(found, everything, brief=brief), columns)
+    return fitted(lambda brief: _exposed(schedule, everything, brief=brief), columns)
 
 
-def _exposed(found: Schedule, everything: bool, *, brief: bool) -> Table:
-    shown = found.collectives if everything else found.collectives[:LISTED]
-    files = {source_text(one.source).rpartition(":")[0] for one in shown}
+def _exposed(schedule: Schedule, everything: bool, *, brief: bool) -> Table:
+    shown = schedule.collectives if everything else schedule.collectives[:LISTED]
+    files = {source_text(collective.source).rpartition(":")[0] for collective in shown}
     file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
-    for one in shown:
-        source = source_text(one.source)
-        rows.append(
-            (
-                f"{one.kind} (async)" if one.asynchronous else one.kind,
-                over_text(one.axes, found.mesh),
-                f"{one.count:,}",
-                time_text(one.seconds),
-                Cell(time_text(one.exposed), "bad" if one.exposed else "plain"),
-                way_text(one),
-                one.scope or Cell("-", "muted"),
-                source.rpartition(":")[2] if file else source or Cell("-", "muted"),
-            )
-        )
-        if why := _why(one, file):
+    for collective in shown:
+        source = source_text(collective.source)
+        cells: list[str | Cell] = [
+            f"{collective.kind} (async)" if collective.asynchronous else collective.kind,
+            over_text(collective.axes, schedule.mesh),
+            f"{collective.count:,}",
+            time_text(collective.seconds),
+            Cell(time_text(collective.exposed), "bad" if collective.exposed else "plain"),
+            way_text(collective),
+        ]
+        if not brief:
+            cells.append(collective.scope or Cell("-", "muted"))
+        cells.append(source.rpartition(":")[2] if file else source or Cell("-", "muted"))
+        rows.append(tuple(cells))
+        if why := _why(collective, file):
             rows.append(Note(why))
-    return Table(
-        (
-            Column("collective"),
-            Column("over"),
-            number("x"),
-            number("time"),
-            number("exposed"),
-            Column("could hide it"),
-            Column("scope"),
-            number("line") if file else Column("source"),
-        ),
-        tuple(rows),
-    )
+    columns = [
+        Column("collective"),
+        Column("over"),
+        number("x"),
+        number("time"),
+        number("exposed"),
+        Column("could hide it"),
+    ]
+    if not brief:
+        columns.append(Column("scope"))
+    return Table((*columns, number("line") if file else Column("source")), tuple(rows))
 
 
-def _why(one: Exposed, file: str) -> str:
-    if one.origin is None:
+def _why(collective: Exposed, file: str) -> str:
+    if collective.origin is None:
         return ""
-    words = origin_text(one.origin, file)
+    words = origin_text(collective.origin, file)
     return words if words.startswith(NOT_FOUND) else f"because {words}"
 
 
-def footer(found: Schedule, everything: bool) -> Iterator[Paragraph]:
+def footer(schedule: Schedule, everything: bool) -> Iterator[Paragraph]:
     """Pipelines, what the columns mean, and what is not known."""
-    for pipeline in found.pipelines:
+    for pipeline in schedule.pipelines:
         yield Paragraph(pipeline_text(pipeline), hang=2)
-    left = len(found.collectives) - LISTED
+    left = len(schedule.collectives) - LISTED
     if left > 0 and not everything:
         yield Paragraph(f"{counted(left, 'collective')} left out; --all lists every one", "muted")
     yield Paragraph(f"{MODEL}; {LEGEND}", "muted", hang=2)
     for way, words in WAY_TEXTS.items():
-        if any(one.way == way for one in found.collectives):
+        if any(collective.way == way for collective in schedule.collectives):
             yield Paragraph(f"{'send less' if way == 'less' else way}: {words}", "muted", hang=2)
-    if flags := flags_text(found):
+    if flags := flags_text(schedule):
         yield Paragraph(flags, hang=2)
-    if found.unknown:
+    if schedule.unknown:
         yield Paragraph(
-            f"{counted(found.unknown, 'collective')} of unknown time: counted as none",
+            f"{counted(schedule.unknown, 'collective')} of unknown time: counted as none",
             "warning",
             hang=2,
         )

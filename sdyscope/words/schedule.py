@@ -16,16 +16,23 @@ MODEL = (
     "`sdyscope cost`, each instruction at the longer of its arithmetic and its memory"
 )
 
-LEGEND = "of a loop one iteration is drawn, as long as all of them"
+LEGEND = (
+    "exposed: the device waits and computes nothing; of a loop one iteration is drawn, as long as "
+    "all of them"
+)
 
 #: What would hide a collective.
 WAY_TEXTS: Final[Mapping[Way, str]] = {
-    "asynchronous": "run asynchronously: the work beside it needs no result of it",
-    "reorder": "started earlier or waited for later: it is asynchronous already",
-    "pipelined": (
-        "started an iteration earlier, or waited for an iteration later, which takes another buffer"
+    "asynchronous": (
+        "work that does not need its result is scheduled next to it, and would hide it if it ran "
+        "asynchronously"
     ),
-    "less": "nothing beside it can hide it: send less, or over a faster axis",
+    "reorder": "it is asynchronous; started earlier or waited for later, more work would hide it",
+    "pipelined": (
+        "started an iteration of its loop earlier, or waited for an iteration later, it would be "
+        "hidden; that takes a second buffer"
+    ),
+    "less": "no work next to it can hide it: send less, or over a faster axis",
 }
 
 #: Flags that let a compiler overlap more, and the variable that they are read from.
@@ -60,22 +67,22 @@ def step_text(schedule: Schedule) -> str:
     return f"{words}; {time_text(schedule.hidden)} of communication is hidden"
 
 
-def way_text(one: Exposed) -> str:
+def way_text(collective: Exposed) -> str:
     """What would hide a collective, in a word or two."""
-    match one.way:
+    match collective.way:
         case None:
             return "hidden"
         case "less":
             return "send less"
         case "asynchronous":
-            return f"asynchronous: {time_text(one.hideable)}"
+            return f"asynchronous: {time_text(collective.hideable)}"
         case "reorder" | "pipelined":
-            return f"{one.way}: {time_text(one.hideable)}"
+            return f"{collective.way}: {time_text(collective.hideable)}"
 
 
 def flags_text(schedule: Schedule) -> str:
     """Which flags let the compiler overlap more; empty where none are known, or none would."""
-    ways = {one.way for one in schedule.collectives}
+    ways = {collective.way for collective in schedule.collectives}
     if schedule.hardware is None or not ways & {"asynchronous", "reorder"}:
         return ""
     variable, flags = _FLAGS.get(schedule.hardware.platform, ("", ()))

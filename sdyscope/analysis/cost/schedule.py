@@ -85,13 +85,13 @@ class _Flight:
         cost: its cost.
         begins: when it begins, with the links free.
         ends: when it is there.
-        started: when it was started.
+        waited: from when to when the device waits and computes nothing.
     """
 
     cost: CollectiveCost
     begins: float
     ends: float
-    started: float
+    waited: list[tuple[float, float]] = field(default_factory=list)
 
 
 @dataclass
@@ -139,7 +139,7 @@ class _Simulation:
             seconds=self.now,
             compute=self.computing,
             exposed=alone,
-            hidden=max(busy - alone, 0.0),
+            hidden=busy - alone,
             lanes=tuple(self.lanes()),
             collectives=exposed,
             pipelines=self.cost.pipelines,
@@ -282,20 +282,32 @@ class _Simulation:
         begins = max([self.now, *(self.free[link] for link in links)])
         for link in links:
             self.free[link] = begins + cost.each
-        self.flights[cost.collective.name] = _Flight(cost, begins, begins + cost.each, self.now)
+        self.flights[cost.collective.name] = _Flight(cost, begins, begins + cost.each)
 
     def finish(self, name: str) -> None:
-        """Waits for a collective."""
-        flight = self.flights.pop(name)
-        spent = self.spent[name]
-        waited = max(flight.ends - self.now, 0.0)
-        spent.exposed += waited * self.times
-        hidden = min(flight.ends, self.now)
-        if hidden > flight.begins:
-            spent.segments.append((flight.begins, hidden, False))
-        if waited:
-            spent.segments.append((max(flight.begins, self.now), flight.ends, True))
+        """Waits for a collective, and before it for those that have its links."""
+        flight = self.flights[name]
+        others = [other for other in self.flights.values() if other is not flight]
+        now = self.now
+        for running in (*sorted(others, key=lambda other: other.begins), flight):
+            start, end = max(running.begins, now), min(running.ends, flight.ends)
+            if running is not flight:
+                end = min(end, flight.begins)
+            if start < end:
+                running.waited.append((start, end))
+                now = end
         self.now = max(self.now, flight.ends)
+        del self.flights[name]
+        spent = self.spent[name]
+        hidden = flight.begins
+        for start, end in flight.waited:
+            if hidden < start:
+                spent.segments.append((hidden, start, False))
+            spent.segments.append((start, end, True))
+            spent.exposed += (end - start) * self.times
+            hidden = end
+        if hidden < flight.ends:
+            spent.segments.append((hidden, flight.ends, False))
 
     def links(self, cost: CollectiveCost) -> list[object]:
         """The links that a collective uses: of its levels, or of its axes where they are given."""
