@@ -57,7 +57,7 @@ MEMBERS = 200
 COLUMNS = 500
 
 #: How many exposed collectives are listed.
-EXPOSED = 24
+EXPOSED = 8
 
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:

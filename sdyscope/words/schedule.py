@@ -64,6 +64,8 @@ def step_text(schedule: Schedule) -> str:
         return f"{words}, no collectives"
     share = percent(schedule.exposed, schedule.seconds)
     words += f" and {time_text(schedule.exposed)} ({share}) of communication that nothing hides"
+    if not schedule.hidden:
+        return f"{words}; none is hidden"
     return f"{words}; {time_text(schedule.hidden)} of communication is hidden"
 
 
@@ -89,6 +91,6 @@ def flags_text(schedule: Schedule) -> str:
     if not flags:
         return ""
     return (
-        f"not tried: {variable}='{' '.join(flags)}' lets the compiler overlap more; set it for "
-        "this command to see what it does"
+        f"flags that let the compiler overlap more: {variable}='{' '.join(flags)}'; set them for "
+        "this command to see what they do"
     )
