@@ -123,25 +123,6 @@ def gradients_that_each_iteration_needs():
     return accumulated(lambda total, g: total + jnp.sign(g))
 
 
-def step(state: Any, x: Any) -> Any:
-    return state - 0.1 * jax.grad(lambda w: jnp.sum((x @ w) ** 2))(state)
-
-
-@finds("state-not-donated", "state")
-def state_held_twice():
-    return program(step, array((4096, 2048), None, "model"), array((64, 4096), "data"))
-
-
-@spares("state-not-donated")
-def state_that_is_donated():
-    state, x = array((4096, 2048), None, "model"), array((64, 4096), "data")
-
-    def both(state: Any, x: Any, other: Any) -> Any:
-        return step(state, x), other + 1  # The other is small, and not donated.
-
-    return program(both, state, x, array((64, 64), "data"), donate_argnums=0)
-
-
 @finds("resharded-twice")
 def moved_and_moved_on():
     def f(x: Any) -> Any:

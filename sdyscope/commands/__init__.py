@@ -34,6 +34,8 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "What changed": (
         "diff",
+        "upgrade",
+        "bisect",
         "snapshot",
         "ci",
     ),

@@ -22,6 +22,7 @@ from typing import Any
 
 import jinja2
 
+from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import STAGES, Stage
 from sdyscope.facts.program import Partitioner
@@ -34,7 +35,7 @@ from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
 
-__all__ = ["VIEWS", "View", "differences_page", "page", "snapshots_page"]
+__all__ = ["VIEWS", "View", "compared_page", "differences_page", "page", "snapshots_page"]
 
 #: What starts the page.
 _BOOT = "base/boot.js"
@@ -123,6 +124,21 @@ def differences_page(
     differences = report_differences.differences(pool, inspection, two, on, other_on)
     documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
     return _two_sides(differences, pool, documents, list(inspection.lowered))
+
+
+def compared_page(compared: ComparedStages, labels: tuple[str, str]) -> str:
+    """A page of what one program is as two JAX, or two commits, make it.
+
+    Args:
+      compared: the comparison.
+      labels: what the two are called.
+    """
+    known = compared.compiled.b.mesh or compared.compiled.a.mesh
+    meshes = {} if known is None else {"mesh": known}
+    pool = Pool(meshes, 1 if known is None else known.size)
+    found = report_differences.compared(compared, pool, labels)
+    documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
+    return _two_sides(found, pool, documents, [])
 
 
 def snapshots_page(document: DiffDocument, labels: tuple[str, str]) -> str:

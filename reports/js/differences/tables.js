@@ -167,7 +167,7 @@ export function loweredPart(lowered, context) {
   const made = [];
   for (const words of lowered.meshes) made.push(el("p", { dir: "auto" }, words));
   if (lowered.tensors.length) made.push(tensorTable(lowered.tensors, context));
-  if (lowered.ops.length) made.push(opTable(lowered.ops, context));
+  if (lowered.ops.length) made.push(...opTable(lowered.ops, context));
   if (!made.length) {
     made.push(el("p.muted", { dir: "auto" }, lowered.words));
   }

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from sdyscope.facts.over_time import Phase
 
-__all__ = ["folded_scopes", "phase_of", "scope_of"]
+__all__ = ["folded_scopes", "phase_of", "scope_of", "without_inner"]
 
 #: The program itself: ``jit(step)``, ``pjit(step)``, ``jit__step``.
 _PROGRAM = re.compile(r"p?jit\([^()]*\)/")
@@ -42,6 +42,18 @@ def _last_part(path: str) -> tuple[str, str, str]:
         if char == "/" and depth == 0:
             return path[:at], "/", path[at + 1 :]
     return "", "", path
+
+
+#: A function that is jitted inside of the program.
+_INNER = re.compile(r"p?jit\([^()]*\)")
+
+
+def without_inner(scope: str) -> str:
+    """A scope without the names of inner functions, which only newer JAX has in it.
+
+    ``optimizer/jit(tree_bias_correction)/pow`` is ``optimizer/pow``.
+    """
+    return "/".join(part for part in scope.split("/") if not _INNER.fullmatch(part))
 
 
 def folded_scopes(scopes: Iterable[str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from sdyscope.analysis.run.numerics import (
     tolerance,
 )
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
-from sdyscope.analysis.run.training import Training, TrainingPlan, training, training_plan
+from sdyscope.analysis.run.training import TrainingPlan, training, training_plan
 from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
 from sdyscope.facts.execution import Execution, Reference, Trained
@@ -32,6 +32,7 @@ from sdyscope.facts.findings import (
 )
 from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner, Program
+from sdyscope.facts.training import Training
 from sdyscope.process.scratch import scratch_folder
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh, only_mesh
