@@ -1,4 +1,4 @@
-"""What limits a step, and the pipelines in it."""
+"""What limits a step, the pipelines in it, and what it takes to read its arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Busy", "LevelName", "Pipeline", "Resource", "StepLimits"]
+__all__ = ["ArgumentCost", "Busy", "LevelName", "Pipeline", "Resource", "StepLimits"]
 
 Resource: TypeAlias = Literal["compute", "memory", "axis"]
 
@@ -98,3 +98,20 @@ class Pipeline:
     def bubble(self) -> float:
         """The part of the time in which a stage has nothing to do."""
         return (self.stages - 1) / (self.stages + self.microbatches - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentCost:
+    """What it takes at least to read a top-level argument once: the parameters, a cache, a batch.
+
+    Attributes:
+        name: the argument.
+        tensors: how many arrays it has.
+        bytes: bytes that a device stores of it.
+        seconds: to read them once at the memory's bandwidth; None where that is not known.
+    """
+
+    name: str
+    tensors: int
+    bytes: int
+    seconds: float | None

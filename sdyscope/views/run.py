@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sdyscope.analysis.run.numerics import Numeric
-from sdyscope.analysis.run.training import Training
 from sdyscope.analysis.run.values import (
     Executed,
     ExecutedTensor,
@@ -17,6 +16,7 @@ from sdyscope.analysis.run.values import (
     Verdict,
 )
 from sdyscope.facts.execution import Reference
+from sdyscope.facts.training import Training
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape

@@ -27,7 +27,7 @@ from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, OfCompiled
-from sdyscope.facts.cost import Pipeline
+from sdyscope.facts.cost import ArgumentCost, Pipeline
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
@@ -38,7 +38,6 @@ from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
 __all__ = [
-    "ArgumentCost",
     "AxesTime",
     "CollectiveCost",
     "Cost",
@@ -146,23 +145,6 @@ class KindAxesTime:
     kind: CollectiveKind
     axes: tuple[AxisRef, ...] | None
     time: TimeTally
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentCost:
-    """What it takes at least to read a top-level argument once: the parameters, a cache, a batch.
-
-    Attributes:
-        name: the argument.
-        tensors: how many arrays it has.
-        bytes: bytes that a device stores of it.
-        seconds: to read them once at the memory's bandwidth; None where that is not known.
-    """
-
-    name: str
-    tensors: int
-    bytes: int
-    seconds: float | None
 
 
 @dataclass(frozen=True)

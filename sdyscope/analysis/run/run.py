@@ -18,7 +18,7 @@ from sdyscope.analysis.run.numerics import (
     tolerance,
 )
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
-from sdyscope.analysis.run.training import Training, TrainingPlan, training, training_plan
+from sdyscope.analysis.run.training import TrainingPlan, training, training_plan
 from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
 from sdyscope.facts.execution import Execution, Reference, Trained
@@ -29,6 +29,7 @@ from sdyscope.facts.findings import (
     OtherNumbers,
 )
 from sdyscope.facts.program import Partitioner, Program
+from sdyscope.facts.training import Training
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh, only_mesh
 

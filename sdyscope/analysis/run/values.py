@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.run.numerics import Numeric
-from sdyscope.analysis.run.training import Training
 from sdyscope.facts.account import Account
 from sdyscope.facts.execution import (
     DeviceMemory,
@@ -28,6 +27,7 @@ from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor
+from sdyscope.facts.training import Training
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 
