@@ -436,6 +436,9 @@ class _Fixer:
         if not good:
             return
         best = good[0]
+        # Predictions are compared with predictions: XLA's partitioner was asked for single edits.
+        assert best.prediction is not None
+        predicted = self.promise(best.prediction)
         for _ in range(self.effort.edits - 1):
             taken = {one.edit.source for one in best.proposals}
             more: list[_Candidate] = []
@@ -447,9 +450,10 @@ class _Fixer:
                 if prediction is not None:
                     more.append(_Candidate(proposals, prediction, self.promise(prediction)))
             found = min(more, key=lambda one: one.score, default=None)
-            if found is None or found.score > best.score * (1 - 2 * _WORTH):
+            if found is None or found.score > predicted * (1 - 2 * _WORTH):
                 return
-            best = found
+            best = replace(found, score=best.score * found.score / max(predicted, _PROMISING))
+            predicted = found.score
             yield best
 
     # --- the edited source ------------------------------------------------------------------------
