@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.lint import LogicalAxes
+    from sdyscope.lint.source import SourceDocument
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.stages.executed.processes import ProcessGroup
     from sdyscope.stages.lowered.lower import LoweredModule
@@ -114,6 +115,35 @@ class Inspection(Staged, Displayed):
         from sdyscope.lint import lint
 
         return lint(self, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical)
+
+    def source_lines(
+        self,
+        on: Hardware | str | None = None,
+        *,
+        compiled: bool = True,
+        context: int = 1,
+    ) -> SourceDocument:
+        """What each line of the author's files does: shardings, collectives, findings.
+
+        Args:
+            on: what to compile for, as ``compiled`` takes it.
+            compiled: whether the program may be compiled, without which no collectives are known.
+            context: how many lines of text to add above and below each line.
+
+        Raises:
+            CompilerError: the program can't be lowered or propagated under any partitioner.
+            TargetError: it is a compiled program's text, or there is no such hardware.
+        """
+        from sdyscope.lint import linted
+        from sdyscope.lint.source import source_document
+
+        return source_document(
+            self,
+            linted(self, compiled=compiled, on=on),
+            on,
+            compiled=compiled,
+            context=context,
+        )
 
     def diff(self, other: Inspection | None = None) -> LoweredDiff:
         """This program under its two partitioners, or this one and another, as they are lowered.

@@ -70,6 +70,10 @@ def compiled_text(folder, sdyscope):
     (folder / "step.txt").write_text(compiled.hlo)
 
 
+def lookup(folder, sdyscope):
+    (folder / "lookup.py").write_text(fenced("source", "python", "# lookup.py\n"))
+
+
 def mesh_configuration(folder, sdyscope):
     (folder / "mesh.toml").write_text(fenced("mesh", "toml", "[big]\n"))
 
@@ -157,4 +161,5 @@ FILES = {
     ("snapshot", 2): weight_sharded_otherwise,
     ("snapshot", 3): snapshot,
     ("snapshot", 4): two_snapshots,
+    ("source", 1): lookup,
 }

@@ -20,6 +20,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "check",
         "propagate",
         "explain",
+        "source",
         "run",
     ),
     "What it costs": (

@@ -25,6 +25,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
 from sdyscope.lint.document import Lint, lint_document
+from sdyscope.lint.source import SourceDocument, source_of
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.words.findings import Check, Finding, folded, told
@@ -61,6 +62,7 @@ class Report:
       memory: what a device holds; null where it was not compiled.
       comms: what a device sends; null likewise.
       run: what it did on devices; null where it was not run.
+      source: what each line of the author's files does; null where it was not propagated.
       unavailable: what is not there, and why.
       account: what is not known, of all stages that were looked at.
     """
@@ -84,6 +86,7 @@ class Report:
     memory: MemoryDocument | None
     comms: CommsDocument | None
     run: Run | None
+    source: SourceDocument | None
     unavailable: tuple[UnavailableStage, ...]
     account: Account
 
@@ -109,6 +112,7 @@ def document(
     on: Hardware | None = None,
     compiled: bool = True,
     run: Callable[[], Run] | None = None,
+    source_text: bool = True,
     notify: Notify = lambda what, done, total: None,
 ) -> Report:
     """The document of one program or module.
@@ -119,6 +123,7 @@ def document(
       on: what to compile for; None for as many CPU devices as it needs.
       compiled: whether to compile it, which memory and communication need.
       run: runs it; None to leave that out.
+      source_text: whether the text of the author's files may be in it.
       notify: told what is being done, how many of its steps are done, and of how many.
 
     Raises:
@@ -156,6 +161,7 @@ def document(
         notify("running", steps - 1, steps)
         ran = _or_missing(missing, "executed", run)
     first = None if held is None else next(iter(held.compiled), None)
+    lint = _linted(inspection, on, compiled)
     report = Report(
         target=target,
         name=inspection.name,
@@ -170,11 +176,21 @@ def document(
         headlines=headlines(shown, checked, decided, held, sent),
         show=shown,
         check=checked,
-        lint=_linted(inspection, on, compiled),
+        lint=lint,
         propagate=decided,
         memory=held,
         comms=sent,
         run=ran,
+        source=None
+        if decided is None
+        else source_of(
+            inspection,
+            decided,
+            sent,
+            lint.findings,
+            not_compiled="" if sent is not None else "the program was not compiled",
+            text=source_text,
+        ),
         unavailable=tuple(part for part in missing if not _is_told(part, missing)),
         account=inspection.account if sent is None else sent.account,
     )

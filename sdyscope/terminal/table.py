@@ -16,7 +16,8 @@ from sdyscope.process.output import Output, answers
 from sdyscope.words.tone import Tone as Tone
 from sdyscope.words.visible import abridged, visible
 
-_STYLES: dict[Tone, str] = {
+#: The style of each tone, as rich has it.
+STYLES: dict[Tone, str] = {
     "plain": "",
     "heading": "bold",
     "good": "green",
@@ -239,8 +240,8 @@ def print_lines(lines: Sequence[Sequence[Cell]], output: Output) -> None:
     for line in lines:
         *before, last = _without_the_end(line)
         for cell in before:
-            text.append(cell.text, _STYLES[cell.tone])
-        text.append(last.text.rstrip() + "\n", _STYLES[last.tone])
+            text.append(cell.text, STYLES[cell.tone])
+        text.append(last.text.rstrip() + "\n", STYLES[last.tone])
     console.print(text, soft_wrap=True, end="")
 
 
