@@ -76,6 +76,7 @@ VIEWS = (
     View("memory", "Memory", "m", stages=STAGES[:4]),
     View("differences", "Differences", "d", needs_program=True, stages=STAGES[:4]),
     View("findings", "Findings", "f", stages=STAGES),
+    View("source", "Source", "s", stages=STAGES[:4]),
     View("ir", "IR", "i", needs_program=True, stages=STAGES[:3]),
 )
 
@@ -95,14 +96,22 @@ class _Embedded:
     text: str
 
 
-def page(report: Report, inspection: Inspection) -> str:
+#: What opens a line of the source: Visual Studio Code.
+EDITOR = "vscode://file{file}:{line}"
+
+
+def page(report: Report, inspection: Inspection, *, editor: str = EDITOR, folder: str = ".") -> str:
     """The whole page as HTML. The same report gives the same page.
 
     Args:
       report: the inspection as a document.
       inspection: the program, for views that look at more than the document has.
+      editor: the address that opens a line, with ``{file}`` for its absolute path and ``{line}``.
+      folder: the path from the page's folder to the one that its files are named from, with
+        slashes. The page holds no absolute path of that folder: it knows where it was opened.
     """
-    return _rendered(report.name, report.sdyscope_version, VIEWS, _parts(report, inspection))
+    parts = _parts(report, inspection, {"editor": editor, "folder": folder})
+    return _rendered(report.name, report.sdyscope_version, VIEWS, parts)
 
 
 def differences_page(
@@ -230,11 +239,13 @@ def _modules(own: Traversable) -> Iterator[_Embedded]:
             yield _Embedded(name, "text", _safe(text, _ENDS_SCRIPT, name))
 
 
-def _parts(report: Report, inspection: Inspection) -> Iterator[_Embedded]:
+def _parts(
+    report: Report, inspection: Inspection, editing: Mapping[str, str]
+) -> Iterator[_Embedded]:
     """The data of each view, then what they share."""
     meshes = inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
-    parts = {"report": _report_part(report)}
+    parts = {"report": {**_report_part(report), **editing}}
     for view in VIEWS:
         name = f"sdyscope.page.{view.name}"
         if importlib.util.find_spec(name) is None:
