@@ -95,7 +95,7 @@ def document(done):
     return found
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_a_planted_commit_of_sixty_is_found_in_seven_compiles(tmp_path, bisect):
     """Each commit has another module, so that none is known from another one."""
@@ -125,7 +125,7 @@ def test_a_planted_commit_of_sixty_is_found_in_seven_compiles(tmp_path, bisect):
     assert (git(root, "status", "--porcelain"), git(root, "rev-parse", "HEAD")) == before
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_a_tensor_is_followed_without_a_compile_until_it_is_found(tmp_path, bisect):
     """One compile for each side then."""
@@ -152,7 +152,7 @@ def test_the_commit_and_the_line_of_a_collective_are_found_past_a_broken_commit(
     assert (found["lines"][0]["source"]["file"], found["lines"][0]["begins"]) == ("step.py", True)
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_ends_that_lower_to_one_module_are_told_without_a_search(tmp_path, bisect):
     root = repository(tmp_path / "repo", [text(1) + f"# {n}\n" for n in range(5)])
@@ -162,7 +162,7 @@ def test_ends_that_lower_to_one_module_are_told_without_a_search(tmp_path, bisec
     assert "judged 0 of 4" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_the_package_of_another_checkout_is_not_taken_for_the_commit_s(tmp_path, bisect):
     """As where the repository is installed as editable: modules are its own tree's."""
     root = repository(tmp_path / "repo", [text(1), text(2, '"data"')])

@@ -125,7 +125,7 @@ def document(script):
     return found
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_a_script_is_compared_at_every_stage_with_lines(document):
     (step,) = document["steps"]
@@ -142,7 +142,7 @@ def test_a_script_is_compared_at_every_stage_with_lines(document):
     assert document["exit_status"] == 1
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_a_script_that_fails_in_one_version_loses_nothing(script, document):
     assert script.returncode == 1
@@ -153,7 +153,7 @@ def test_a_script_that_fails_in_one_version_loses_nothing(script, document):
     assert [side["programs"][0]["name"] for side in (one, two)] == ["step", "step.1"]
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_recompiles_and_programs_of_one_version_alone_are_told(document):
     (step,) = document["steps"]
@@ -164,7 +164,7 @@ def test_recompiles_and_programs_of_one_version_alone_are_told(document):
     assert alone["name"].startswith("step.2")
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_the_summary_is_markdown_and_the_page_has_the_differences(script, document, folder):
     text = (folder / "up.md").read_text()
