@@ -32,12 +32,8 @@ settings.register_profile("full", max_examples=10_000, **slow_is_well)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
-def pytest_collection_modifyitems(config, items):
-    """Leaves out what takes minutes, and what compiles for TPUs without their compiler."""
-    if "thorough" not in config.option.markexpr:
-        minutes = [item for item in items if item.get_closest_marker("thorough") is not None]
-        items[:] = [item for item in items if item not in minutes]
-        config.hook.pytest_deselected(items=minutes)
+def pytest_collection_modifyitems(items):
+    """Leaves out what compiles for TPUs where their compiler is not installed."""
     if importlib.util.find_spec("libtpu") is None:
         for item in items:
             if item.get_closest_marker("libtpu") is not None:
@@ -69,3 +65,33 @@ def own_compiles(monkeypatch):
 def new_processes(monkeypatch):
     """For tests about what a process imports and inherits: none is forked."""
     monkeypatch.setattr(warm.Popen, "server", None)
+
+
+@pytest.fixture(scope="session")
+def lookup_file(tmp_path_factory):
+    """The program of docs/source.md, whose partitioners differ, as a file."""
+    from page_files import fenced
+
+    path = tmp_path_factory.mktemp("lookup") / "lookup.py"
+    path.write_text(fenced("source", "python", "# lookup.py\n"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def lookup(lookup_file):
+    """Its inspection."""
+    from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve
+
+    return Inspection(resolve(f"{lookup_file}:program"))
+
+
+@pytest.fixture(scope="session")
+def lookup_lines(lookup, lookup_file):
+    """What each of its lines does."""
+    from dataclasses import replace
+
+    document = lookup.source_lines()
+    # Constants that JAX adds when it lowers have the line here that has it lowered.
+    own = tuple(file for file in document.files if file.file == str(lookup_file))
+    return replace(document, files=own)

@@ -70,6 +70,10 @@ def compiled_text(folder, sdyscope):
     (folder / "step.txt").write_text(compiled.hlo)
 
 
+def lookup(folder, sdyscope):
+    (folder / "lookup.py").write_text(fenced("source", "python", "# lookup.py\n"))
+
+
 def mesh_configuration(folder, sdyscope):
     (folder / "mesh.toml").write_text(fenced("mesh", "toml", "[big]\n"))
 
@@ -146,7 +150,7 @@ FILES = {
     ("lint", 3): misspelt_mapping,
     ("lower", 1): nothing,
     ("memory", 2): donated,
-    ("memory", 4): compiled_text,
+    ("memory", 6): compiled_text,
     ("mesh", 2): mesh_configuration,
     ("mesh", 3): two_mappings,
     ("record", 1): script,
@@ -157,4 +161,5 @@ FILES = {
     ("snapshot", 2): weight_sharded_otherwise,
     ("snapshot", 3): snapshot,
     ("snapshot", 4): two_snapshots,
+    ("source", 1): lookup,
 }

@@ -20,12 +20,14 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "check",
         "propagate",
         "explain",
+        "source",
         "run",
     ),
     "What it costs": (
         "comms",
         "memory",
         "cost",
+        "profile",
         "lint",
         "fix",
         "search",
@@ -33,6 +35,8 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "What changed": (
         "diff",
+        "upgrade",
+        "bisect",
         "snapshot",
         "ci",
     ),

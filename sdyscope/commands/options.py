@@ -232,6 +232,17 @@ def _hardware(word: str) -> Hardware:
         return parse_hardware(word)
 
 
+def like(other: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """The options of another function, whose parameters the command's function hands on to it."""
+
+    def decorate(function: _Function) -> _Function:
+        own = getattr(function, "__click_params__", [])
+        function.__click_params__ = [*getattr(other, "__click_params__", []), *own]  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 def top(default: int, what: str) -> Callable[[_Function], _Function]:
     """`--top N`, how many rows of a table to show; 0 for all."""
     return click.option(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from sdyscope.commands.opening import Opened
 from sdyscope.facts.remarks import Remark
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.diff.pairing import Candidate
     from sdyscope.inspection import Inspection
 
 
@@ -30,9 +30,6 @@ class Paired:
     notes: tuple[Remark, ...]
 
 
-_Key: TypeAlias = Callable[[Opened, "Inspection"], Hashable]
-
-
 def chosen(opened: Opened, *, everything: bool) -> tuple[list[Inspection], tuple[Remark, ...]]:
     """The programs to compare, and how many are left out.
 
@@ -45,81 +42,27 @@ def chosen(opened: Opened, *, everything: bool) -> tuple[list[Inspection], tuple
 
 
 def paired(first: Opened, second: Opened, *, everything: bool) -> Paired:
-    """Pairs programs of one name.
+    """Pairs programs of one name; see `analysis.diff.pairing`."""
+    from sdyscope.analysis.diff import pairing
 
-    Of several, first those of recorded runs meet whose arguments and results have the same shapes,
-    for the same partitioner if possible, in the order in which they were written. A single one that
-    is left on each side meets the other, whatever its shapes. Modules whose shapes were not
-    recorded meet in their order.
-    """
     left, notes_a = chosen(first, everything=everything)
     right, notes_b = chosen(second, everything=everything)
-    pairs: list[tuple[Inspection, Inspection]] = []
-    for key in (_name_shapes_and_partitioner, _name_and_shapes):
-        pairs += _take(first, second, left, right, key)
-    recorded = first.record is not None and second.record is not None
-    for key in (_name_and_partitioner, _name):
-        pairs += _take(first, second, left, right, key, only_single=recorded)
+    found = pairing.paired(
+        [_candidate(first, program) for program in left],
+        [_candidate(second, program) for program in right],
+        recorded=first.record is not None and second.record is not None,
+    )
     return Paired(
-        tuple(pairs),
-        tuple(_words(first, program) for program in left),
-        tuple(_words(second, program) for program in right),
+        found.pairs,
+        tuple(one.words for one in found.only_a),
+        tuple(one.words for one in found.only_b),
         (*notes_a, *notes_b),
     )
 
 
-def _take(
-    first: Opened,
-    second: Opened,
-    left: list[Inspection],
-    right: list[Inspection],
-    key: _Key,
-    *,
-    only_single: bool = False,
-) -> list[tuple[Inspection, Inspection]]:
-    """Takes what has the same key off both lists."""
-    ours, theirs = _grouped(first, left, key), _grouped(second, right, key)
-    pairs = []
-    for one, group in ours.items():
-        others = theirs.get(one, [])
-        if only_single and (len(group), len(others)) != (1, 1):
-            continue
-        pairs += list(zip(group, others, strict=False))
-    for one, two in pairs:
-        left.remove(one)
-        right.remove(two)
-    return pairs
+def _candidate(opened: Opened, program: Inspection) -> Candidate[Inspection]:
+    from sdyscope.analysis.diff.pairing import Candidate
 
-
-def _grouped(
-    opened: Opened, programs: Sequence[Inspection], key: _Key
-) -> dict[Hashable, list[Inspection]]:
-    groups: dict[Hashable, list[Inspection]] = {}
-    for program in programs:
-        groups.setdefault(key(opened, program), []).append(program)
-    return groups
-
-
-def _name(opened: Opened, program: Inspection) -> Hashable:
     known = opened.program_of(program)
-    return program.name if known is None else known.name
-
-
-def _name_and_partitioner(opened: Opened, program: Inspection) -> Hashable:
-    return _name(opened, program), program.partitioners
-
-
-def _name_and_shapes(opened: Opened, program: Inspection) -> Hashable:
-    known = opened.program_of(program)
-    if known is None:
-        return program  # it meets nothing by shapes that are not known
-    return known.name, known.arguments, known.results
-
-
-def _name_shapes_and_partitioner(opened: Opened, program: Inspection) -> Hashable:
-    return _name_and_shapes(opened, program), program.partitioners
-
-
-def _words(opened: Opened, program: Inspection) -> str:
-    known = opened.program_of(program)
-    return program.name if known is None else known.words
+    name = program.name if known is None else known.name
+    return Candidate(program, name, program.partitioners, known)

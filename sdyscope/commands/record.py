@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -75,7 +76,8 @@ def command(
 
     command_line = record_run.command_line(words)
     record_run.prepare(folder, overwrite=overwrite, add=add)
-    status = record_run.run(command_line, folder, partitioner or "", quiet=as_json)
+    launch = functools.partial(record_run.to_its_end, quiet=as_json)
+    status = record_run.run(command_line, folder, partitioner or "", launch)
     try:
         recording, run = record_run.finish(folder)
     except SdyscopeError as error:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import machinery
 from pathlib import Path
 from types import FrameType
@@ -42,11 +42,16 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _FOLDERS = (PROCESSES, MODULES, COMPILED)
 
 
-def command_line(words: Sequence[str]) -> list[str]:
+def command_line(
+    words: Sequence[str], python: str = "", path: str | None = None, folder: Path | None = None
+) -> list[str]:
     """The command to run.
 
     Args:
-      words: a command; or a Python file, or `-m` and a module, for this Python to run.
+      words: a command; or a Python file, or `-m` and a module, for Python to run.
+      python: which Python; by default this one.
+      path: where commands are found; by default on `PATH`.
+      folder: where it is started; by default the working directory.
 
     Raises:
       TargetError: there is no such command, script or module.
@@ -56,33 +61,39 @@ def command_line(words: Sequence[str]) -> list[str]:
             "There is no command to record.", hint="Write it last: -o DIR -- python train.py."
         )
     first = words[0]
-    if first == "-m" or (first.endswith(".py") and shutil.which(first) is None):
-        words = (sys.executable, *words)
-    found = shutil.which(words[0])
+    if first == "-m" or (first.endswith(".py") and shutil.which(first, path=path) is None):
+        words = (python or sys.executable, *words)
+    found = shutil.which(words[0], path=path)
     if found is None:
         raise TargetError(
             f"There is no program {words[0]!r} to run.",
             hint="Give a command, a file.py, or -m and a module.",
         )
     if Path(found).name.startswith(("python", "pypy")):
-        _check_script(words)
-    return list(words)
+        _check_script(words, folder or Path(), here=path is None)
+    return [found, *words[1:]] if path is not None else list(words)
 
 
-def _check_script(words: Sequence[str]) -> None:
-    """Finds a script that is not there before a directory is made for it."""
+def _check_script(words: Sequence[str], folder: Path, *, here: bool) -> None:
+    """Finds a script that is not there before a directory is made for it.
+
+    Args:
+      words: a command line of Python.
+      folder: where it is started.
+      here: whether it may be this Python, whose path is known.
+    """
     rest = list(words[1:])
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "-m", "-c"):
         rest = rest[2 if rest[0] in _WITH_VALUE else 1 :]
     if not rest or rest[0] in ("-", "-c"):
         return
     if rest[0] != "-m":
-        if not Path(rest[0]).exists():
+        if not (folder / rest[0]).exists():
             raise TargetError("There is no such script.", file=rest[0])
     elif len(rest) == 1:
         raise TargetError("-m needs the name of a module.", hint="Write -m package.module.")
-    elif os.path.realpath(words[0]) == os.path.realpath(sys.executable):
-        # Only this Python's path is known. A package is found without importing it.
+    elif here and os.path.realpath(words[0]) == os.path.realpath(sys.executable):
+        # A package is found without importing it.
         top = rest[1].partition(".")[0]
         if machinery.PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None and (
             top not in sys.builtin_module_names
@@ -133,7 +144,13 @@ def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:
         raise TargetError(f"The directory can't be made: {error.strerror}.", file=folder) from error
 
 
-def run(command: Sequence[str], folder: Path, partitioner: str, *, quiet: bool) -> int:
+def run(
+    command: Sequence[str],
+    folder: Path,
+    partitioner: str,
+    launch: Callable[[Sequence[str], dict[str, str]], int],
+    variables: Mapping[str, str] | None = None,
+) -> int:
     """Runs a command to its end.
 
     Args:
@@ -141,7 +158,8 @@ def run(command: Sequence[str], folder: Path, partitioner: str, *, quiet: bool) 
       folder: where its programs go.
       partitioner: under which it runs; `both` for its own and every program under the other as
         well, empty for its own alone.
-      quiet: whether its standard output goes to standard error.
+      launch: runs it with these variables, and gives its exit status.
+      variables: its environment, without the recorder's; by default this process's.
 
     Returns:
       Its exit status; negative when a signal ended it.
@@ -166,7 +184,7 @@ def run(command: Sequence[str], folder: Path, partitioner: str, *, quiet: bool) 
     )
     with locked(folder):
         write_index(folder, read(folder))
-    status = _to_its_end(command, _environment(folder, partitioner), quiet=quiet)
+    status = launch(command, _environment(folder, partitioner, variables))
     _line(lines, {"line": "ended", "at": time.time(), "status": status})
     return status
 
@@ -209,12 +227,14 @@ def _line(path: Path, what: dict[str, object]) -> None:
         raise TargetError(f"It can't be written: {error.strerror}.", file=path) from error
 
 
-def _environment(folder: Path, partitioner: str) -> dict[str, str]:
+def _environment(
+    folder: Path, partitioner: str, variables: Mapping[str, str] | None
+) -> dict[str, str]:
     """The variables that start the recorder in every Python that is started with them."""
     from sdyscope.stages import recorder
 
     here = os.path.dirname(os.path.abspath(recorder.__file__))
-    made = dict(os.environ)
+    made = dict(os.environ if variables is None else variables)
     before = made.get("PYTHONPATH")
     made["PYTHONPATH"] = here + (os.pathsep + before if before else "")
     made["SDYSCOPE_RECORD_TO"] = str(folder.resolve())
@@ -224,7 +244,20 @@ def _environment(folder: Path, partitioner: str) -> dict[str, str]:
     return made
 
 
-def _to_its_end(command: Sequence[str], environment: dict[str, str], *, quiet: bool) -> int:
+def to_its_end(command: Sequence[str], environment: dict[str, str], *, quiet: bool) -> int:
+    """Runs a command that the terminal shows, to which signals are passed on.
+
+    Args:
+      command: its words.
+      environment: its variables.
+      quiet: whether its standard output goes to standard error.
+
+    Returns:
+      Its exit status; negative when a signal ended it.
+
+    Raises:
+      TargetError: it can't be started.
+    """
     running: list[subprocess.Popen[bytes]] = []
 
     def pass_on(signum: int, frame: FrameType | None) -> None:

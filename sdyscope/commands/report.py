@@ -31,6 +31,17 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
     return running.environment(**parameters) if run else options.lowering(**parameters)
 
 
+def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """`--editor`: an address of an application with the file in it."""
+    import re
+
+    if value is not None and not re.match(
+        r"(?!javascript:|data:)[a-z][a-z0-9+.-]*:.*\{file\}", value
+    ):
+        raise click.BadParameter(f"{value!r} is no address with {{file}} in it.")
+    return value
+
+
 @options.command(
     environment=_environment,
     examples=(
@@ -50,6 +61,18 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
     "--no-compile",
     is_flag=True,
     help="Do not compile: no memory and no communication.",
+)
+@click.option(
+    "--no-source",
+    is_flag=True,
+    help="Leave the text of your source files out of the page.",
+)
+@click.option(
+    "--editor",
+    metavar="URL",
+    callback=_read_editor,
+    help="What opens a line of your source from the page, such as 'idea://open?file={file}"
+    "&line={line}'. By default Visual Studio Code.",
 )
 @click.option(
     "--run",
@@ -94,6 +117,8 @@ def command(
     module: str | None,
     on: tuple[Hardware, ...],
     no_compile: bool,
+    no_source: bool,
+    editor: str | None,
     run: bool,
     ran: Path | None,
     form: str | None,
@@ -140,9 +165,9 @@ def command(
                 "Two targets make a page of their differences.",
                 hint="Leave --format, --json and --run out, or use `sdyscope diff`.",
             )
-        where = path or Path("differences.html")
+        differences = path or Path("differences.html")
         if snapshots is not None:
-            return _written(where, snapshots)
+            return _written(differences, snapshots)
         content = report_differences.page(
             (target, second),
             mesh=mesh,
@@ -152,7 +177,7 @@ def command(
             on=on,
             compiled=not no_compile,
         )
-        return _written(where, content)
+        return _written(differences, content)
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
@@ -167,6 +192,7 @@ def command(
         on=on[0] if on else None,
         compiled=not no_compile,
         run=(lambda: read_back or _run(inspection)) if run or read_back else None,
+        source_text=not no_source,
         notify=progress.step,
     )
     if chosen == "svg" and _is_picture(path):
@@ -174,9 +200,10 @@ def command(
     elif chosen == "svg" and path is not None:
         _pictures(path, whole, inspection)
     else:
-        content = _content(chosen, whole, inspection)
         default = FORMATS.get(chosen)
-        _written(path or (Path(default) if default else None), content)
+        where = path or (Path(default) if default else None)
+        content = _content(chosen, whole, inspection, editor, where)
+        _written(where, content)
     say_account(whole.account)
     return 1 if strict and whole.account else 0
 
@@ -260,7 +287,11 @@ def _communication(report: Report) -> bytes:
     return report_svg.communication_svg(report.comms).encode()
 
 
-def _content(form: str, report: Report, inspection: Inspection) -> bytes:
+def _content(
+    form: str, report: Report, inspection: Inspection, editor: str | None, where: Path | None
+) -> bytes:
+    import os
+
     from sdyscope.page import markdown as report_markdown
     from sdyscope.page import page as report_page
     from sdyscope.terminal import document
@@ -270,4 +301,11 @@ def _content(form: str, report: Report, inspection: Inspection) -> bytes:
             return document.encode(report)
         case "markdown":
             return report_markdown.markdown(report).encode()
-    return report_page.page(report, inspection).encode()
+    # The page is opened from where it is written; its files are named from here.
+    folder = os.path.relpath(".", where.parent) if where is not None else "."
+    return report_page.page(
+        report,
+        inspection,
+        editor=editor or report_page.EDITOR,
+        folder=folder.replace(os.sep, "/"),
+    ).encode()

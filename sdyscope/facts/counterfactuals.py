@@ -110,12 +110,11 @@ class TriedCause:
 
     Attributes:
         cause: the annotation.
-        necessary: whether XLA's partitioner makes no such collective without it; null where it
-            refuses the program without it.
+        necessary: whether XLA's partitioner makes no such collective without it.
     """
 
     cause: Cause
-    necessary: bool | None
+    necessary: bool
 
 
 @dataclass(frozen=True, slots=True)

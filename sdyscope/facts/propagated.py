@@ -8,7 +8,7 @@ partitioner is listed with its fate, never left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias, overload
 
@@ -255,6 +255,14 @@ class Propagated:
     def exactness(self) -> Exactness:
         """Whether this is what XLA decides, proven by a test, or an approximation."""
         return "approximate" if self.doubts else "exact"
+
+    def settled(self) -> Propagated:
+        """The same without what is read when it is first asked for: origins, steps and text.
+
+        That is all values, which another process can be given.
+        """
+        values = {key: value._replace(read_origins=None) for key, value in self.values.items()}
+        return replace(self, values=values, read_debug_info=DebugInfo, read_text=str)
 
     @cached_property
     def text(self) -> str:

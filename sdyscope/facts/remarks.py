@@ -53,6 +53,8 @@ RemarkKind: TypeAlias = Literal[
     "unread origins",
     "no origins",
     "no steps",
+    # of a recorded run
+    "compiled otherwise",
     # of a compile
     "CPU devices instead",
     "other plugin",
@@ -143,14 +145,14 @@ class PropagationSource:
     """What a propagation was taken from.
 
     Attributes:
-        kind: Shardy's passes in this process, the dump of XLA's compiler, or the lowered module, as
-            XLA does not propagate for one partition.
+        kind: Shardy's passes in this process or in that of another JAX, the dump of XLA's compiler,
+            or the lowered module, as XLA does not propagate for one partition.
         jax: whose passes.
         devices: for how many CPU devices XLA compiled.
         dump: name of the dump.
     """
 
-    kind: Literal["passes", "dump", "lowered module"]
+    kind: Literal["passes", "passes elsewhere", "dump", "lowered module"]
     jax: str = ""
     devices: int = 0
     dump: str = ""

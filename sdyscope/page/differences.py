@@ -23,6 +23,7 @@ from sdyscope.analysis.diff.sides import (
     lowered_between,
     propagated_between,
 )
+from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.differences import Across
 from sdyscope.facts.memory import MemoryPart
@@ -149,6 +150,27 @@ def _on_two(
         "labels": labels,
         "title": _title("hardware", labels, stages),
         **stages,
+    }
+
+
+def compared(found: ComparedStages, pool: Pool, labels: tuple[str, str]) -> dict[str, Any]:
+    """One program as two JAX, or two commits, make it.
+
+    Args:
+      found: the comparison.
+      pool: takes the source lines.
+      labels: what the two are called.
+    """
+    missing = found.missing.get("propagated", "")
+    return {
+        "name": found.name,
+        "across": "programs",
+        "labels": labels,
+        "lowered": _lowered(found.lowered, pool),
+        "propagated": {"unavailable": missing}
+        if found.propagated is None
+        else _propagated(found.propagated, pool),
+        "compiled": _compiled(found.compiled, pool),
     }
 
 

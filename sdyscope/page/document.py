@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
+from sdyscope.analysis.memory.peak import with_peak
 from sdyscope.analysis.propagation.propagate import PropagateDocument, propagate_document
 from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
@@ -24,6 +25,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
 from sdyscope.lint.document import Lint, lint_document
+from sdyscope.lint.source import SourceDocument, source_of
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.words.findings import Check, Finding, folded, told
@@ -60,6 +62,7 @@ class Report:
       memory: what a device holds; null where it was not compiled.
       comms: what a device sends; null likewise.
       run: what it did on devices; null where it was not run.
+      source: what each line of the author's files does; null where it was not propagated.
       unavailable: what is not there, and why.
       account: what is not known, of all stages that were looked at.
     """
@@ -83,6 +86,7 @@ class Report:
     memory: MemoryDocument | None
     comms: CommsDocument | None
     run: Run | None
+    source: SourceDocument | None
     unavailable: tuple[UnavailableStage, ...]
     account: Account
 
@@ -108,6 +112,7 @@ def document(
     on: Hardware | None = None,
     compiled: bool = True,
     run: Callable[[], Run] | None = None,
+    source_text: bool = True,
     notify: Notify = lambda what, done, total: None,
 ) -> Report:
     """The document of one program or module.
@@ -118,6 +123,7 @@ def document(
       on: what to compile for; None for as many CPU devices as it needs.
       compiled: whether to compile it, which memory and communication need.
       run: runs it; None to leave that out.
+      source_text: whether the text of the author's files may be in it.
       notify: told what is being done, how many of its steps are done, and of how many.
 
     Raises:
@@ -144,6 +150,7 @@ def document(
     if compiled:
         notify("compiling", 2, steps)
         held = _or_missing(missing, "compiled", lambda: memory_document(inspection, on))
+        held = _over_time(held, inspection, on)
         notify("reading collectives", 3, steps)
         sent = _comms(inspection, on, missing)
     else:
@@ -154,6 +161,7 @@ def document(
         notify("running", steps - 1, steps)
         ran = _or_missing(missing, "executed", run)
     first = None if held is None else next(iter(held.compiled), None)
+    lint = _linted(inspection, on, compiled)
     report = Report(
         target=target,
         name=inspection.name,
@@ -168,11 +176,21 @@ def document(
         headlines=headlines(shown, checked, decided, held, sent),
         show=shown,
         check=checked,
-        lint=_linted(inspection, on, compiled),
+        lint=lint,
         propagate=decided,
         memory=held,
         comms=sent,
         run=ran,
+        source=None
+        if decided is None
+        else source_of(
+            inspection,
+            decided,
+            sent,
+            lint.findings,
+            not_compiled="" if sent is not None else "the program was not compiled",
+            text=source_text,
+        ),
         unavailable=tuple(part for part in missing if not _is_told(part, missing)),
         account=inspection.account if sent is None else sent.account,
     )
@@ -206,6 +224,18 @@ def _or_missing(
         if why not in missing:
             missing.append(why)
         return None
+
+
+def _over_time(
+    held: MemoryDocument | None, inspection: Inspection, on: Hardware | None
+) -> MemoryDocument | None:
+    """The same with memory over a step, which there is none of where nothing is scheduled."""
+    if held is None:
+        return None
+    try:
+        return with_peak(held, inspection, on, tries=0)
+    except SdyscopeError:
+        return held
 
 
 def _comms(

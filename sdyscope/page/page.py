@@ -22,6 +22,7 @@ from typing import Any
 
 import jinja2
 
+from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import STAGES, Stage
 from sdyscope.facts.program import Partitioner
@@ -34,7 +35,7 @@ from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
 
-__all__ = ["VIEWS", "View", "differences_page", "page", "snapshots_page"]
+__all__ = ["VIEWS", "View", "compared_page", "differences_page", "page", "snapshots_page"]
 
 #: What starts the page.
 _BOOT = "base/boot.js"
@@ -75,6 +76,7 @@ VIEWS = (
     View("memory", "Memory", "m", stages=STAGES[:4]),
     View("differences", "Differences", "d", needs_program=True, stages=STAGES[:4]),
     View("findings", "Findings", "f", stages=STAGES),
+    View("source", "Source", "s", stages=STAGES[:4]),
     View("ir", "IR", "i", needs_program=True, stages=STAGES[:3]),
 )
 
@@ -94,14 +96,22 @@ class _Embedded:
     text: str
 
 
-def page(report: Report, inspection: Inspection) -> str:
+#: What opens a line of the source: Visual Studio Code.
+EDITOR = "vscode://file{file}:{line}"
+
+
+def page(report: Report, inspection: Inspection, *, editor: str = EDITOR, folder: str = ".") -> str:
     """The whole page as HTML. The same report gives the same page.
 
     Args:
       report: the inspection as a document.
       inspection: the program, for views that look at more than the document has.
+      editor: the address that opens a line, with ``{file}`` for its absolute path and ``{line}``.
+      folder: the path from the page's folder to the one that its files are named from, with
+        slashes. The page holds no absolute path of that folder: it knows where it was opened.
     """
-    return _rendered(report.name, report.sdyscope_version, VIEWS, _parts(report, inspection))
+    parts = _parts(report, inspection, {"editor": editor, "folder": folder})
+    return _rendered(report.name, report.sdyscope_version, VIEWS, parts)
 
 
 def differences_page(
@@ -123,6 +133,21 @@ def differences_page(
     differences = report_differences.differences(pool, inspection, two, on, other_on)
     documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
     return _two_sides(differences, pool, documents, list(inspection.lowered))
+
+
+def compared_page(compared: ComparedStages, labels: tuple[str, str]) -> str:
+    """A page of what one program is as two JAX, or two commits, make it.
+
+    Args:
+      compared: the comparison.
+      labels: what the two are called.
+    """
+    known = compared.compiled.b.mesh or compared.compiled.a.mesh
+    meshes = {} if known is None else {"mesh": known}
+    pool = Pool(meshes, 1 if known is None else known.size)
+    found = report_differences.compared(compared, pool, labels)
+    documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
+    return _two_sides(found, pool, documents, [])
 
 
 def snapshots_page(document: DiffDocument, labels: tuple[str, str]) -> str:
@@ -214,11 +239,13 @@ def _modules(own: Traversable) -> Iterator[_Embedded]:
             yield _Embedded(name, "text", _safe(text, _ENDS_SCRIPT, name))
 
 
-def _parts(report: Report, inspection: Inspection) -> Iterator[_Embedded]:
+def _parts(
+    report: Report, inspection: Inspection, editing: Mapping[str, str]
+) -> Iterator[_Embedded]:
     """The data of each view, then what they share."""
     meshes = inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
-    parts = {"report": _report_part(report)}
+    parts = {"report": {**_report_part(report), **editing}}
     for view in VIEWS:
         name = f"sdyscope.page.{view.name}"
         if importlib.util.find_spec(name) is None:

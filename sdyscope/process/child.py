@@ -39,7 +39,7 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process import compiler_log, output, progress
-from sdyscope.process.python import python
+from sdyscope.process.python import Interpreter, python
 from sdyscope.process.scratch import scratch_file, scratch_folder, sweep
 
 #: How many virtual CPU devices a program finds unless more are asked for.
@@ -83,15 +83,19 @@ class Errand:
         """Whether there are no other processes that it runs a program with."""
         return self.wire is None or (self.place is not None and self.place[1] == 1)
 
-    def command(self) -> list[str]:
+    def command(self, interpreter: Interpreter | None = None) -> list[str]:
         """What starts the child.
 
         Modules are found where the parent finds them, and never in the working directory by
         chance, which may hold somebody else's files.
+
+        Args:
+          interpreter: a Python of another environment; by default this one.
         """
         return python(
             "from sdyscope import __main__; from sdyscope.process import child; "
-            f"child.serve(__main__.run_here, **{asdict(self)!r})"
+            f"child.serve(__main__.run_here, **{asdict(self)!r})",
+            interpreter,
         )
 
 

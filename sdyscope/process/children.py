@@ -6,11 +6,12 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sdyscope.errors import CompilerError
 from sdyscope.process import child, compiler_log
+from sdyscope.process.python import Interpreter
 from sdyscope.process.scratch import scratch_file, scratch_folder
 
 __all__ = ["Answer", "Work", "run_all"]
@@ -25,12 +26,16 @@ class Work:
       arguments: the command line, without the name of the program.
       environment: variables that the child gets unless they are set already.
       folder: the working directory.
+      interpreter: a Python of another environment; None for this one.
+      fixed: variables that the child gets, whatever the user has set.
     """
 
     name: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     folder: Path
+    interpreter: Interpreter | None = None
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +95,10 @@ def _run(work: Work, start: Callable[..., subprocess.Popen[bytes]]) -> Answer:
             encoding="utf-8",
         )
         process = start(
-            errand.command(),
+            errand.command(work.interpreter),
             stdout=answer,
             stderr=messages,
-            env={**work.environment, **os.environ},
+            env={**work.environment, **os.environ, **work.fixed},
             cwd=work.folder,
         )
         code = process.wait()

@@ -12,12 +12,10 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import lark
@@ -28,6 +26,7 @@ from lark.grammar import Rule
 from lark.lexer import PatternStr, TerminalDef
 
 from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.kept import cache_folder
 
 #: The package that the grammar files are data of.
 GRAMMARS = "sdyscope.grammars"
@@ -55,22 +54,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return min(value, _LONGEST)
     return value
-
-
-def _cache_folder() -> Path | None:
-    """Where tables are kept; None where there is no such folder that nobody else can write to."""
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if not os.path.isabs(folder):  # as when there is no home: "~" stays
-        return None
-    here = Path(folder) / "sdyscope"
-    try:
-        here.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = here.lstat()
-    except OSError:
-        return None
-    own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return here if own and stat.S_ISDIR(found.st_mode) and not shared else None
 
 
 class Language:
@@ -133,7 +116,7 @@ class Language:
         They are kept in the user's own cache folder as MessagePack, which holds values and can't
         run anything.
         """
-        kept = _cache_folder()
+        kept = cache_folder()
         file = None if kept is None else kept / f"{self.grammar}-{self._digest}.msgpack"
         if file is not None:
             with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):

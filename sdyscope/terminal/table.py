@@ -16,7 +16,8 @@ from sdyscope.process.output import Output, answers
 from sdyscope.words.tone import Tone as Tone
 from sdyscope.words.visible import abridged, visible
 
-_STYLES: dict[Tone, str] = {
+#: The style of each tone, as rich has it.
+STYLES: dict[Tone, str] = {
     "plain": "",
     "heading": "bold",
     "good": "green",
@@ -183,7 +184,7 @@ def print_table(table: Table, output: Output | None = None) -> None:
             lines += _note(row, output.columns)
         else:
             lines += _row(table.columns, _cells(row), widths)
-    _print(lines, output)
+    print_lines(lines, output)
 
 
 def _note(note: Note, columns: int | None) -> Iterator[list[Cell]]:
@@ -196,7 +197,7 @@ def _note(note: Note, columns: int | None) -> Iterator[list[Cell]]:
 def print_text(text: str, tone: Tone = "plain", output: Output | None = None) -> None:
     """Prints a paragraph, folded like a cell where the width is known."""
     output = output or answers()
-    _print([[line] for line in _folded(Cell(text, tone), output.columns)], output)
+    print_lines([[line] for line in _folded(Cell(text, tone), output.columns)], output)
 
 
 def _has_lines(encoding: str) -> bool:
@@ -228,8 +229,8 @@ def _without_the_end(line: Sequence[Cell]) -> Sequence[Cell]:
     return line[: shown[-1] + 1] if shown else [Cell("")]
 
 
-def _print(lines: Sequence[Sequence[Cell]], output: Output) -> None:
-    """Prints lines of cells; rich knows which colours the output can show."""
+def print_lines(lines: Sequence[Sequence[Cell]], output: Output) -> None:
+    """Prints lines of cells side by side; rich knows which colours the output can show."""
     from rich.console import Console
     from rich.text import Text
 
@@ -239,8 +240,8 @@ def _print(lines: Sequence[Sequence[Cell]], output: Output) -> None:
     for line in lines:
         *before, last = _without_the_end(line)
         for cell in before:
-            text.append(cell.text, _STYLES[cell.tone])
-        text.append(last.text.rstrip() + "\n", _STYLES[last.tone])
+            text.append(cell.text, STYLES[cell.tone])
+        text.append(last.text.rstrip() + "\n", STYLES[last.tone])
     console.print(text, soft_wrap=True, end="")
 
 

@@ -21,9 +21,11 @@ __all__ = [
     "callers",
     "innermost_line",
     "is_installed",
+    "is_library",
     "is_own",
     "own_line",
     "sites_of",
+    "stack_around",
 ]
 
 #: The folder of this package.
@@ -152,6 +154,26 @@ def callers(
     return tuple(lines[:_CALLERS])
 
 
+def stack_around(
+    stack: Sequence[SourceLocation], line: SourceLocation
+) -> tuple[tuple[SourceLocation, ...], tuple[SourceLocation, ...]]:
+    """What a line of a call stack calls, and what called it, each nearest to it first.
+
+    Lines of this tool, and of what called it, are left out.
+
+    Args:
+        stack: a call stack, innermost first.
+        line: one of its frames.
+    """
+    index = stack.index(line)
+    outer: list[SourceLocation] = []
+    for frame in stack[index + 1 :]:
+        if frame.file.startswith(_TOOL) and not frame.file.startswith(_MODELS):
+            break
+        outer.append(frame)
+    return tuple(reversed(stack[:index])), tuple(outer)
+
+
 def _own_index(stack: Sequence[SourceLocation], sites: Sites) -> int | None:
     own = _own(stack)
     index = next((i for i in own if not _is_in(stack[i], sites.wrappers)), own[0] if own else None)
@@ -236,6 +258,13 @@ def _of_a_library(stack: Sequence[SourceLocation]) -> int | None:
 def is_installed(file: str) -> bool:
     """Whether a file is an installed package's, by the names of Python's and Debian's folders."""
     return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is Python's, or a package's that stands between a model and JAX."""
+    return not (file.startswith(_MODELS) or is_own(file)) and (
+        _package(file) in _BETWEEN or not is_installed(file)
+    )
 
 
 @lru_cache(1 << 12)

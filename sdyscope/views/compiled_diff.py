@@ -176,6 +176,11 @@ def _without_cause(diff: CompiledDiff, count: int) -> str:
         return (
             "The shardings are the same on both: what differs is what the compilers make of them."
         )
+    if diff.same_shardings:
+        return (
+            "Every value is sharded the same way on both sides: what differs is what the compiler "
+            "makes of that."
+        )
     if diff.has_text:
         return f"{counted(count, 'difference')}; HLO text does not show where they begin:"
     if diff.causes:

@@ -183,3 +183,27 @@ def axis_text(axis: object) -> str:
     if "\\" in text:
         text = _QUOTED.sub(lambda match: label(unescape(match[0])), text)
     return text.replace('"', "")
+
+
+def axis_spans(text: str, axes: Sequence[str]) -> list[tuple[int, int, str]]:
+    """Where a text names mesh axes: begin, end and name of each.
+
+    Those of `P(('data', 'model'), None)`, `over data=4` and `[{data}, {}]` are; a tensor's
+    `batch['data']` is none.
+
+    Args:
+        text: words with shardings in them.
+        axes: names of the axes.
+    """
+    if not axes:
+        return []
+    names = "|".join(map(re.escape, sorted(map(axis_text, axes), key=len, reverse=True)))
+    pattern = (
+        rf"(?<=[( ])'(?P<spec>{names})'(?=[,)])|(?<![\w'\[.])(?P<sized>{names})=\d"
+        rf"|(?<=[{{ ])(?P<sdy>{names})(?=[,}}:])"
+    )
+    spans: list[tuple[int, int, str]] = []
+    for match in re.finditer(pattern, text):
+        group = match.lastgroup or "spec"
+        spans.append((*match.span(group), match[group]))
+    return spans

@@ -32,8 +32,8 @@ _INSTALLED = re.compile(rf"^.*{_PACKAGES}")
 _INSTALLED_IN_TEXT = re.compile(rf"{re.escape(sep)}\S*{_PACKAGES}")
 
 
-#: The folder that files are named relative to; empty for the working directory.
-_folder: list[str] = []
+#: The folders that files are named relative to; empty for the working directory.
+_folders: list[str] = []
 
 
 class _Line(Protocol):
@@ -44,27 +44,31 @@ class _Line(Protocol):
 
 
 @contextlib.contextmanager
-def paths_from(folder: str) -> Iterator[None]:
-    """Names files relative to a folder: the reader is in another one than this process.
+def paths_from(*folders: str) -> Iterator[None]:
+    """Names files relative to these folders: the reader is in another one than this process.
 
     Args:
-        folder: an absolute path.
+        folders: absolute paths; of those that a file is below, the first counts.
     """
-    before = _folder[:]
-    _folder[:] = [folder]
+    before = _folders[:]
+    _folders[:] = folders
     try:
         yield
     finally:
-        _folder[:] = before
+        _folders[:] = before
 
 
-def _here() -> str:
-    return (_folder[0] if _folder else getcwd()) + sep
+def _here() -> list[str]:
+    return [folder + sep for folder in _folders or [getcwd()]]
 
 
 def file_text(file: str) -> str:
     """A path as short as it is clear: below the working directory, or below `site-packages`."""
-    return _INSTALLED.sub("", file.removeprefix(_here()))
+    for folder in _here():
+        if file.startswith(folder):
+            file = file.removeprefix(folder)
+            break
+    return _INSTALLED.sub("", file)
 
 
 def source_text(source: _Line | None) -> str:
@@ -83,7 +87,10 @@ def callers_text(lines: Sequence[_Line]) -> str:
 
 def shortened(words: str) -> str:
     """Words in which each path is as short as ``file_text`` makes it."""
-    return _INSTALLED_IN_TEXT.sub("", words).replace(_here(), "")
+    words = _INSTALLED_IN_TEXT.sub("", words)
+    for folder in _here():
+        words = words.replace(folder, "")
+    return words
 
 
 @dataclass(frozen=True, slots=True)

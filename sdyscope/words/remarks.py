@@ -103,6 +103,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "{process} when it records where axes come from; they are followed along its steps instead."
     ),
     "no steps": ("{process} when it records its steps; where axes come from is not known here."),
+    "compiled otherwise": (
+        "Compiled again, its collectives or memory are not those of the run, whose own are shown: "
+        "what they are for is not known."
+    ),
     "no fitting mesh": "No known mesh fits, so no axes are named; for a file, give --mesh.",
     "no source lines": "{count:,} of {of:,} tensors have no source line.",
     "log cut": "{count:,} of {remade} cut short in XLA's log: scope or line may be missing.",
@@ -251,6 +255,8 @@ def propagation_source_clause(source: PropagationSource) -> str:
     match source.kind:
         case "passes":
             return f"Shardy's passes of JAX {source.jax}, run in this process"
+        case "passes elsewhere":
+            return f"Shardy's passes of JAX {source.jax}, run in its own process"
         case "dump":
             return f"XLA's dump of a compile for {source.devices} CPU devices"
         case "lowered module":

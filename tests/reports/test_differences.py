@@ -1,10 +1,12 @@
 """Where two partitioners begin to differ, in the browser."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from sdyscope.commands import snapshot_diff
 from sdyscope.hardware.names import parse_hardware
-from sdyscope.inspection import Inspection
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.page import page as report_page
 from sdyscope.snapshots import write
 from sdyscope.targets import resolve
@@ -172,3 +174,13 @@ def test_groups_stand_below_what_they_are_part_of(open_page, across):
     assert kinds[names.index("result[0]")] == "result"
     assert names.index(results) < names.index("result[0]") < names.index("temporaries")
     assert kinds[-1] == "total"
+
+
+def test_ops_that_differ_are_a_table(open_page):
+    one, two = (
+        inspect(jax.jit(function), jnp.ones(4), partitioners=("shardy",), name=name)
+        for name, function in (("before", jnp.tanh), ("after", jnp.sin))
+    )
+    page = open_page(report_page.differences_page(one, two, "Not compiled."), "")
+    assert "stablehlo.tanh" in page.inner_text("table:has(caption:text('Ops that differ'))")
+    assert "[object" not in page.inner_text("main")

@@ -1,4 +1,4 @@
-// Links from one view to another.
+// Links from one view to another, and to lines of the source.
 
 import { el } from "./dom.js";
 
@@ -11,4 +11,9 @@ export function link(state, view, params, words) {
     state.go(view, params);
   };
   return el("a", { href: state.href(view, params), on: { click: open } }, el("bdi", {}, words));
+}
+
+/** A source line, as `models/mlp.py:98`, which leads to the line in the view of the source. */
+export function sourceLink(state, source) {
+  return el("code.source", {}, link(state, "source", { line: source }, source));
 }

@@ -3,7 +3,7 @@
 import { part } from "../base/data.js";
 import { el } from "../base/dom.js";
 import { partitionerName } from "../base/format.js";
-import { link } from "../base/link.js";
+import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
 
 /** Fills the slot with the largest cause, if one is known. */
@@ -19,7 +19,7 @@ export async function causeOf(slot, data, { state, shared }) {
       {},
       "The largest difference begins at ",
       link(state, "tensors", { tensor: begins.ssa || begins.name }, begins.name),
-      el("code.source", {}, el("bdi", {}, shared.source(begins.source))),
+      sourceLink(state, shared.source(begins.source)),
     ),
     el(
       "dl.cause-sides",

@@ -3,7 +3,7 @@
 import { factList } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
 import { count, size, whole } from "../base/format.js";
-import { link } from "../base/link.js";
+import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
 
 /** How many members of a row are shown. */
@@ -118,7 +118,7 @@ function partItem(part, context) {
       el("code", {}, part.type),
       el("span.muted", {}, ` ${size(part.bytes)} on a device, for `),
       valueLink(part, state),
-      source ? el("code.source", {}, el("bdi", {}, source)) : null,
+      source ? sourceLink(state, source) : null,
     ),
     part.words ? el("p.member-why", { dir: "auto" }, coloured(part.words)) : null,
     part.annotations.length
@@ -150,7 +150,7 @@ function annotation(one, { shared, state }) {
       : link(state, "tensors", { q: one.name }, one.name || source),
     " ",
     one.spec ? spec(one.spec) : null,
-    source ? el("code.source", {}, el("bdi", {}, source)) : null,
+    source ? sourceLink(state, source) : null,
   ];
 }
 

@@ -3,7 +3,7 @@
 import { Table } from "../base/data.js";
 import { el } from "../base/dom.js";
 import { count, size, type } from "../base/format.js";
-import { link } from "../base/link.js";
+import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
 import { changeText, collectiveTable } from "./tables.js";
 
@@ -36,7 +36,9 @@ export function place(one, at, context) {
       el("span.place-effect", {}, effect(one)),
     ),
     el("div.place-sides", {}, begins ? sides(begins, context) : lone(constraint, context)),
-    open ? el("div.place-open", {}, follows(one, context)) : null,
+    open
+      ? el("div.place-open", {}, source ? sourceLink(state, source) : null, follows(one, context))
+      : null,
   );
 }
 

@@ -2,7 +2,7 @@
 
 import { el } from "../base/dom.js";
 import { count, size, type, whole } from "../base/format.js";
-import { link } from "../base/link.js";
+import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
 
 /** How many ops are listed of those that differ. */
@@ -120,7 +120,7 @@ function table(label, thead, rows) {
 }
 
 /** Collectives that differ: what each side communicates, and for which op. */
-export function collectiveTable(collectives, { labels, shared }) {
+export function collectiveTable(collectives, { labels, shared, state }) {
   const side = (one) => {
     if (!one.tensors) return el("td.end.muted", {}, "–");
     const [[shape, number] = ["", 0]] = one.shapes;
@@ -150,7 +150,7 @@ export function collectiveTable(collectives, { labels, shared }) {
           el("bdi", {}, one.scope || one.primitive || "no scope"),
           one.layers > 1 ? el("span.muted", {}, ` ${one.layers} layers`) : null,
           one.sources.length
-            ? el("code.source", {}, el("bdi", {}, shared.source(one.sources[0])))
+            ? sourceLink(state, shared.source(one.sources[0]))
             : null,
         ),
         side(one.a),
@@ -167,7 +167,7 @@ export function loweredPart(lowered, context) {
   const made = [];
   for (const words of lowered.meshes) made.push(el("p", { dir: "auto" }, words));
   if (lowered.tensors.length) made.push(tensorTable(lowered.tensors, context));
-  if (lowered.ops.length) made.push(opTable(lowered.ops, context));
+  if (lowered.ops.length) made.push(...opTable(lowered.ops, context));
   if (!made.length) {
     made.push(el("p.muted", { dir: "auto" }, lowered.words));
   }

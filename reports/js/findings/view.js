@@ -2,6 +2,7 @@
 
 import { el } from "../base/dom.js";
 import { count, partitionerName } from "../base/format.js";
+import { sourceLink } from "../base/link.js";
 import { coloured } from "../base/spec.js";
 
 const SEVERITIES = ["error", "warning", "note"];
@@ -116,7 +117,7 @@ function item(finding, shared, state) {
       {},
       finding.tensor ? tensorLink(finding.tensor, state) : "The module",
       el("span.muted", {}, ` ${where.filter(Boolean).join(" ")}`),
-      source ? el("code.source", {}, el("bdi", {}, source)) : null,
+      source ? sourceLink(state, source) : null,
     ),
     el("p.finding-message", { dir: "auto" }, finding.message),
     finding.expected || finding.found

@@ -10,7 +10,10 @@ const LISTED = 24;
 
 const FORMS = { input: "argument", output: "result" };
 
-/** The details of an item. `actions` are `choose(item)`, `toggle(item)`, `close()`, `tensors(key)`. */
+/**
+ * The details of an item. `actions` are `choose(item)`, `toggle(item)`, `close()`, `tensors(key)` and
+ * `source(words)`.
+ */
 export function graphDetails(item, context, actions, isOpen) {
   const { model } = context;
   const isGroup = model.isGroup(item);
@@ -78,7 +81,7 @@ function nodeFacts(item, { model, values, shared }, actions) {
     ["type", model.nodes.type(node)],
     ["bytes", bytes ? size(bytes) : ""],
     ["SSA name", model.nodes.ssa(node)],
-    ["source", source],
+    ["source", source && actions.source(source)],
   ];
   const key = row === undefined ? null : values.key(row);
   return [

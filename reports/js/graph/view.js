@@ -2,6 +2,7 @@
 
 import { el, whileIdle } from "../base/dom.js";
 import { count, partitionerName, whole } from "../base/format.js";
+import { sourceLink } from "../base/link.js";
 import { graphDetails } from "./details.js";
 import { edgeRows, legend, signRows } from "./legend.js";
 import { ROOT } from "./model.js";
@@ -253,6 +254,7 @@ class GraphView {
       choose: (other) => this.#choose(other),
       toggle: (other) => this.#toggle(other),
       close: () => this.state.set({ node: "" }),
+      source: (words) => sourceLink(this.state, words),
       tensorLink: (key, words) =>
         el(
           "a.graph-button",

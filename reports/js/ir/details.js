@@ -3,7 +3,7 @@
 import { detailsHead, factList } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
 import { count, partitionerName, whole } from "../base/format.js";
-import { link } from "../base/link.js";
+import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
 
 /** How many uses are listed. */
@@ -23,7 +23,7 @@ export function valueDetails(text, definition, context) {
   const facts = [
     ["defined in", lineLink(text, line, state)],
     ["scope", text.table.get("scope", line)],
-    ["source", source && `${source}${within ? ` in ${within}` : ""}`],
+    ["source", source && [sourceLink(state, source), within ? ` in ${within}` : ""]],
     [
       "tensor",
       row < 0

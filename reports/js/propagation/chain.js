@@ -2,6 +2,7 @@
 
 import { part as partOf, Table } from "../base/data.js";
 import { el } from "../base/dom.js";
+import { sourceLink } from "../base/link.js";
 import { Propagation } from "./data.js";
 import { paths } from "./path.js";
 
@@ -86,7 +87,10 @@ export function chainOf(root, row, { propagation, rows, context, step }) {
   root.append(
     ...paths(found, {
       stops,
-      source: (number) => shared.source(number),
+      source: (number) => {
+        const words = shared.source(number);
+        return words ? sourceLink(state, words) : null;
+      },
       place: (at) => [propagation.places.get("name", at), propagation.places.get("source", at)],
       link,
       value: toValue,

@@ -20,7 +20,7 @@ export function axisText(axis) {
  * @param {object[]} chains of a row, as `Propagation` has them.
  * @param {object} options
  * @param {object[] | null} options.stops what stopped axes; null where nothing did.
- * @param {(number) => string} options.source the words of a source line.
+ * @param {(number) => Node | null} options.source a link to a source line.
  * @param {(name) => Node} options.link a link to the step of a number.
  * @param {(row) => Node | null} options.value a link to the row of a value.
  */
@@ -69,7 +69,7 @@ function path(chain, options) {
             beginning.priority === null
               ? null
               : el("span.pill", {}, `priority ${beginning.priority}`),
-            sourceLine(options.source(beginning.source)),
+            options.source(beginning.source),
           )
         : el("li.path-stop.path-start", { data: { tone: "warning" } }, "no annotation was found"),
       shown,
@@ -92,12 +92,8 @@ function moveItem(move, { source, link, value }) {
       led ?? el("bdi.path-op", {}, move.name),
     ),
     el("p.path-rule", {}, move.rule),
-    sourceLine(source(move.source)),
+    source(move.source),
   );
-}
-
-function sourceLine(words) {
-  return words ? el("code.source", {}, el("bdi", {}, words)) : null;
 }
 
 function stopped({ stops, source, place }) {
@@ -127,7 +123,7 @@ function stopped({ stops, source, place }) {
             el("span.pill", {}, reason),
             " at ",
             el("bdi", {}, name),
-            line === null ? "" : ` ${source(line)}`,
+            line === null ? null : [" ", source(line)],
           ),
         );
       }),

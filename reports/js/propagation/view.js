@@ -4,6 +4,7 @@ import { Table } from "../base/data.js";
 import { detailsHead } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
 import { count, whole } from "../base/format.js";
+import { sourceLink } from "../base/link.js";
 import { GridTable } from "../base/table.js";
 import { openGraphs } from "../graph/read.js";
 import { chainOf, open, rowOf } from "./chain.js";
@@ -208,7 +209,7 @@ class PropagationView {
       key === null
         ? el("bdi.path-op", {}, name)
         : el("a.path-op", { href, on: { click: choose } }, el("bdi", {}, name)),
-      source ? el("code.source", {}, " ", el("bdi", {}, source)) : null,
+      source ? [" ", sourceLink(state, source)] : null,
       el(
         "span.player-way",
         {},

@@ -4,6 +4,7 @@ import { module } from "../base/data.js";
 import { detailsHead, factList } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
 import { count, dims, partitionerName, size } from "../base/format.js";
+import { sourceLink } from "../base/link.js";
 import { axisName, coloured, spec } from "../base/spec.js";
 import { VERDICTS } from "./rows.js";
 
@@ -25,7 +26,13 @@ export function details(rows, row, context, close) {
     ["type", rows.type(row)],
     ["bytes", `${size(get.bytes(row))} whole, ${size(rows.bytesPerDevice(row))} per device`],
     ["SSA name", get.ssa(row)],
-    ["source", source && `${source}${within(shared.sourceFunction(get.source(row)))}`],
+    [
+      "source",
+      source && [
+        sourceLink(context.state, source),
+        within(shared.sourceFunction(get.source(row))),
+      ],
+    ],
     ["donated", get.donated(row) ? "its buffer may be used again" : ""],
   ];
   const root = el(
@@ -300,7 +307,7 @@ function origins(rows, row, context) {
                 `${kind || "annotation"} `,
                 el("bdi", {}, name.replace(/^jit\([^/]*\)\//, "")),
               ),
-          source === null ? null : el("code.source", {}, el("bdi", {}, shared.source(source))),
+          source === null ? null : sourceLink(context.state, shared.source(source)),
           followed ? el("span.muted", {}, ` (${followed})`) : null,
         ),
       ),

@@ -17,9 +17,10 @@ from typing import TypeAlias
 
 from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
-from sdyscope.analysis.naming.scopes import Phase
+from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.facts.differences import Change
 from sdyscope.facts.origins import CollectiveOrigin
+from sdyscope.facts.over_time import Phase
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation
 
@@ -218,7 +219,11 @@ def _axes_or_size(
 
 
 def collective_differences(
-    a: Collectives, b: Collectives, cause_of: CauseOf = lambda *_: None
+    a: Collectives,
+    b: Collectives,
+    cause_of: CauseOf = lambda *_: None,
+    *,
+    across_versions: bool = False,
 ) -> tuple[tuple[CollectiveDifference, ...], int]:
     """What differs, what makes the largest difference in bytes first; and how many were moved.
 
@@ -226,9 +231,11 @@ def collective_differences(
         a: the collectives of the first program.
         b: those of the second.
         cause_of: finds what a difference is due to.
+        across_versions: they may be of two JAX, of which only newer ones have the names of inner
+            functions in scopes.
     """
     named = a.mesh is not None and b.mesh is not None
-    ours, theirs = _by_key(a, named), _by_key(b, named)
+    ours, theirs = (_by_key(side, named, inner=not across_versions) for side in (a, b))
     moved = _moved(ours, theirs)
     differences: dict[Hashable, CollectiveDifference] = {}
     for key in dict.fromkeys([*ours, *theirs]):
@@ -254,12 +261,15 @@ def _size(difference: CollectiveDifference) -> tuple[int, int]:
     return -abs(difference.sent), -max(difference.a.sent, difference.b.sent)
 
 
-def _by_key(collectives: Collectives, named: bool) -> dict[DifferenceKey, Communicated]:
+def _by_key(
+    collectives: Collectives, named: bool, *, inner: bool
+) -> dict[DifferenceKey, Communicated]:
     by_key: dict[DifferenceKey, Communicated] = {}
     for collective in collectives.collectives:
         axes, size = _axes_or_size(collective, named)
         for part in collective.parts:
-            key = DifferenceKey(part.phase, part.scope, part.primitive, collective.kind, axes, size)
+            scope = part.scope if inner else without_inner(part.scope)
+            key = DifferenceKey(part.phase, scope, part.primitive, collective.kind, axes, size)
             by_key.setdefault(key, Communicated()).add(collective, part)
     return by_key
 

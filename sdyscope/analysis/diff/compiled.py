@@ -159,6 +159,8 @@ class CompiledDiff:
         causes: where the differences begin, the most bytes first.
         causes_missing: why it is not known where they begin, as the compiler says; empty where
             that was found, or nobody could look.
+        same_shardings: whether both have the same values, each sharded the same way after
+            propagation, so that nothing begins there; None where that is not known.
         collectives: what differs, what makes the largest difference in bytes first.
         moved: how many tensors both communicate alike, for ops of other scopes.
     """
@@ -172,6 +174,7 @@ class CompiledDiff:
     entries: Entries | None = None
     causes: tuple[Cause, ...] = ()
     causes_missing: str = ""
+    same_shardings: bool | None = None
     collectives: tuple[CollectiveDifference, ...] = ()
     moved: int = 0
 
@@ -186,6 +189,7 @@ class CompiledDiff:
         "entries",
         "causes",
         "causes_missing",
+        "same_shardings",
         "collectives",
         "moved",
     )
@@ -224,6 +228,7 @@ def compiled_diff(
     *,
     annotations: Sequence[TensorDifference] = (),
     causes_missing: str = "",
+    across_versions: bool = False,
 ) -> CompiledDiff:
     """Compares two compiled programs. A side that was refused is told as such, and not compared.
 
@@ -235,15 +240,20 @@ def compiled_diff(
         propagated: their propagations, to trace differences to where they begin.
         annotations: what differs in their lowered modules, to trace differences to that.
         causes_missing: why there are no propagations, where there could be.
+        across_versions: they may be of two JAX; see ``collective_differences``.
     """
     if a.collectives is None or b.collectives is None:
         return CompiledDiff(name=name, across=across, a=a, b=b)
-    finder = None
+    finder, same_shardings = None, None
     if propagated is not None:
         found = propagated_diff(name, *propagated, across)
+        same_shardings = found.same
         finder = Causes(found, propagated, annotations)
     differences, moved = collective_differences(
-        a.collectives, b.collectives, finder or (lambda *_: None)
+        a.collectives,
+        b.collectives,
+        finder or (lambda *_: None),
+        across_versions=across_versions,
     )
     due: dict[int, list[CollectiveDifference]] = {}
     for one in differences:
@@ -266,6 +276,7 @@ def compiled_diff(
         if finder is None
         else tuple(Cause.of(finder.causes[number], due[number]) for number in ordered),
         causes_missing=causes_missing,
+        same_shardings=same_shardings,
         collectives=tuple(
             replace(
                 difference, cause=None if difference.cause is None else numbers[difference.cause]

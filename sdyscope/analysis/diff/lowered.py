@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.annotations import Annotation, split_scope
 from sdyscope.facts.differences import Across, Change, LoneMesh
 from sdyscope.facts.program import Partitioner
@@ -186,7 +187,13 @@ class LoweredDiff:
 
 
 def lowered_diff(
-    name: str, a: LoweredSide, b: LoweredSide, across: Across, *, across_partitioners: bool
+    name: str,
+    a: LoweredSide,
+    b: LoweredSide,
+    across: Across,
+    *,
+    across_partitioners: bool,
+    across_versions: bool = False,
 ) -> LoweredDiff:
     """Compares two modules.
 
@@ -198,6 +205,8 @@ def lowered_diff(
         across_partitioners: one is for Shardy and one for GSPMD. Then ops are not compared, because
             each partitioner has its own for constraints and ``shard_map``, nor what JAX writes for
             one of them alone.
+        across_versions: they may be of two JAX, of which only newer ones have the names of inner
+            functions in scopes. Then these make no difference.
     """
     # A GSPMD module names no mesh: its axes are those of the other side's.
     sides = replace(a, mesh=a.mesh or b.mesh), replace(b, mesh=b.mesh or a.mesh)
@@ -210,7 +219,8 @@ def lowered_diff(
             if len(own) < len(side.annotations):
                 left_out[side.label] = len(side.annotations) - len(own)
         lists.append(own)
-    pairs = match(lists[0], lists[1], _path_in(a.graph), _path_in(b.graph))
+    paths = [_path_in(side.graph, inner=not across_versions) for side in sides]
+    pairs = match(lists[0], lists[1], *paths)
     found = [_difference(pair, sides) for pair in pairs]
     tensors = tuple(difference for difference in found if difference is not None)
     not_compared = tuple(
@@ -232,7 +242,7 @@ def lowered_diff(
         meshes=() if across_partitioners else tuple(_lone_meshes(a, b)),
         tensors=tensors,
         ops_compared=not across_partitioners,
-        ops=() if across_partitioners else tuple(_op_differences(a.graph, b.graph)),
+        ops=() if across_partitioners else tuple(_op_differences(a.graph, b.graph, *paths)),
         left_out=left_out,
     )
 
@@ -316,13 +326,19 @@ def _anything(_: Annotation) -> Hashable:
     return None
 
 
-def _path_in(graph: OpGraph) -> Callable[[str], str]:
-    """Paths without the program's own name, so that renaming it changes nothing."""
+def _path_in(graph: OpGraph, *, inner: bool) -> Callable[[str], str]:
+    """Paths without the program's own name, so that renaming it changes nothing.
+
+    Args:
+        graph: the program's.
+        inner: whether the names of inner functions stay.
+    """
     prefix = f"jit({graph.name.removeprefix('jit_')})"
 
     def path(text: str) -> str:
         # JAX numbers inner functions as they come: _where_3(0) is any _where(0).
-        return _NUMBERED.sub(r"\1", text.removeprefix(prefix).lstrip("/"))
+        own = _NUMBERED.sub(r"\1", text.removeprefix(prefix).lstrip("/"))
+        return own if inner else without_inner(own)
 
     return path
 
@@ -373,8 +389,10 @@ def _lone_meshes(a: LoweredSide, b: LoweredSide) -> list[LoneMesh]:
     ]
 
 
-def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:
-    ours, theirs = _op_types(a), _op_types(b)
+def _op_differences(
+    a: OpGraph, b: OpGraph, path_a: Callable[[str], str], path_b: Callable[[str], str]
+) -> list[OpDifference]:
+    ours, theirs = _op_types(a, path_a), _op_types(b, path_b)
     differences = [
         OpDifference(
             *key,
@@ -392,9 +410,10 @@ def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:
 _DEFINITIONS = ("func.func", "sdy.mesh")
 
 
-def _op_types(graph: OpGraph) -> defaultdict[tuple[str, str], Counter[str]]:
+def _op_types(
+    graph: OpGraph, path: Callable[[str], str]
+) -> defaultdict[tuple[str, str], Counter[str]]:
     """(scope, kind) -> how many ops of it have which result types."""
-    path = _path_in(graph)
     types: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for op in graph.operations():
         if op.parent is None or op.kind in _DEFINITIONS or op.is_constraint:

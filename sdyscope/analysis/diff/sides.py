@@ -25,8 +25,10 @@ __all__ = [
     "both_partitioners",
     "compiled_between",
     "compiled_ends",
+    "compiled_side",
     "labels_of",
     "lowered_between",
+    "lowered_side",
     "propagated_between",
     "propagated_side",
     "what_if",
@@ -47,15 +49,20 @@ def lowered_between(a: Staged, b: Staged | None = None) -> LoweredDiff:
     """
     if b is None:
         one, two = both_partitioners(a)
-        sides = _side(a, one, one), _side(a, two, two)
+        sides = lowered_side(a, one, one), lowered_side(a, two, two)
         return lowered_diff(a.name, *sides, "partitioners", across_partitioners=True)
     first, second = partitioner_of_both(a, b)
     labels = labels_of(a, b)
-    sides = _side(a, first, labels[0]), _side(b, second, labels[1])
+    sides = lowered_side(a, first, labels[0]), lowered_side(b, second, labels[1])
     return lowered_diff(a.name, *sides, "programs", across_partitioners=first != second)
 
 
-def _side(program: Staged, partitioner: Partitioner | None, label: str) -> LoweredSide:
+def lowered_side(program: Staged, partitioner: Partitioner | None, label: str) -> LoweredSide:
+    """One module as it is compared with others.
+
+    Raises:
+        CompilerError: there is no such module.
+    """
     return LoweredSide(
         label,
         program.graph(partitioner),
@@ -228,7 +235,7 @@ def compiled_between(
     if b is not None:
         across = "programs"
     compile_together([(end.program, end.partitioner, end.on) for end in ends])
-    sides = _compiled_side(one, two.program.meshes), _compiled_side(two, one.program.meshes)
+    sides = compiled_side(one, two.program.meshes), compiled_side(two, one.program.meshes)
     if sides[0].error is not None and sides[1].error is not None:
         raise sides[0].error
     compare = partial(compiled_diff, a.name, *sides, across)
@@ -251,15 +258,15 @@ def compiled_between(
         return compare(propagated)
     lowered = lowered_diff(
         a.name,
-        _side(modules[0], one.partitioner, one.label),
-        _side(modules[1], two.partitioner, two.label),
+        lowered_side(modules[0], one.partitioner, one.label),
+        lowered_side(modules[1], two.partitioner, two.label),
         across,
         across_partitioners=one.partitioner != two.partitioner,
     )
     return compare(propagated, annotations=lowered.tensors)
 
 
-def _compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh]) -> CompiledSide:
+def compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh] | None = None) -> CompiledSide:
     """Compiles one side of a comparison, unless it was compiled already.
 
     Args:
@@ -273,7 +280,7 @@ def _compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh]) -> CompiledSide
         if program.meshes:
             found = collectives_under(program, partitioner, end.on)
         else:
-            found = compiled_collectives(made, meshes.values(), lowered)
+            found = compiled_collectives(made, (meshes or {}).values(), lowered)
     except CompilerError as error:
         return CompiledSide(end.label, error=error)
     held, why = None, ""

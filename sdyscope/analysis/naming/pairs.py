@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
+from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
@@ -72,7 +73,46 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
                 taken.add(other.id)
                 _pair(pairs, op, other)
                 break
+    if by_name:
+        _pair_renamed(pairs, a, b)
+        _pair_constants(pairs, a, b)
     return pairs
+
+
+def _pair_renamed(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None:
+    """Pairs what has no partner, and is the same but for the names of inner functions."""
+    known = {value[0] for value in pairs}, {value[0] for value in pairs.values()}
+    sides: list[dict[_Key, list[Op]]] = []
+    for graph, paired in zip((a, b), known, strict=True):
+        found: dict[_Key, list[Op]] = {}
+        for op, key in _keyed(graph, True):
+            if op.id not in paired and len(key) == 3 and isinstance(key[1], str):
+                kind, scope, types = key
+                found.setdefault((kind, without_inner(str(scope)), types), []).append(op)
+        sides.append(found)
+    for key, ops in sides[0].items():
+        others = sides[1].get(key, [])
+        if len(ops) == len(others):
+            for op, other in zip(ops, others, strict=True):
+                _pair(pairs, op, other)
+
+
+def _pair_constants(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None:
+    """Pairs constants that ops use which are the same, as the same operand.
+
+    Where JAX writes a constant, and with which scope, is another in each version.
+    """
+    taken = set(pairs.values())
+    for value, other in list(pairs.items()):
+        for one, two in zip(
+            _operands(a, a.ops[value[0]]), _operands(b, b.ops[other[0]]), strict=False
+        ):
+            ours, theirs = a.ops[one[0]], b.ops[two[0]]
+            if one in pairs or two in taken or _operands(a, ours) or _operands(b, theirs):
+                continue
+            if ours.kind == theirs.kind and ours.types == theirs.types and not ours.is_argument:
+                pairs[one] = two
+                taken.add(two)
 
 
 def _pair(pairs: dict[ValueId, ValueId], op: Op, other: Op) -> None:

@@ -5,15 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Literal, TypeAlias, get_args
 
-__all__ = ["PHASES", "Phase", "folded_scopes", "phase_of", "scope_of"]
+from sdyscope.facts.over_time import Phase
 
-Phase: TypeAlias = Literal["forward", "backward", "other"]
-"""``other`` is what belongs to neither pass of a differentiated program, such as its optimizer, or
-has no name."""
-
-PHASES: tuple[Phase, ...] = get_args(Phase)
+__all__ = ["folded_scopes", "phase_of", "scope_of", "without_inner"]
 
 #: The program itself: ``jit(step)``, ``pjit(step)``, ``jit__step``.
 _PROGRAM = re.compile(r"p?jit\([^()]*\)/")
@@ -47,6 +42,18 @@ def _last_part(path: str) -> tuple[str, str, str]:
         if char == "/" and depth == 0:
             return path[:at], "/", path[at + 1 :]
     return "", "", path
+
+
+#: A function that is jitted inside of the program.
+_INNER = re.compile(r"p?jit\([^()]*\)")
+
+
+def without_inner(scope: str) -> str:
+    """A scope without the names of inner functions, which only newer JAX has in it.
+
+    ``optimizer/jit(tree_bias_correction)/pow`` is ``optimizer/pow``.
+    """
+    return "/".join(part for part in scope.split("/") if not _INNER.fullmatch(part))
 
 
 def folded_scopes(scopes: Iterable[str]) -> dict[str, str]:

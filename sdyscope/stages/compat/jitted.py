@@ -140,7 +140,7 @@ def kept_jaxpr(traced: Any) -> tuple[Any, frozenset[int]]:
     """
     params = traced._params
     given = [traced.jaxpr, params["keep_unused"], tuple(params["donated_invars"])]
-    if version_tuple() < (0, 10):
+    if version_tuple() < (0, 10, 1):
         given.append(False)  # auto_spmd_lowering
     kept = pxla._dce_jaxpr(*given)
     return kept[0], frozenset(kept[2])

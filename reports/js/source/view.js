@@ -1,0 +1,301 @@
+// The author's source: in the margin of each line what it sends and holds, below it why.
+
+import { el } from "../base/dom.js";
+import { count, partitionerName, size } from "../base/format.js";
+import { link, sourceLink } from "../base/link.js";
+import { coloured, spec } from "../base/spec.js";
+
+/** How many kinds of values and of collectives stand beside a line that is not opened. */
+const BESIDE = 2;
+
+export function mount(_root, { report, data, slots, state, shared }) {
+  const sides = sidesOf(data);
+  const rows = new Map();
+  const context = { report, state, shared, sides, rows };
+  // Files of libraries are folded where there are others.
+  const own = data.files.some((file) => !file.library);
+  slots.files.append(...data.files.map((file) => fileSection(file, own, context)));
+  slots.notes.append(...notes(data));
+  let opened = null;
+
+  function update({ line = "" }) {
+    if (opened) fold(opened);
+    opened = rows.get(line) ?? null;
+    slots.gone.hidden = !line || opened !== null;
+    slots.gone.textContent = slots.gone.hidden ? "" : `No op of the program is on ${line}.`;
+    if (!opened) return;
+    unfold(opened, context);
+    opened.item.closest("details")?.setAttribute("open", "");
+    opened.item.scrollIntoView({ block: "nearest" });
+  }
+  return { update };
+}
+
+/** The partitioners that have a column of bytes sent: one for all where they send the same. */
+function sidesOf(data) {
+  const lines = data.files.flatMap((file) => file.lines);
+  const names = [...new Set(lines.flatMap((line) => Object.keys(line.sent)))];
+  const alike = lines.every(
+    ({ sent }) => new Set(names.map((name) => sent[name] ?? 0)).size === 1,
+  );
+  return names.length && alike ? [names[0]] : names;
+}
+
+function fileSection(file, own, context) {
+  const { sides } = context;
+  const sent = sides.filter((side) => file.sent[side]);
+  const head = [
+    el("h2.source-file", {}, el("bdi", {}, file.file)),
+    file.unread ? el("span.muted", {}, file.unread) : null,
+    file.cut
+      ? el("span.verdict", { data: { tone: "warning" } }, "changed since the program was traced")
+      : null,
+    sent.length
+      ? el(
+          "span.muted",
+          {},
+          "sends ",
+          sent.map((side) => sideSize(side, file.sent[side], sides)).join(", "),
+        )
+      : null,
+  ];
+  const list = el("ol.source-lines", { "aria-label": file.file }, heads(sides));
+  let before = null;
+  for (const line of file.lines) {
+    if (before !== null && line.line !== before + 1 && !file.unread) {
+      list.append(el("li.source-gap", { "aria-hidden": "true" }, "⋯"));
+    }
+    before = line.line;
+    list.append(lineItem(line, file, context));
+  }
+  if (!file.library || !own) return el("section.source-section", {}, el("header", {}, head), list);
+  return el(
+    "details.source-section",
+    {},
+    el("summary", {}, head, el("span.pill", {}, "library")),
+    list,
+  );
+}
+
+function sideSize(side, bytes, sides) {
+  return sides.length > 1 ? `${size(bytes)} under ${partitionerName(side)}` : size(bytes);
+}
+
+/** What the columns are; screen readers hear it at each figure instead. */
+function heads(sides) {
+  return el(
+    "li.source-heads",
+    { "aria-hidden": "true" },
+    sides.map((side) =>
+      el("span.source-figure", {}, sides.length > 1 ? `sent, ${partitionerName(side)}` : "sent"),
+    ),
+    el("span.source-figure", {}, "block"),
+    el("span.source-number", {}, "line"),
+  );
+}
+
+function lineItem(line, file, context) {
+  const { state, sides, rows } = context;
+  const key = `${file.file}:${line.line}`;
+  const facts = line.values.length + line.collectives.length + line.findings.length;
+  const code = el(
+    "code.source-code",
+    { dir: "ltr" },
+    line.text ?? (line.function ? `(${line.function})` : ""),
+  );
+  if (!facts) {
+    return el(
+      "li.source-line",
+      { data: { quiet: "" } },
+      sides.map(() => el("span.source-figure")),
+      el("span.source-figure"),
+      el("span.source-number", {}, String(line.line)),
+      el("div.source-body", {}, code),
+    );
+  }
+  const toggle = () => {
+    const open = state.params.line === key;
+    state.set({ line: open ? "" : key }, { push: true });
+  };
+  const button = el(
+    "button.source-number",
+    {
+      type: "button",
+      "aria-expanded": "false",
+      "aria-label": `Line ${line.line}`,
+      on: { click: toggle },
+    },
+    String(line.line),
+  );
+  const item = el(
+    "li.source-line",
+    { data: { tone: toneOf(line) } },
+    sides.map((side) => figure(line.sent[side], `sent, ${partitionerName(side)}`)),
+    figure(line.block, "block"),
+    button,
+    el("div.source-body", {}, code, el("span.source-beside", {}, beside(line, context))),
+  );
+  rows.set(key, { item, button, line, key, file });
+  return item;
+}
+
+function figure(bytes, title) {
+  return el("span.source-figure", bytes ? { title } : {}, bytes ? size(bytes) : "");
+}
+
+function toneOf(line) {
+  if (line.findings.some((one) => one.severity === "error")) return "bad";
+  const warns = line.findings.some((one) => one.severity === "warning");
+  return warns || line.values.some((one) => one.same === false) ? "warning" : "plain";
+}
+
+/** What stands in a line's margin: its largest shardings, collectives, differences, findings. */
+function beside(line, { shared }) {
+  const differ = line.values.some((one) => one.same === false);
+  const begins = line.values.some((one) => one.begins);
+  const texts = new Set(
+    line.values.map((one) => shared.sharding(Object.values(one.shardings)[0])?.short ?? "-"),
+  );
+  const more = texts.size - BESIDE;
+  const kinds = new Set(line.collectives.map((one) => one.kind));
+  return [
+    [...texts].slice(0, BESIDE).map((text) => spec(text)),
+    more > 0 ? el("span.muted", {}, `+${more}`) : null,
+    [...kinds].map((kind) => el("span.pill", {}, kind)),
+    differ
+      ? el(
+          "span.pill",
+          { data: { severity: "warning" } },
+          begins ? "difference begins" : "partitioners differ",
+        )
+      : null,
+    [...new Set(line.findings.map((one) => one.rule))].map((rule) => {
+      const { severity } = line.findings.find((one) => one.rule === rule);
+      return el("span.pill", { data: { severity } }, rule);
+    }),
+  ];
+}
+
+function fold({ item, button }) {
+  item.querySelector(".source-details")?.remove();
+  button.setAttribute("aria-expanded", "false");
+  delete item.dataset.open;
+}
+
+function unfold({ item, button, line, key, file }, context) {
+  button.setAttribute("aria-expanded", "true");
+  item.dataset.open = "";
+  item.append(lineDetails(line, key, file, context));
+}
+
+/** Everything about a line. */
+function lineDetails(line, key, file, context) {
+  const { report, state } = context;
+  const editor = editorHref(report, file, line.line);
+  return el(
+    "div.source-details",
+    {},
+    section("Findings", line.findings.map((one) => finding(one, state))),
+    section("Collectives", line.collectives.map((one) => collective(one))),
+    section("Values", line.values.map((one) => value(one, context))),
+    section(
+      "Through",
+      line.through.map((way) => el("li", {}, el("bdi", {}, way))),
+    ),
+    section(
+      "Called from",
+      line.callers.map((way) =>
+        el(
+          "li",
+          {},
+          way.map((frame, at) => [at ? " ← " : null, sourceLink(state, frame)]),
+        ),
+      ),
+    ),
+    el(
+      "p.source-ways",
+      {},
+      line.values.length ? link(state, "tensors", { q: key }, "In Tensors") : null,
+      line.collectives.length ? link(state, "communication", { q: key }, "In Communication") : null,
+      line.findings.length
+        ? link(state, "findings", { rule: line.findings[0].rule }, "In Findings")
+        : null,
+      editor ? el("a", { href: editor }, "Open in the editor") : null,
+    ),
+  );
+}
+
+/**
+ * The address that opens a line in an editor. The page knows no absolute path but of where it was
+ * opened from, so there is none for a page from the net, and for files of installed packages.
+ */
+function editorHref({ editor, folder }, file, line) {
+  const { protocol, href } = globalThis.location;
+  if (file.installed || protocol !== "file:") return null;
+  const path = file.file.split("/").map(encodeURIComponent).join("/");
+  const { pathname } = new URL(path.startsWith("/") ? path : `${folder}/${path}`, href);
+  return editor.replace("{file}", () => pathname).replace("{line}", String(line));
+}
+
+function section(title, items) {
+  return items.length ? [el("h3", {}, title), el("ul", {}, items)] : null;
+}
+
+function finding(one, state) {
+  return el(
+    "li",
+    { dir: "auto" },
+    el("span.pill", { data: { severity: one.severity } }, one.severity),
+    " ",
+    el("code", {}, one.rule),
+    one.tensor ? [" ", link(state, "tensors", { tensor: one.tensor }, one.tensor)] : null,
+    ` ${one.message}`,
+  );
+}
+
+function collective(one) {
+  const under = one.both ? "" : `${one.partitioners.map(partitionerName).join(", ")}: `;
+  return el(
+    "li",
+    { dir: "auto" },
+    el("strong", {}, under, coloured(one.words)),
+    one.cause ? [", ", coloured(one.cause)] : null,
+  );
+}
+
+function value(one, { shared }) {
+  const sides = Object.entries(one.shardings);
+  const what = one.count > 1 ? `${count(one.count, "value")} ${one.type}` : `${one.type} ${one.op}`;
+  const shown = one.same === false ? sides : sides.slice(0, 1);
+  return el(
+    "li",
+    {},
+    el("bdi", {}, what),
+    shown.map(([by, number]) => [
+      " ",
+      spec(shared.sharding(number)?.short ?? "-"),
+      one.same === false ? ` under ${partitionerName(by)}` : null,
+    ]),
+    one.same === false
+      ? el(
+          "span.verdict",
+          { data: { tone: "warning" } },
+          one.begins ? " the difference begins here" : " follows from an earlier difference",
+        )
+      : null,
+  );
+}
+
+function notes(data) {
+  const rest = Object.entries(data.sentWithoutLine).filter(([, sent]) => sent);
+  return [
+    data.legend.map((words) => el("p.muted", {}, words)),
+    data.notCompiled ? el("p.muted", {}, `No collectives: ${data.notCompiled}`) : null,
+    data.withoutLine
+      ? el("p.muted", {}, `${count(data.withoutLine, "value")} without a line in the source`)
+      : null,
+    rest.map(([side, sent]) =>
+      el("p.muted", {}, `${size(sent)} sent under ${partitionerName(side)} without a line`),
+    ),
+  ].flat().filter(Boolean);
+}

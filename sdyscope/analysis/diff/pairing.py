@@ -1,0 +1,115 @@
+"""Which programs of two directories or runs are compared with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sdyscope.facts.recorded import RecordedProgram
+
+__all__ = ["Candidate", "Paired", "paired"]
+
+_Program = TypeVar("_Program")
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[_Program]):
+    """A program that a partner is looked for.
+
+    Attributes:
+        program: the program.
+        name: its name; of a recorded run that of its function.
+        partitioners: under which it was lowered.
+        recorded: what a recorded run says of it; None where there is no run.
+    """
+
+    program: _Program
+    name: str
+    partitioners: tuple[str, ...]
+    recorded: RecordedProgram | None = None
+
+    @property
+    def types(self) -> Hashable:
+        """Types of its arguments and results; itself, which meets nothing, where not known."""
+        if self.recorded is None:
+            return id(self)
+        return self.recorded.arguments, self.recorded.results
+
+    @property
+    def words(self) -> str:
+        """What to call it where it has no partner."""
+        return self.name if self.recorded is None else self.recorded.words
+
+
+@dataclass(frozen=True)
+class Paired(Generic[_Program]):
+    """The programs of two sides.
+
+    Attributes:
+        pairs: those that are compared.
+        only_a: those that only the first side has.
+        only_b: those that only the second has.
+    """
+
+    pairs: tuple[tuple[_Program, _Program], ...]
+    only_a: tuple[Candidate[_Program], ...]
+    only_b: tuple[Candidate[_Program], ...]
+
+
+def paired(
+    first: Sequence[Candidate[_Program]], second: Sequence[Candidate[_Program]], *, recorded: bool
+) -> Paired[_Program]:
+    """Pairs programs of one name.
+
+    Of several, first those of recorded runs meet whose arguments and results have the same shapes,
+    for the same partitioner if possible, in the order in which they were written. A single one that
+    is left on each side meets the other, whatever its shapes. Modules whose shapes were not
+    recorded meet in their order.
+
+    Args:
+        first: the programs of the first side.
+        second: those of the second.
+        recorded: whether both are recorded runs.
+    """
+    left, right = list(first), list(second)
+    pairs: list[tuple[_Program, _Program]] = []
+    keys: tuple[tuple[Callable[[Candidate[_Program]], Hashable], bool], ...] = (
+        (lambda one: (one.name, one.types, one.partitioners), False),
+        (lambda one: (one.name, one.types), False),
+        (lambda one: (one.name, one.partitioners), recorded),
+        (lambda one: one.name, recorded),
+    )
+    for key, only_single in keys:
+        pairs += _taken(left, right, key, only_single=only_single)
+    return Paired(tuple(pairs), tuple(left), tuple(right))
+
+
+def _taken(
+    left: list[Candidate[_Program]],
+    right: list[Candidate[_Program]],
+    key: Callable[[Candidate[_Program]], Hashable],
+    *,
+    only_single: bool,
+) -> list[tuple[_Program, _Program]]:
+    """Takes what has the same key off both lists."""
+    ours, theirs = _grouped(left, key), _grouped(right, key)
+    pairs = []
+    for one, group in ours.items():
+        others = theirs.get(one, [])
+        if only_single and (len(group), len(others)) != (1, 1):
+            continue
+        pairs += list(zip(group, others, strict=False))
+    for a, b in pairs:
+        left.remove(a)
+        right.remove(b)
+    return [(a.program, b.program) for a, b in pairs]
+
+
+def _grouped(
+    programs: Sequence[Candidate[_Program]], key: Callable[[Candidate[_Program]], Hashable]
+) -> dict[Hashable, list[Candidate[_Program]]]:
+    groups: dict[Hashable, list[Candidate[_Program]]] = {}
+    for program in programs:
+        groups.setdefault(key(program), []).append(program)
+    return groups

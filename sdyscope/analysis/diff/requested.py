@@ -1,0 +1,136 @@
+"""What was requested of the tensors of two programs.
+
+One program asks for the same on every JAX unless its own code, or a library between it and JAX,
+looks at the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TypeAlias
+
+from sdyscope.facts.differences import Change
+from sdyscope.facts.program import RequestedTensor
+from sdyscope.facts.sharded import Sharded, requested_sharding
+from sdyscope.facts.tensors import tensor_name
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["RequestedDiff", "RequestedDifference", "requested_diff"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedDifference:
+    """A tensor of which the two programs request different things.
+
+    Attributes:
+        tensor: its path or scope.
+        kind: what it is.
+        change: what happened to it.
+        source: line of user code, of the first side that has it; None for arguments and results.
+        a: what the first program requests; None where it leaves it to the compiler.
+        b: what the second requests; None likewise.
+    """
+
+    tensor: str
+    kind: str
+    change: Change
+    source: SourceLocation | None
+    a: Sharded | None
+    b: Sharded | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedDiff:
+    """What two programs request.
+
+    Attributes:
+        same: of how many tensors the same.
+        different: the tensors of which they request different things.
+    """
+
+    same: int
+    different: tuple[RequestedDifference, ...]
+
+
+_Pair: TypeAlias = tuple[RequestedTensor | None, RequestedTensor | None]
+
+
+def requested_diff(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -> RequestedDiff:
+    """Compares what was requested of the tensors of two programs.
+
+    Tensors of one kind are the same by path, and constraints of another scope by their line.
+    """
+    pairs = list(_pairs(a, b))
+    found = [one for one in map(_difference, pairs) if one is not None]
+    return RequestedDiff(len(pairs) - len(found), tuple(found))
+
+
+def _pairs(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -> Iterator[_Pair]:
+    keys: tuple[Callable[[RequestedTensor], Hashable], ...] = (
+        lambda one: (one.kind, _inside(one), one.path, _placed(one)),
+        lambda one: (one.kind, _inside(one), _line(one), _placed(one)),
+        lambda one: (one.kind, _inside(one), one.path),
+        lambda one: (one.kind, _inside(one), _line(one)) if one.source is not None else object(),
+    )
+    left, right = list(a), list(b)
+    for key in keys:
+        left, right, found = _paired(left, right, key)
+        yield from found
+    yield from ((one, None) for one in left)
+    yield from ((None, one) for one in right)
+
+
+def _paired(
+    left: Iterable[RequestedTensor],
+    right: Iterable[RequestedTensor],
+    key: Callable[[RequestedTensor], Hashable],
+) -> tuple[list[RequestedTensor], list[RequestedTensor], list[_Pair]]:
+    waiting: dict[Hashable, list[RequestedTensor]] = {}
+    for one in right:
+        waiting.setdefault(key(one), []).append(one)
+    rest: list[RequestedTensor] = []
+    pairs: list[_Pair] = []
+    for one in left:
+        others = waiting.get(key(one))
+        if others:
+            pairs.append((one, others.pop(0)))
+        else:
+            rest.append(one)
+    return rest, [one for others in waiting.values() for one in others], pairs
+
+
+def _inside(tensor: RequestedTensor) -> int | None:
+    """The number of an operand or result of a shard_map; an argument is known by its path."""
+    return tensor.index if tensor.kind.startswith("shard_map") else None
+
+
+def _line(tensor: RequestedTensor) -> Hashable:
+    if tensor.source is None:
+        return None
+    return PurePath(tensor.source.file).name, tensor.source.line
+
+
+def _placed(tensor: RequestedTensor) -> Hashable:
+    sharded = requested_sharding(tensor)
+    if sharded is None:
+        return None
+    return sharded.placement or sharded.text, sharded.open_dims, sharded.shape, sharded.dtype
+
+
+def _difference(pair: _Pair) -> RequestedDifference | None:
+    a, b = pair
+    one = a or b
+    assert one is not None
+    if a is not None and b is not None and _placed(a) == _placed(b):
+        return None
+    change: Change = "only in b" if a is None else "only in a" if b is None else "changed"
+    return RequestedDifference(
+        tensor_name(one.kind, one.path, one.index),
+        one.kind,
+        change,
+        one.source,
+        None if a is None else requested_sharding(a),
+        None if b is None else requested_sharding(b),
+    )

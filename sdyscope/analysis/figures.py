@@ -1,0 +1,127 @@
+"""Figures of a compiled program, by names that users write: `comms.bytes`, `memory.total`.
+
+Each is a number of one device and one step, of which more is worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from sdyscope.analysis.collectives.bytes import KINDS
+from sdyscope.analysis.collectives.totals import Collectives, Tally
+from sdyscope.analysis.cost.cost import Cost
+from sdyscope.facts.compiled import Compiled
+
+__all__ = ["DECISIVE", "FIGURES", "Figure", "FigureUnit", "Figures", "figures_of", "unit_of"]
+
+Figures: TypeAlias = Mapping[str, float]
+"""By name; one that is not known is not there."""
+
+FigureUnit: TypeAlias = Literal["bytes", "seconds", "FLOPs", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a figure is.
+
+    Attributes:
+        unit: what is counted.
+        summary: what it counts, a clause.
+    """
+
+    unit: FigureUnit
+    summary: str
+
+
+#: The figures that every program has, in the order in which they are told. Those of a kind of
+#: collective (`comms.all-gather.bytes`) and of a mesh axis (`comms.fsdp.count`) are beside these.
+FIGURES: Final[Mapping[str, Figure]] = {
+    "comms.bytes": Figure("bytes", "bytes that a device sends per step"),
+    "comms.count": Figure("count", "collectives per step"),
+    "comms.tensors": Figure("count", "tensors that they communicate"),
+    "rematerializations": Figure("count", "involuntary full rematerializations"),
+    "memory.total": Figure("bytes", "what a device needs, without code"),
+    "memory.arguments": Figure("bytes", "arguments"),
+    "memory.results": Figure("bytes", "results beside them"),
+    "memory.temporaries": Figure("bytes", "temporaries"),
+    "memory.peak": Figure("bytes", "most that is held at a time; not of CPUs"),
+    "cost.seconds": Figure("seconds", "estimate of a step in which nothing overlaps"),
+    "cost.flops": Figure("FLOPs", "floating-point operations"),
+    "cost.bytes": Figure("bytes", "bytes that instructions access"),
+    "compiles": Figure("count", "compilations of the program"),
+}
+
+#: Those of which more makes a program worse. The others say what of: a compiler that fuses
+#: otherwise counts other operations and accesses, which alone is no reason to hold a release back.
+DECISIVE: Final = (
+    "comms.bytes",
+    "comms.count",
+    "rematerializations",
+    "memory.total",
+    "memory.peak",
+    "cost.seconds",
+    "compiles",
+)
+
+
+def unit_of(name: str) -> FigureUnit:
+    """What a figure counts."""
+    if name in FIGURES:
+        return FIGURES[name].unit
+    return "bytes" if name.endswith(".bytes") else "count"
+
+
+def figures_of(
+    collectives: Collectives | None, compiled: Compiled | None, cost: Cost | None
+) -> dict[str, float]:
+    """The figures of a compiled program.
+
+    Args:
+        collectives: its collectives; None where they are not known.
+        compiled: the program; None where it was not compiled.
+        cost: what a step costs; None where it is not known.
+    """
+    memory = None if compiled is None else compiled.memory
+    found: dict[str, float] = {}
+    if collectives is not None:
+        found |= _tally("comms", [collectives.total])
+        found["comms.tensors"] = collectives.total.tensors
+        found["rematerializations"] = len(collectives.rematerializations)
+        for kind in KINDS:
+            found |= _tally(f"comms.{kind}", [collectives.by_kind.get(kind, Tally())])
+        for axis in () if collectives.mesh is None else collectives.mesh.shape:
+            # Those over several axes count with each of them.
+            over = [
+                one.tally
+                for one in collectives.by_axes
+                if any(ref.name == axis for ref in one.axes or ())
+            ]
+            found |= _tally(f"comms.{axis}", over)
+    if memory is not None:
+        found |= {
+            "memory.arguments": memory.arguments,
+            "memory.results": memory.results,
+            "memory.temporaries": memory.temporaries,
+            "memory.total": memory.total - memory.generated_code,
+        }
+        # That of CPUs leaves temporaries out, and TPUs tell none besides.
+        on_cpu = (
+            compiled is None or compiled.hardware is None or compiled.hardware.platform == "cpu"
+        )
+        if memory.peak and not on_cpu:
+            found["memory.peak"] = memory.peak
+    if cost is not None:
+        found |= {"cost.flops": cost.compute.flops, "cost.bytes": cost.memory.bytes}
+        if cost.sequential is not None:
+            found["cost.seconds"] = cost.sequential
+    return found
+
+
+def _tally(name: str, tallies: Iterable[Tally]) -> dict[str, float]:
+    every = list(tallies)
+    return {
+        f"{name}.bytes": sum(one.sent for one in every),
+        f"{name}.count": sum(one.count for one in every),
+    }

@@ -1,0 +1,1 @@
+"""What each line of the author's files does: values, collectives, where partitioners differ."""

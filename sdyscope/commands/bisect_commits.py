@@ -1,0 +1,315 @@
+"""`bisect`: looks at the subject in commits of a repository, and finds where it changed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sdyscope.analysis.diff.stages import ComparedStages, ProgramStages
+from sdyscope.commands.upgrade_carry import ELSEWHERE, KNOWN, UP_TO
+from sdyscope.commands.upgrade_run import Look, Looker, Subject
+from sdyscope.environments.linked import linked
+from sdyscope.errors import TargetError
+from sdyscope.process.python import Interpreter
+from sdyscope.process.scratch import scratch_folder, sweep
+from sdyscope.upgrade.bisected import (
+    Bisection,
+    ChangedLine,
+    Evaluated,
+    Unjudged,
+    bisect,
+)
+from sdyscope.upgrade.changed import begins_at
+from sdyscope.upgrade.commits import Checkout, Commit, Repository
+from sdyscope.upgrade.document import Looked, comparison
+from sdyscope.upgrade.wanted import DEFAULT, Reading, Wanted, parse_wanted
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.places import paths_from, shortened
+
+__all__ = ["Asked", "bisected"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for.
+
+    Attributes:
+      subject: what to look at.
+      good: a revision before the change.
+      bad: a later one.
+      what: what to look for; empty for the default.
+      program: the program of a script that is looked at; empty for all.
+      verbose: whether what scripts and compilers say is shown.
+    """
+
+    subject: Subject
+    good: str
+    bad: str
+    what: str
+    program: str
+    verbose: bool
+
+
+@contextlib.contextmanager
+def bisected(asked: Asked, notify: Callable[[str, int, int], None]) -> Iterator[Bisection]:
+    """The commit that changed what is looked for.
+
+    While it is held, files of the worktree are named as they are in the user's tree.
+
+    Raises:
+      SdyscopeError: there is no such commit, or an end can't be judged.
+      Stopped: a signal told this process to stop; the worktree is gone.
+    """
+    wanted = parse_wanted(asked.what or DEFAULT, asked.program)
+    repository = Repository(Path.cwd())
+    good, bad = repository.commit(asked.good), repository.commit(asked.bad)
+    repository.check_order(good, bad)
+    sweep()
+    with (
+        scratch_folder() as folder,
+        repository.checkout() as checkout,
+        paths_from(os.getcwd(), str(checkout.folder), str(checkout.path)),
+    ):
+        looker = Looker(asked.subject, Path(folder), verbose=asked.verbose, notify=notify)
+        links = linked(Path(folder) / "sdyscope")
+        search = _Search(asked, wanted, repository, checkout, looker, links)
+        yield search.bisection(good, bad)
+
+
+class _Search:
+    """Looks for the commit."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        wanted: Wanted,
+        repository: Repository,
+        checkout: Checkout,
+        looker: Looker,
+        links: Path,
+    ) -> None:
+        self.asked = asked
+        self.wanted = wanted
+        self.repository = repository
+        self.checkout = checkout
+        self.looker = looker
+        self.interpreter = Interpreter(sys.executable, str(links))
+        self.commits: dict[str, Commit] = {}
+        self.looked: dict[str, Looked] = {}
+        #: Stages by the key of their module, with the commit that they were made of.
+        self.stages: dict[str, tuple[ProgramStages, str]] = {}
+        self.compiles = 0
+        self.evaluations: list[Evaluated] = []
+        self.good: Reading | None = None
+
+    def bisection(self, good: Commit, bad: Commit) -> Bisection:
+        """What was found.
+
+        Raises:
+          TargetError: an end can't be judged.
+        """
+        self.commits = {good.hash: good, bad.hash: bad}
+        self.good = self.wanted.checked(self._reading(good.hash), _label(good))
+        ends = self._evaluated(good.hash), bad.hash
+        between = self.repository.candidates([good.hash], bad.hash)
+        if self._has_same_modules(good.hash, bad.hash):
+            end = Evaluated(_label(bad), bad.hash, self.good, True)
+            return self._told(ends[0], end, None, end, len(between), unchanged=True)
+        try:
+            outcome = bisect(self.repository, good.hash, bad.hash, self.is_good)
+        except Unjudged as error:
+            raise TargetError(
+                f"{_label(bad)} can't be judged, and no commit before it is another than the good "
+                f"one: {error}"
+            ) from error
+        first = outcome.first
+        end = self._evaluated(bad.hash) if bad.hash in self.looked else _unknown(bad)
+        return self._told(
+            ends[0],
+            end,
+            first,
+            self._evaluated(outcome.before),
+            len(between),
+            unchanged=outcome.unchanged,
+            candidates=tuple(
+                self._evaluated(one) if one in self.looked else _unknown(self._commit(one))
+                for one in outcome.candidates
+            ),
+        )
+
+    def _told(
+        self,
+        good: Evaluated,
+        bad: Evaluated,
+        first: str | None,
+        before: Evaluated,
+        between: int,
+        *,
+        unchanged: bool = False,
+        candidates: tuple[Evaluated, ...] = (),
+    ) -> Bisection:
+        compared: tuple[ComparedStages, ...] = ()
+        lines: tuple[ChangedLine, ...] = ()
+        commit = None if first is None else self._commit(first)
+        if first is not None:
+            sides = self._with_own_lines(before.version), self._with_own_lines(first)
+            one, two = (
+                replace(side, label=self._commit(each).short)
+                for side, each in zip(sides, (before.version, first), strict=True)
+            )
+            compared = comparison(one, two, self.asked.program)
+            lines = tuple(self._lines(first, compared))
+        return Bisection(
+            across="commits",
+            what=self.wanted.text,
+            good=good,
+            bad=bad,
+            first=None if first is None else self._evaluated(first),
+            before=before,
+            candidates=candidates,
+            unchanged=unchanged,
+            between=between,
+            compiles=self.compiles,
+            evaluations=tuple(self.evaluations),
+            author="" if commit is None else commit.author,
+            date="" if commit is None else commit.date,
+            subject="" if commit is None else commit.subject,
+            lines=lines,
+            comparison=compared,
+        )
+
+    def is_good(self, commit: str) -> bool:
+        """Whether a commit is as the good one.
+
+        Raises:
+          Unjudged: it can't be looked at.
+        """
+        evaluated = self._evaluated(commit)
+        if evaluated not in self.evaluations:
+            self.evaluations.append(evaluated)
+        if evaluated.good is None:
+            raise Unjudged(evaluated.skipped)
+        return evaluated.good
+
+    def _commit(self, commit: str) -> Commit:
+        if commit not in self.commits:
+            self.commits[commit] = self.repository.commit(commit)
+        return self.commits[commit]
+
+    def _evaluated(self, commit: str) -> Evaluated:
+        label = _label(self._commit(commit))
+        try:
+            reading = self._reading(commit)
+        except TargetError as error:
+            return Evaluated(label, commit, None, None, shortened(str(error)))
+        assert self.good is not None
+        return Evaluated(label, commit, reading, self.wanted.is_good(reading, self.good))
+
+    def _reading(self, commit: str) -> Reading:
+        if commit not in self.looked:
+            self.looked[commit] = self._look(commit)
+        carried = self.looked[commit].carried
+        if carried is None:
+            raise TargetError(self.looked[commit].failure)
+        return self.wanted.read(carried)
+
+    def _look(self, commit: str, *, fresh: bool = False) -> Looked:
+        """Looks at a commit; a module that is known is not compiled again.
+
+        Args:
+          commit: the commit.
+          fresh: compile it nevertheless, for its own source lines.
+        """
+        compiles = fresh or self.wanted.needs_compile
+        known = {} if fresh else {KNOWN: ",".join(self.stages)}
+        looked = self._lowered(commit, known | ({} if compiles else {UP_TO: "propagated"}))
+        if looked.carried is None:
+            return looked
+        programs = []
+        for program in looked.carried.programs:
+            if program.stages is not None:
+                self.compiles += compiles
+                self.stages[program.key] = program.stages, commit
+            elif program.key in self.stages:
+                program = replace(program, stages=self.stages[program.key][0])
+            programs.append(program)
+        return replace(looked, carried=replace(looked.carried, programs=tuple(programs)))
+
+    def _lowered(self, commit: str, variables: dict[str, str]) -> Looked:
+        self.checkout.move(commit)
+        label = _label(self._commit(commit))
+        if not self.checkout.folder.is_dir():
+            return Looked(label, failure=f"{label}: it has no folder {self.repository.inside}.")
+        look = Look(
+            label,
+            None,
+            self.interpreter,
+            self.checkout.folder,
+            {
+                ELSEWHERE: str(self.repository.root.resolve()),
+                # A file of the same size and second is another one in the next commit.
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **variables,
+            },
+            tuple(self.checkout.mirrored(_import_folders())),
+        )
+        try:
+            (looked,) = self.looker.look([look])
+        except TargetError as error:  # The script is not there.
+            return Looked(label, failure=f"{label}: {error}")
+        return looked
+
+    def _has_same_modules(self, good: str, bad: str) -> bool:
+        """Whether both ends lower to the same modules, so that nothing can differ.
+
+        A script is not run for this alone.
+        """
+        if self.asked.subject.command:
+            return False
+        ends = self.looked[good], self._lowered(bad, {UP_TO: "lowered"})
+        one, two = (
+            None if end.carried is None else [program.key for program in end.carried.programs]
+            for end in ends
+        )
+        return one is not None and one == two and all(one)
+
+    def _with_own_lines(self, commit: str) -> Looked:
+        """What a commit comes to, compiled, with its own source lines.
+
+        An identical module of another commit has others.
+        """
+        looked = self.looked[commit]
+        if not self.wanted.needs_compile:
+            return self._look(commit, fresh=True)
+        programs = () if looked.carried is None else looked.carried.programs
+        if all(self.stages.get(one.key, (None, commit))[1] == commit for one in programs):
+            return looked
+        return self._look(commit, fresh=True)
+
+    def _lines(self, commit: str, compared: Sequence[ComparedStages]) -> Sequence[ChangedLine]:
+        """The lines that a commit changed, those first where a difference begins."""
+        begins = begins_at(compared, str(self.checkout.path))
+        found = []
+        for file, number, text in self.repository.changed_lines(commit):
+            names = begins.get((file, number), ())
+            source = SourceLocation(str(self.checkout.path / file), number)
+            if text.strip():
+                found.append(ChangedLine(source, text, bool(names), tuple(names)))
+        return sorted(found, key=lambda line: not line.begins)
+
+
+def _label(commit: Commit) -> str:
+    return f"{commit.short} ({commit.subject})"
+
+
+def _unknown(commit: Commit) -> Evaluated:
+    return Evaluated(_label(commit), commit.hash, None, None)
+
+
+def _import_folders() -> list[str]:
+    """Folders that this Python imports from, and the working directory."""
+    return [os.getcwd(), *(entry for entry in sys.path if os.path.isdir(entry))]

@@ -1,0 +1,137 @@
+"""What the process in another environment does: opens a TARGET, looks at it, hands that over."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import opening, options
+from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.facts.program import Partitioner
+from sdyscope.process import output
+
+if TYPE_CHECKING:
+    from sdyscope.facts.recorded import Record, RecordedProgram
+    from sdyscope.hardware.names import Hardware
+    from sdyscope.inspection import Inspection
+    from sdyscope.upgrade.carried import CarriedProgram
+
+__all__ = ["ELSEWHERE", "KNOWN", "UP_TO", "carry"]
+
+#: Variables that tell the process more than its command line: a folder whose modules are not to be
+#: imported, the keys of modules that are known, and the last stage that is needed: `lowered`,
+#: `propagated` or, by default, `compiled`.
+ELSEWHERE = "SDYSCOPE_NOT_FROM"
+KNOWN = "SDYSCOPE_KNOWN_MODULES"
+UP_TO = "SDYSCOPE_UP_TO"
+
+
+@options.mesh
+@click.option(
+    "--partitioner",
+    type=options.choice(Partitioner),
+    help="The partitioner to look at. By default shardy, or that of the script.",
+)
+@options.on
+@options.settings
+@opening.module
+def carry(
+    file: Path,
+    target: str,
+    mesh: Mapping[str, int] | None,
+    partitioner: Partitioner | None,
+    on: Hardware | None,
+    settings: Mapping[str, object],
+    module: str | None,
+) -> int:
+    """Writes the stages of a TARGET's programs to a file.
+
+    Args:
+      file: the file.
+      target: the TARGET; of a recorded run, its functions that are not JAX's are looked at.
+      mesh: axes of the mesh; None for the target's own.
+      partitioner: under which; by default Shardy, or what a file is for.
+      on: what to compile for.
+      settings: settings of the target.
+      module: which module of a directory.
+
+    Raises:
+      SdyscopeError: the TARGET can't be opened.
+    """
+    from sdyscope.analysis.recompiles import recompiles
+    from sdyscope.stages import compat
+    from sdyscope.upgrade import carried
+
+    if opening.is_read(target):
+        under = options.PARTITIONERS["both"]
+        opened = opening.open_target(target, partitioners=under, module=module)
+    else:
+        opened = opening.open_all_under(
+            target, partitioner, mesh=mesh, settings=settings, module=module
+        )
+    own, record = opened.own, opened.record
+    _check_imports(record)
+    programs = tuple(_program(program, opened.program_of(program), on) for program in own)
+    found = carried.Carried(
+        versions=compat.versions(),
+        programs=programs,
+        recompiles=() if record is None else recompiles(record, own),
+        left_out=len(opened.programs) - len(own),
+        problems=() if record is None else record.problems,
+    )
+    output.write_atomically(file, carried.encoded(found))
+    # The process that started this one takes an answer for success.
+    output.answers().write(str(found.versions))
+    return 0
+
+
+def _check_imports(record: Record | None) -> None:
+    """Finds code that was imported from where it is not to come from: a checkout of another commit.
+
+    Args:
+      record: what was recorded of a script; None of a TARGET, which this process has imported.
+
+    Raises:
+      TargetError: a module is from there.
+    """
+    folder = os.environ.get(ELSEWHERE)
+    if not folder:
+        return
+    files: dict[str, str] = {}
+    for name, module in list(sys.modules.items()):
+        files[getattr(module, "__file__", None) or ""] = name
+    for program in () if record is None else record.programs:
+        for line in (program.defined, *program.called):
+            files["" if line is None else line.file] = program.name
+    for file, name in files.items():
+        if file.startswith(folder + os.sep) and "site-packages" not in file.split(os.sep):
+            raise TargetError(
+                f"{name} was imported from {file}, not from the commit's own files.",
+                hint="Is it installed from that folder? Put it on PYTHONPATH instead, or name "
+                "TARGET by its file.",
+            )
+
+
+def _program(
+    program: Inspection, recorded: RecordedProgram | None, on: Hardware | None
+) -> CarriedProgram:
+    from sdyscope.analysis.diff.stages import stages_of
+    from sdyscope.stages import compat
+    from sdyscope.upgrade.carried import CarriedProgram
+
+    try:
+        lowered = program.lowered[program.chosen(None)]
+        key = hashlib.sha256(lowered.text(debug_info=False).encode()).hexdigest()
+        up_to = os.environ.get(UP_TO, "compiled")
+        if up_to == "lowered" or key in os.environ.get(KNOWN, "").split(","):
+            return CarriedProgram(program.name, None, key, recorded)
+        stages = stages_of(program, compat.versions(), on, compiles=up_to == "compiled")
+    except SdyscopeError as error:
+        return CarriedProgram(program.name, None, "", recorded, str(error))
+    return CarriedProgram(program.name, stages, key, recorded)

@@ -1,0 +1,171 @@
+"""The author's lines with all that is known of each: the document of `sdyscope source`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sdyscope.analysis.account import account_of
+from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
+from sdyscope.analysis.diff.sides import propagated_between
+from sdyscope.analysis.propagation.propagate import PropagateDocument, propagate_document
+from sdyscope.analysis.source.lines import SourceFile, source_files
+from sdyscope.errors import CompilerError
+from sdyscope.facts.account import Account
+from sdyscope.facts.failures import Failure
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import Propagated
+from sdyscope.hardware.names import Hardware
+from sdyscope.lint import Linted
+from sdyscope.staged import Staged
+from sdyscope.values.mesh import Mesh
+from sdyscope.words.findings import Finding
+
+__all__ = ["SourceDocument", "source_document", "source_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceDocument:
+    """The document of `sdyscope source --json`.
+
+    Attributes:
+        schema: name and version of this form.
+        name: the program's name, or the module's.
+        file: the file that it was read from; null for a program.
+        hardware: what was compiled for, such as `cpu:8`; null where nothing was compiled.
+        meshes: the meshes that its shardings are on.
+        propagations: by whom it was propagated, and how much that is worth.
+        failures: which partitioners did not, and why.
+        not_compiled: why nothing is known of collectives; empty where the program was compiled.
+        files: the files that its ops come from, those of libraries last.
+        without_line: how many values of the module have no line, arguments and results left out.
+        sent_without_line: bytes that a device sends per step for collectives without a line, by
+            partitioner.
+        findings: what `sdyscope lint` finds, errors first; its `source` is one of the lines, or
+            null.
+        account: what is not known of the program, at the stages that were looked at.
+    """
+
+    schema: Literal["sdyscope.source/1"] = "sdyscope.source/1"
+    name: str
+    file: str | None
+    hardware: Hardware | None
+    meshes: dict[str, Mesh]
+    propagations: tuple[Propagated, ...]
+    failures: tuple[Failure, ...]
+    not_compiled: str
+    files: tuple[SourceFile, ...]
+    without_line: int
+    sent_without_line: dict[Partitioner, int]
+    findings: tuple[Finding, ...]
+    account: Account
+
+    @property
+    def partitioners(self) -> tuple[Partitioner, ...]:
+        """Whose propagations there are."""
+        return tuple(propagation.partitioner for propagation in self.propagations)
+
+    @property
+    def findings_by_line(self) -> Mapping[tuple[str, int], tuple[Finding, ...]]:
+        """The findings of each line that has any."""
+        by_line: dict[tuple[str, int], tuple[Finding, ...]] = {}
+        for finding in self.findings:
+            if finding.source is not None:
+                place = finding.source.file, finding.source.line
+                by_line[place] = (*by_line.get(place, ()), finding)
+        return by_line
+
+
+def source_document(
+    program: Staged,
+    linted: Linted,
+    on: Hardware | str | None = None,
+    *,
+    compiled: bool = True,
+    context: int = 1,
+) -> SourceDocument:
+    """What each line of the author's files does.
+
+    Args:
+        program: the program.
+        linted: what the rules found in it.
+        on: what to compile for, as ``Staged.compiled`` takes it.
+        compiled: whether the program may be compiled, without which no collectives are known.
+        context: how many lines to add above and below each.
+
+    Raises:
+        CompilerError: the program can't be lowered or propagated under any partitioner.
+        TargetError: it is a compiled program, or can't be compiled for this hardware.
+    """
+    propagated = propagate_document(program)
+    comms: CommsDocument | None = None
+    not_compiled = "" if compiled else "the program was not compiled"
+    if compiled:
+        try:
+            comms = comms_document(program, on)
+        except CompilerError as error:
+            not_compiled = error.message
+    return source_of(
+        program, propagated, comms, linted.findings, not_compiled=not_compiled, context=context
+    )
+
+
+def source_of(
+    program: Staged,
+    propagated: PropagateDocument,
+    comms: CommsDocument | None,
+    findings: tuple[Finding, ...],
+    *,
+    not_compiled: str = "",
+    context: int = 1,
+    text: bool = True,
+) -> SourceDocument:
+    """The same of documents that are there.
+
+    Args:
+        program: the program.
+        propagated: its values.
+        comms: its collectives; None where it was not compiled.
+        findings: what was found in it.
+        not_compiled: why it was not, a clause.
+        context: how many lines to add above and below each.
+        text: whether the text of the lines may be in it.
+    """
+    begins = []
+    if len(propagated.propagations) > 1:
+        begins = [begun.begins.value.id for begun in propagated_between(program).beginnings]
+    programs = () if comms is None else comms.programs
+    return SourceDocument(
+        name=program.name,
+        file=program.file,
+        hardware=None if comms is None else comms.hardware,
+        meshes=program.meshes,
+        propagations=propagated.propagations,
+        failures=propagated.failures,
+        not_compiled=not_compiled,
+        files=source_files(
+            propagated.values,
+            {partitioner: program.graph(partitioner) for partitioner in propagated.partitioners},
+            programs,
+            begins,
+            (finding.source for finding in findings if finding.source is not None),
+            context,
+            text,
+        ),
+        without_line=sum(
+            value.source is None and value.section not in ("argument", "result")
+            for value in propagated.values
+        ),
+        sent_without_line={
+            each.partitioner: tally.sent
+            for each in programs
+            if each.partitioner is not None
+            for has_line, tally in each.tallied(
+                lambda _, part: part.source is not None and part.source.line > 0
+            ).items()
+            if not has_line
+        },
+        findings=findings,
+        account=account_of(program) if comms is None else comms.account,
+    )

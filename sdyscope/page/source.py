@@ -1,0 +1,114 @@
+"""The author's lines with what each does: shardings, collectives, differences, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sdyscope.analysis.source.lines import LineCollectives, LineValues, SourceFile, SourceLine
+from sdyscope.lint.source import SourceDocument
+from sdyscope.page.columns import Pool
+from sdyscope.page.document import Report
+from sdyscope.values.source import is_installed
+from sdyscope.words.findings import Finding
+from sdyscope.words.mesh import over_text
+from sdyscope.words.origins import causes_text
+from sdyscope.words.partitioners import SENT
+from sdyscope.words.places import file_text, op_text, source_text
+from sdyscope.words.source import BLOCK, collectives_text, unread_text, way_text
+from sdyscope.words.types import type_text
+
+__all__ = ["part"]
+
+
+def part(report: Report, pool: Pool) -> dict[str, Any]:
+    """The lines; `reports/js/source/view.js` shows them.
+
+    Args:
+        report: the inspection.
+        pool: takes the shardings.
+    """
+    document = report.source
+    if document is None:
+        return {"unavailable": "No line is known: the program was not propagated."}
+    return {
+        "partitioners": document.partitioners,
+        "notCompiled": document.not_compiled,
+        "files": [_file(file, document, pool) for file in document.files],
+        "withoutLine": document.without_line,
+        "sentWithoutLine": document.sent_without_line,
+        "legend": [SENT, BLOCK],
+    }
+
+
+def _file(file: SourceFile, document: SourceDocument, pool: Pool) -> dict[str, Any]:
+    findings = document.findings_by_line
+    return {
+        "file": file_text(file.file),
+        "library": file.library,
+        "installed": is_installed(file.file),
+        "unread": "" if file.unread is None else unread_text(file.unread),
+        "cut": file.cut,
+        "sent": file.sent,
+        "lines": [
+            _line(line, file.file, findings.get((file.file, line.line), ()), document, pool)
+            for line in file.lines
+        ],
+    }
+
+
+def _line(
+    line: SourceLine,
+    file: str,
+    findings: Sequence[Finding],
+    document: SourceDocument,
+    pool: Pool,
+) -> dict[str, Any]:
+    return {
+        "line": line.line,
+        "text": line.text,
+        "function": line.function,
+        "sent": line.sent,
+        "block": max(line.block.values(), default=0),
+        "values": [_values(values, pool) for values in line.values],
+        "collectives": _collectives(line.collectives, file_text(file), document),
+        "findings": [
+            {"severity": f.severity, "rule": f.rule, "message": f.message, "tensor": f.tensor}
+            for f in findings
+        ],
+        "through": list(dict.fromkeys(map(way_text, line.through))),
+        "callers": [[source_text(frame) for frame in way] for way in dict.fromkeys(line.callers)],
+    }
+
+
+def _values(values: LineValues, pool: Pool) -> dict[str, Any]:
+    return {
+        "count": values.count,
+        "op": op_text(values.op),
+        "type": values.dtype if values.shape is None else type_text(values.shape, values.dtype),
+        "shardings": {by: pool.sharding(each) for by, each in values.shardings.items()},
+        "same": values.same,
+        "begins": values.begins,
+    }
+
+
+def _collectives(
+    collectives: Sequence[LineCollectives], file: str, document: SourceDocument
+) -> list[dict[str, Any]]:
+    """Those of all partitioners once where they send the same, with the first one's causes."""
+    alike: dict[str, list[LineCollectives]] = {}
+    for each in collectives:
+        alike.setdefault(collectives_text(each), []).append(each)
+    return [
+        {
+            "kind": first.kind,
+            "over": over_text(first.axes, first.mesh),
+            "sent": first.sent,
+            "words": words,
+            "cause": causes_text(first.origins, file),
+            "partitioners": [each.partitioner for each in of_all],
+            "both": len(of_all) == len(document.partitioners),
+        }
+        for words, of_all in alike.items()
+        for first in [of_all[0]]
+    ]

@@ -1,0 +1,445 @@
+"""What `upgrade` found: each version, and each compared with the one before it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from sdyscope.analysis.budgets import (
+    Budgets,
+    Spent,
+    communication_spent,
+    memory_spent,
+    replication_spent,
+)
+from sdyscope.analysis.diff.pairing import Candidate, paired
+from sdyscope.analysis.diff.stages import (
+    ComparedStages,
+    FigureChange,
+    compared,
+    figure_changes,
+)
+from sdyscope.analysis.figures import Figures
+from sdyscope.analysis.recompiles import Recompile
+from sdyscope.ci.document import CiBudget
+from sdyscope.environments.environment import Environment
+from sdyscope.errors import TargetError
+from sdyscope.facts.program import Versions
+from sdyscope.facts.remarks import Remark
+from sdyscope.upgrade.bisected import Bisection
+from sdyscope.upgrade.carried import Carried, CarriedProgram
+from sdyscope.words.findings import Finding, budget_text, told
+
+__all__ = [
+    "Looked",
+    "PackageChange",
+    "SideProgram",
+    "Step",
+    "Unpaired",
+    "Upgrade",
+    "UpgradeSide",
+    "comparison",
+    "upgrade_document",
+]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One version, as it was looked at.
+
+    Attributes:
+        label: what to call it: `JAX 0.12.0.1`.
+        environment: where; None where it could not be made.
+        carried: its programs; None where there are none.
+        failure: what went wrong, a sentence; empty where nothing did.
+        status: exit status of the script; None of a TARGET, and where it was not run.
+    """
+
+    label: str
+    environment: Environment | None = None
+    carried: Carried | None = None
+    failure: str = ""
+    status: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideProgram:
+    """One program of a version.
+
+    Attributes:
+        name: what it is called.
+        figures: its figures, by name.
+        failure: why there are none; empty where there are.
+        budgets: how much of each limit it takes.
+        over: what exceeds a limit, and what of a limit is not known.
+    """
+
+    name: str
+    figures: Figures
+    failure: str = ""
+    budgets: tuple[CiBudget, ...] = ()
+    over: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeSide:
+    """One version.
+
+    Attributes:
+        label: what it is called.
+        versions: its JAX; null where there is no environment.
+        python: version of its Python; null likewise.
+        plugins: versions of JAX's plugins there.
+        status: exit status of the script; null of a TARGET, and where it was not run.
+        failure: what went wrong; empty where nothing did.
+        programs: its programs.
+        recompiles: functions that were compiled again in the run.
+        problems: what could not be recorded.
+    """
+
+    label: str
+    versions: Versions | None
+    python: str | None
+    plugins: Mapping[str, str]
+    status: int | None
+    failure: str
+    programs: tuple[SideProgram, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    problems: tuple[Remark | str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """A program without a partner.
+
+    Attributes:
+        name: what it is called.
+        side: the version that has it.
+    """
+
+    name: str
+    side: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackageChange:
+    """A package that is another in the two environments, besides JAX and its own.
+
+    Attributes:
+        name: its distribution.
+        a: its version in the first; empty where it is not there.
+        b: its version in the second; empty likewise.
+    """
+
+    name: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A version compared with the one before it.
+
+    Attributes:
+        a: the version before.
+        b: the version.
+        same: whether nothing differs.
+        worse: whether something got worse.
+        programs: the programs of both.
+        unpaired: programs that only one of them has.
+        recompiles: how many more functions are compiled again in the second; negative for fewer.
+        failed: what fails in the second alone, sentences.
+        packages: packages besides JAX that are others, since nothing pins them.
+    """
+
+    a: str
+    b: str
+    programs: tuple[ComparedStages, ...]
+    unpaired: tuple[Unpaired, ...]
+    recompiles: int
+    failed: tuple[str, ...]
+    packages: tuple[PackageChange, ...] = ()
+    excused: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    __document__ = (
+        "a",
+        "b",
+        "same",
+        "worse",
+        "programs",
+        "unpaired",
+        "recompiles",
+        "failed",
+        "packages",
+    )
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return (
+            all(program.same for program in self.programs)
+            and not self.unpaired
+            and not self.recompiles
+            and not self.failed
+        )
+
+    @property
+    def worse(self) -> bool:
+        """Whether something got worse."""
+        return (
+            bool(self.failed)
+            or self.recompiles > 0
+            or any(program.fails_now or self.worsened(program) for program in self.programs)
+        )
+
+    def worsened(self, program: ComparedStages) -> tuple[FigureChange, ...]:
+        """The figures of a program that got worse; not those that a budget allows to."""
+        excused = self.excused.get(program.name, frozenset())
+        return tuple(
+            change
+            for change in program.changes
+            if change.verdict == "worse" and change.figure not in excused
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upgrade:
+    """The document of `sdyscope upgrade --json`.
+
+    Attributes:
+        schema: name and version of this form.
+        target: what was looked at: a TARGET, or a command.
+        passed: whether nothing got worse, no budget is exceeded, and every version could be looked
+            at.
+        exit_status: 0, 1 where something got worse, 2 where a version could not be looked at.
+        sides: the versions, in the order in which they were named.
+        steps: each version that could be looked at, compared with the one before it.
+        bisection: the release that changed something; null where that was not asked for.
+    """
+
+    schema: Literal["sdyscope.upgrade/1"] = "sdyscope.upgrade/1"
+    target: str
+    sides: tuple[UpgradeSide, ...]
+    steps: tuple[Step, ...]
+    bisection: Bisection | None = None
+
+    __document__ = (
+        "schema",
+        "target",
+        "passed",
+        "exit_status",
+        "sides",
+        "steps",
+        "bisection",
+    )
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing got worse, and every version could be looked at."""
+        return self.exit_status == 0
+
+    @property
+    def exit_status(self) -> int:
+        """0, 1 where something got worse, 2 where a version could not be looked at."""
+        if not self.sides or any(side.versions is None for side in self.sides):
+            return 2
+        first = self.sides[0]
+        if not first.programs:
+            return 2  # There is nothing to compare with.
+        # What the last version takes counts, not what one on the way did.
+        over = any(
+            finding.severity == "error" for one in self.sides[-1].programs for finding in one.over
+        )
+        fails = any(side.failure and not first.failure for side in self.sides[1:])
+        return 1 if over or fails or any(step.worse for step in self.steps) else 0
+
+
+def upgrade_document(
+    target: str,
+    looked: Sequence[Looked],
+    budgets: Mapping[str, Budgets] | None = None,
+    bisection: Bisection | None = None,
+    program: str = "",
+) -> Upgrade:
+    """Compares each version that could be looked at with the one before it.
+
+    Args:
+        target: what was looked at.
+        looked: the versions.
+        budgets: limits by the name of the program that they are for; of an empty name for all.
+        bisection: which release changed something.
+        program: the only program to look at; empty for all.
+
+    Raises:
+        TargetError: no version has that program.
+    """
+    limits = budgets or {}
+    looked = [replace(one, carried=_only(one.carried, program)) for one in looked]
+    if program and not any(one.carried and one.carried.programs for one in looked):
+        raise TargetError(f"No version has a program {program!r}.")
+    sides = tuple(_side(one, limits) for one in looked)
+    there = [one for one in looked if one.carried is not None]
+    steps = tuple(_step(one, two, limits) for one, two in itertools.pairwise(there))
+    return Upgrade(target=target, sides=sides, steps=steps, bisection=bisection)
+
+
+def _only(carried: Carried | None, program: str) -> Carried | None:
+    """The programs of a name; all without one."""
+    if carried is None or not program:
+        return carried
+    kept = tuple(
+        one for one in carried.programs if program in (one.name, one.recorded and one.recorded.name)
+    )
+    recompiles = tuple(one for one in carried.recompiles if program in (one.name, one.program))
+    return replace(carried, programs=kept, recompiles=recompiles)
+
+
+def comparison(a: Looked, b: Looked, program: str = "") -> tuple[ComparedStages, ...]:
+    """The programs of two versions, compared; those that differ."""
+    one, two = (replace(each, carried=_only(each.carried, program)) for each in (a, b))
+    step = _step(one, two, {})
+    return tuple(made for made in step.programs if not made.same)
+
+
+def _side(looked: Looked, limits: Mapping[str, Budgets]) -> UpgradeSide:
+    environment, carried = looked.environment, looked.carried
+    return UpgradeSide(
+        label=looked.label,
+        versions=None if environment is None else environment.versions,
+        python=None if environment is None else ".".join(map(str, environment.python_version)),
+        plugins={} if environment is None else environment.plugins,
+        status=looked.status,
+        failure=looked.failure,
+        programs=()
+        if carried is None
+        else tuple(_program(program, _limits(program, limits)) for program in carried.programs),
+        recompiles=() if carried is None else carried.recompiles,
+        problems=() if carried is None else carried.problems,
+    )
+
+
+def _limits(program: CarriedProgram, limits: Mapping[str, Budgets]) -> Budgets | None:
+    name = program.name if program.recorded is None else program.recorded.name
+    return limits.get(program.name) or limits.get(name) or limits.get("")
+
+
+def _program(program: CarriedProgram, limits: Budgets | None) -> SideProgram:
+    stages = program.stages
+    if stages is None:
+        return SideProgram(program.name, {}, program.error)
+    spent = list(_spent(program, limits))
+    return SideProgram(
+        program.name,
+        _figures(program),
+        stages.compiled.failure,
+        tuple(
+            CiBudget(
+                ".".join(map(str, one.limit)),
+                budget_text(one.subject),
+                one.unit,
+                one.partitioner,
+                one.used,
+                one.allowed,
+            )
+            for one in spent
+        ),
+        tuple(told(finding) for one in spent for finding in one.findings),
+    )
+
+
+def _figures(program: CarriedProgram) -> dict[str, float]:
+    """Its figures, with how often a run compiled it."""
+    assert program.stages is not None
+    found = dict(program.stages.figures)
+    if program.recorded is not None:
+        found["compiles"] = program.recorded.compiles
+    return found
+
+
+def _spent(program: CarriedProgram, limits: Budgets | None) -> Sequence[Spent]:
+    stages = program.stages
+    if limits is None or stages is None:
+        return ()
+    side, under = stages.compiled, stages.partitioner
+    spent: list[Spent] = []
+    if limits.limits_communication and side.collectives is not None:
+        spent += communication_spent(limits, side.collectives, under)
+    if limits.limits_memory and side.memory is not None:
+        spent += replication_spent(limits, side.memory.tensors, under)
+        spent += memory_spent(limits, side.memory.compiled.memory, side.memory.tensors, under)
+    return spent
+
+
+def _step(a: Looked, b: Looked, limits: Mapping[str, Budgets]) -> Step:
+    assert a.carried is not None
+    assert b.carried is not None
+    failed = []
+    if b.failure and not a.failure:
+        failed.append(b.failure)
+    found = paired(
+        _candidates(a.carried),
+        _candidates(b.carried),
+        recorded=any(one.recorded for one in (*a.carried.programs, *b.carried.programs)),
+    )
+    programs = []
+    excused = {}
+    for one, two in found.pairs:
+        if one.stages is None or two.stages is None:
+            if one.stages is not None:
+                failed.append(f"{two.name}: {two.error}")
+            continue
+        made = compared(one.stages, two.stages, (a.label, b.label))
+        made = replace(made, changes=figure_changes(_figures(one), _figures(two)))
+        programs.append(made)
+        excused[made.name] = _allowed(two, _limits(two, limits))
+    return Step(
+        a.label,
+        b.label,
+        tuple(programs),
+        (
+            *(Unpaired(one.words, a.label) for one in found.only_a),
+            *(Unpaired(one.words, b.label) for one in found.only_b),
+        ),
+        len(b.carried.recompiles) - len(a.carried.recompiles),
+        tuple(failed),
+        tuple(_packages(a, b)),
+        excused,
+    )
+
+
+def _packages(a: Looked, b: Looked) -> Iterator[PackageChange]:
+    if a.environment is None or b.environment is None:
+        return
+    ours, theirs = a.environment.others(), b.environment.others()
+    for name in sorted({*ours, *theirs}):
+        if ours.get(name) != theirs.get(name):
+            yield PackageChange(name, ours.get(name, ""), theirs.get(name, ""))
+
+
+def _candidates(carried: Carried) -> list[Candidate[CarriedProgram]]:
+    return [
+        Candidate(
+            one,
+            one.name if one.recorded is None else one.recorded.name,
+            () if one.stages is None else (one.stages.partitioner,),
+            one.recorded,
+        )
+        for one in carried.programs
+    ]
+
+
+def _allowed(program: CarriedProgram, limits: Budgets | None) -> frozenset[str]:
+    """The figures that may grow, since a budget says how far and is kept."""
+    if limits is None or program.stages is None:
+        return frozenset()
+    spent = _spent(program, limits)
+    if any(finding.severity == "error" for one in spent for finding in one.findings):
+        return frozenset()
+    found = set()
+    if limits.unlisted is not None:
+        found |= {"comms.bytes", "comms.count"}
+    if limits.total is not None:
+        found.add("memory.total")
+    return frozenset(found)

@@ -1,0 +1,99 @@
+"""What `upgrade` found, as GitHub's Markdown: for a pull request's comment."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+
+from sdyscope.page.markdown import LIMIT, MARKS, environment
+from sdyscope.process.output import Output
+from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
+from sdyscope.terminal.table import Heading, Note, Table, print_table
+from sdyscope.upgrade.document import Upgrade
+from sdyscope.upgrade.forms import text
+from sdyscope.words.remarks import remark_texts
+
+__all__ = ["render"]
+
+#: How wide details are, which stand as on a terminal, and how many lines of each.
+_COLUMNS = 100
+_LINES = 400
+
+
+def render(found: Upgrade) -> bytes:
+    """What was found, in UTF-8, never longer than a comment may be.
+
+    Details get shorter until it fits; what is left out is counted.
+    """
+    lines = _LINES
+    while True:
+        made = _render(found, lines).encode()
+        if len(made) < LIMIT or not lines:
+            return made
+        lines //= 2
+
+
+def _render(found: Upgrade, lines: int) -> str:
+    table = text.figures(found)
+    details = [
+        (f"{step.a} → {step.b}", _block(text.details(found, step), lines))
+        for step in found.steps
+        if not step.same
+    ]
+    if found.bisection is not None:
+        details.append(("where it began", _block(text.bisected(found.bisection), lines)))
+    return (
+        environment()
+        .get_template("upgrade.md.j2")
+        .render(
+            mark=MARKS["good" if found.passed else "bad"],
+            bad=MARKS["bad"],
+            target=found.target,
+            headlines=[text.headline(found.target, step).text for step in found.steps],
+            versions=text.versions_text(found.sides),
+            failures=[
+                *(side.failure for side in found.sides if side.failure),
+                *(
+                    f"{side.label}: {problem}"
+                    for side in found.sides
+                    for problem in remark_texts(side.problems)
+                ),
+            ],
+            header=() if table is None else [column.header for column in table.columns],
+            rows=() if table is None else list(_rows(table)),
+            over=[
+                finding
+                for program in (found.sides[-1].programs if found.sides else ())
+                for finding in program.over
+            ],
+            details=details,
+        )
+    )
+
+
+def _rows(table: Table) -> Iterable[list[str]]:
+    for row in table.rows:
+        if isinstance(row, Heading | Note):
+            yield [row.text, *[""] * (len(table.columns) - 1)]
+        else:
+            yield [cell if isinstance(cell, str) else cell.text for cell in row]
+
+
+def _block(parts: Iterable[Paragraph | Table], most: int) -> str:
+    """Tables and paragraphs as a block of code, whatever is in them."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="utf-8")
+    here = Output(stream, terminal=False, columns=_COLUMNS)
+    for part in parts:
+        if isinstance(part, Table):
+            print_table(part, here)
+        else:
+            print_paragraphs([part], here)
+    stream.flush()
+    lines = raw.getvalue().decode().strip("\n").splitlines()
+    shown = [line.rstrip() for line in lines[:most]]
+    if len(lines) > most:
+        shown.append(f"and {len(lines) - most:,} more lines")
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", "\n".join(shown))), default=0))
+    return "\n".join((f"{fence}text", *shown, fence))

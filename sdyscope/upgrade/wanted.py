@@ -1,0 +1,255 @@
+"""What a bisection looks for: a figure, collectives or a tensor, as `--what` names it."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
+from sdyscope.analysis.diff.stages import ProgramStages
+from sdyscope.analysis.figures import FIGURES, FigureUnit, unit_of
+from sdyscope.analysis.naming.globs import glob
+from sdyscope.analysis.naming.resolve import resolve_value
+from sdyscope.errors import TargetError
+from sdyscope.facts.sharded import Sharded
+from sdyscope.hardware.rates import parse_size
+from sdyscope.upgrade.carried import Carried, CarriedProgram
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["DEFAULT", "Reading", "Wanted", "parse_wanted"]
+
+#: What is looked for without `--what`: every collective of a step.
+DEFAULT: Final = "collectives"
+
+Kind: TypeAlias = Literal["figure", "collectives", "tensor"]
+
+_COMPARED: Final = re.compile(r"(?P<figure>\S+)\s*(?P<how>>=|<=|==|!=|>|<)\s*(?P<than>\S.*)")
+_HOW: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_COLLECTIVES: Final = re.compile(
+    rf"(?P<kind>{'|'.join(KINDS)}|collectives)(?: over (?P<axis>\S+))?(?: for (?P<name>.+))?"
+)
+#: A figure of a kind of collective or of a mesh axis.
+_OF_COMMS: Final = re.compile(r"comms\.[^.\s]+\.(?:bytes|count)")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one version has of what is looked for.
+
+    Attributes:
+        kind: what it is.
+        unit: what a figure counts; null of others.
+        number: the figure; null where it is not known, and of others.
+        tally: what the collectives come to; null of others.
+        shardings: shardings of the values that have the tensor's name, in program order; none of
+            others, and where there is no such tensor.
+        sources: the lines that it is of.
+    """
+
+    kind: Kind
+    unit: FigureUnit | None = None
+    number: float | None = None
+    tally: Tally | None = None
+    shardings: tuple[Sharded, ...] = ()
+    sources: tuple[SourceLocation, ...] = ()
+    key: Hashable = None
+
+    __document__ = ("kind", "unit", "number", "tally", "shardings", "sources")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for.
+
+    Attributes:
+        text: as it was written.
+        kind: what it is.
+        figure: of a figure, its name.
+        how: how it is compared with a number; empty where it is compared with the good version's.
+        than: that number.
+        collective: of collectives, their kind; None for any.
+        axis: a mesh axis that they run over, alone or with others; empty for any.
+        name: a glob of the ops that they are for; empty for any.
+        program: the program that is looked at, of several; empty for all.
+    """
+
+    text: str
+    kind: Kind
+    figure: str = ""
+    how: str = ""
+    than: float = 0.0
+    collective: CollectiveKind | None = None
+    axis: str = ""
+    name: str = ""
+    program: str = ""
+
+    @property
+    def needs_compile(self) -> bool:
+        """Whether the program has to be compiled for it."""
+        return self.kind != "tensor"
+
+    def checked(self, good: Reading, label: str) -> Reading:
+        """The good version's, where it is good.
+
+        Raises:
+            TargetError: it is not below the limit itself, or the figure is not known of it.
+        """
+        if self.kind == "figure" and good.number is None:
+            raise TargetError(f"{self.figure} is not known of {label}.")
+        if not self.is_good(good, good):
+            raise TargetError(f"{self.text} holds in {label} already.")
+        return good
+
+    def is_good(self, reading: Reading, good: Reading) -> bool:
+        """Whether a version is as the good one: what is looked for is the same, or not so large."""
+        if self.how:
+            return reading.number is None or not _HOW[self.how](reading.number, self.than)
+        return reading.key == good.key
+
+    def read(self, carried: Carried) -> Reading:
+        """What a version has of it.
+
+        Raises:
+            TargetError: the version has no such program, or what is looked for is not known of it.
+        """
+        programs = self._programs(carried)
+        if self.kind == "tensor":
+            return self._tensor(programs)
+        stages = [program.stages for program in programs if program.stages is not None]
+        for one in stages:
+            if one.compiled.failure:
+                raise TargetError(f"{one.name} was not compiled: {one.compiled.failure}")
+        if self.kind == "figure":
+            numbers: list[float | None] = [one.figures.get(self.figure) for one in stages]
+            if self.figure == "compiles":
+                numbers = [one.recorded.compiles for one in programs if one.recorded is not None]
+            known = [number for number in numbers if number is not None]
+            number = sum(known) if known else None
+            sources = tuple(self._sources(stages)) if self.figure.startswith("comms.") else ()
+            return Reading("figure", unit_of(self.figure), number, sources=sources, key=number)
+        found = list(self._parts(stages))
+        tally = Tally()
+        seen: set[int] = set()
+        for collective, part in found:
+            tally = tally.with_part(collective, part, id(collective) not in seen)
+            seen.add(id(collective))
+        kinds = sorted((one.kind, str(one.axes), part.bytes, one.count) for one, part in found)
+        lines = dict.fromkeys(part.source for _, part in found if part.source is not None)
+        return Reading("collectives", tally=tally, sources=tuple(lines), key=tuple(kinds))
+
+    def _programs(self, carried: Carried) -> list[CarriedProgram]:
+        found = [
+            program
+            for program in carried.programs
+            if not self.program
+            or self.program in (program.name, program.recorded and program.recorded.name)
+        ]
+        if not found:
+            names = ", ".join(program.name for program in carried.programs) or "none"
+            raise TargetError(f"It has no program {self.program!r}; it has {names}.")
+        for program in found:
+            if program.stages is None:
+                raise TargetError(program.error or f"{program.name} was not looked at.")
+        return found
+
+    def _tensor(self, programs: list[CarriedProgram]) -> Reading:
+        error: TargetError | None = None
+        for program in programs:
+            assert program.stages is not None
+            side = program.stages.propagated
+            try:
+                named = resolve_value(program.stages.lowered.graph, self.text)
+            except TargetError as raised:
+                error = error or raised
+                continue
+            if side is None:
+                raise TargetError(
+                    f"{program.name} can't be propagated: {program.stages.propagation_missing}"
+                )
+            shardings = tuple(side.decisions.sharded(value.id) for value in named)
+            placed = tuple(
+                (one.placement if one.placement is not None else one.text, one.shape)
+                for one in shardings
+            )
+            lines = dict.fromkeys(one.source for one in named if one.source is not None)
+            return Reading("tensor", shardings=shardings, sources=tuple(lines), key=placed)
+        assert error is not None
+        raise error
+
+    def _parts(self, stages: list[ProgramStages]) -> Iterator[tuple[Collective, Part]]:
+        pattern = glob(self.name) if self.name else None
+        for one in stages:
+            collectives = one.compiled.collectives
+            for collective in () if collectives is None else collectives.collectives:
+                if self.collective is not None and collective.kind != self.collective:
+                    continue
+                if self.axis and not any(ref.name == self.axis for ref in collective.axes or ()):
+                    continue
+                for part in collective.parts:
+                    scope = "/".join(filter(None, (part.scope, part.primitive)))
+                    if pattern is None or pattern.fullmatch(scope):
+                        yield collective, part
+
+    def _sources(self, stages: list[ProgramStages]) -> Iterator[SourceLocation]:
+        of: list[Collectives] = [
+            one.compiled.collectives for one in stages if one.compiled.collectives is not None
+        ]
+        parts = (part for found in of for one in found.collectives for part in one.parts)
+        yield from dict.fromkeys(part.source for part in parts if part.source is not None)
+
+
+def parse_wanted(text: str, program: str = "") -> Wanted:
+    """What `--what` names.
+
+    Args:
+        text: a figure (`comms.bytes`, `memory.total > 16GiB`); collectives (`all-gather`,
+            `all-reduce over fsdp`, `collectives for *attention*`); or a tensor, as `explain` takes
+            its name.
+        program: the program to look at, of several.
+
+    Raises:
+        TargetError: it is none of these.
+    """
+    text = " ".join(text.split())
+    if not text:
+        raise TargetError("--what names nothing.", hint=_HINT)
+    if match := _COLLECTIVES.fullmatch(text):
+        kind: CollectiveKind | None = next((one for one in KINDS if one == match["kind"]), None)
+        axis, name = match["axis"] or "", match["name"] or ""
+        return Wanted(text, "collectives", collective=kind, axis=axis, name=name, program=program)
+    match = _COMPARED.fullmatch(text)
+    figure = match["figure"] if match else text
+    if figure in FIGURES or _OF_COMMS.fullmatch(figure):
+        if match is None:
+            return Wanted(text, "figure", figure, program=program)
+        than = _number(match["than"], figure)
+        return Wanted(text, "figure", figure, match["how"], than, program=program)
+    if figure.partition(".")[0] in ("comms", "memory", "cost") and "/" not in figure:
+        raise TargetError(f"There is no figure {figure!r}.", hint=_HINT)
+    return Wanted(text, "tensor", program=program)
+
+
+_HINT: Final = (
+    f"The figures are {', '.join(FIGURES)}, and comms.KIND.bytes, comms.AXIS.count and the like. "
+    "Or name collectives, such as all-gather over fsdp, or a tensor."
+)
+
+
+def _number(text: str, figure: str) -> float:
+    if unit_of(figure) == "bytes":
+        return parse_size(text, least=0)
+    try:
+        return float(text)
+    except ValueError as error:
+        raise TargetError(f"{text!r} is not a number.") from error

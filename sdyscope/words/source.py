@@ -1,0 +1,135 @@
+"""What stands beside a line of the author's: its values, collectives and findings, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.sharded import Sharded
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.counts import counted, size
+from sdyscope.words.findings import Finding
+from sdyscope.words.mesh import over_text
+from sdyscope.words.places import file_text, op_text, shown_name
+from sdyscope.words.sharding import short
+from sdyscope.words.types import type_text
+
+__all__ = [
+    "BLOCK",
+    "collectives_text",
+    "finding_text",
+    "unread_text",
+    "values_text",
+    "way_text",
+]
+
+#: What the column of blocks is.
+BLOCK = "block: the largest that a device has of one value of the line"
+
+_UNREAD: Mapping[str, str] = {
+    "not Python": "not shown: only files that end in .py are read",
+    "not there": "the file is not on this machine",
+    "too large": "the file is too large",
+    "unreadable": "the file can't be read as Python's text",
+    "left out": "the text is left out",
+}
+
+
+class _Values(Protocol):
+    @property
+    def count(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def op(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...] | None: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shardings(self) -> Mapping[Partitioner, Sharded]: ...
+    @property
+    def same(self) -> bool | None: ...
+    @property
+    def begins(self) -> bool: ...
+
+
+class _Collectives(Protocol):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def axes(self) -> tuple[AxisRef, ...] | None: ...
+    @property
+    def mesh(self) -> Mesh | None: ...
+    @property
+    def tensors(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+    @property
+    def at_least(self) -> bool: ...
+    @property
+    def at_most(self) -> bool: ...
+
+
+def unread_text(reason: str) -> str:
+    """Why there is no text of a file, a clause."""
+    return _UNREAD[reason]
+
+
+def values_text(values: _Values) -> str:
+    """`f32[16,256] dot_general P('data', 'model')`; where partitioners differ, each one's sharding.
+
+    Args:
+        values: values of one line that are placed alike.
+    """
+    type_ = values.dtype if values.shape is None else type_text(values.shape, values.dtype)
+    several = f"{counted(values.count, 'value')} {type_}"
+    what = several if values.count > 1 else f"{type_} {op_text(values.op)}"
+    texts = {by: short(sharding) for by, sharding in values.shardings.items()}
+    if values.same is not False:
+        return f"{what} {next(iter(texts.values()))}"
+    sides = ", ".join(f"{text} under {by}" for by, text in texts.items())
+    where = "the difference begins here" if values.begins else "follows from an earlier difference"
+    return f"{what}: {sides}; {where}"
+
+
+def collectives_text(collectives: _Collectives, partitioners: Sequence[Partitioner] = ()) -> str:
+    """`all-gather over data=4 of 2 tensors sends 12.0 KiB`.
+
+    Args:
+        collectives: collectives of one line, kind and axes.
+        partitioners: under which they are there; none where that need not be said.
+    """
+    over = over_text(collectives.axes, collectives.mesh)
+    bound = "at most " if collectives.at_most else "at least " if collectives.at_least else ""
+    words = (
+        f"{collectives.kind}{f' over {over}' if over else ''} of "
+        f"{counted(collectives.tensors, 'tensor')} sends {bound}{size(collectives.sent)}"
+    )
+    return f"{' and '.join(partitioners)}: {words}" if partitioners else words
+
+
+def finding_text(findings: Sequence[Finding]) -> str:
+    """`warning RULE of TENSOR: SENTENCE`, and how many others the rule has on the line.
+
+    Args:
+        findings: those of one rule on one line, at least one.
+    """
+    finding, *others = findings
+    tensor = shown_name(finding.tensor, finding.kind)
+    words = f"{finding.severity} {finding.rule}{f' of {tensor}' if tensor else ''}"
+    more = f" And {len(others):,} more of this rule." if others else ""
+    return f"{words}: {finding.message}{more}"
+
+
+def frame_text(frame: SourceLocation) -> str:
+    """`Dense.__call__ at flax/linen/linear.py:287`, a frame of a call stack."""
+    where = f"{file_text(frame.file)}:{frame.line}"
+    return f"{frame.function} at {where}" if frame.function else where
+
+
+def way_text(frames: Sequence[SourceLocation]) -> str:
+    """`Dense.__call__ at flax/linen/linear.py:287 > ...`, a way through call frames."""
+    return " > ".join(map(frame_text, frames))

@@ -1,0 +1,201 @@
+"""What another JAX or commit changes, in sentences and cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from sdyscope.facts.sharded import Sharded
+from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.rates import metric_text, time_text
+from sdyscope.words.sharding import short
+
+__all__ = [
+    "amount_text",
+    "bisection_text",
+    "change_text",
+    "evaluation_text",
+    "figure_clause",
+    "packages_text",
+    "reading_text",
+    "unpaired_text",
+]
+
+Unit = Literal["bytes", "seconds", "FLOPs", "count"]
+
+
+def amount_text(unit: Unit, amount: float | None) -> str:
+    """A figure: `12.3 MiB`, `1.2 ms`, `35`; a dash where it is not known."""
+    if amount is None:
+        return "-"
+    match unit:
+        case "bytes":
+            return size(amount)
+        case "seconds":
+            return time_text(amount)
+        case "FLOPs":
+            return metric_text(amount, "FLOP")
+        case "count":
+            return f"{amount:,.0f}"
+
+
+def change_text(unit: Unit, before: float | None, after: float | None) -> str:
+    """How much more or less: `+576.0 KiB`; a dash where it is the same or one is not known."""
+    if before is None or after is None or before == after:
+        return "-"
+    sign = "+" if after > before else "-"
+    return f"{sign}{amount_text(unit, abs(after - before))}"
+
+
+#: What is more or less of a figure that decides, to go on "a device" or "the program" with.
+_CLAUSES = {
+    "comms.bytes": "{more} sent",
+    "comms.count": "{more} per step",
+    "memory.total": "{more} of memory",
+    "cost.seconds": "{more} per step by estimate",
+}
+
+
+def figure_clause(figure: str, unit: Unit, before: float, after: float) -> str:
+    """How a figure changed, a clause: `576.0 KiB more sent`, `2 more full rematerializations`."""
+    more = "more" if after > before else "less"
+    change = abs(after - before)
+    if figure in ("rematerializations", "comms.count", "compiles"):
+        noun = {
+            "rematerializations": "full rematerialization",
+            "comms.count": "collective",
+            "compiles": "compilation",
+        }[figure]
+        return counted(int(change), f"{'more' if after > before else 'fewer'} {noun}")
+    said = f"{amount_text(unit, change)} {more}"
+    return _CLAUSES.get(figure, f"{{more}} {figure}").format(more=said)
+
+
+def unpaired_text(names: Sequence[str], side: str, other: str) -> str:
+    """That some programs have no partner, a sentence."""
+    verb = "is" if len(names) == 1 else "are"
+    return f"{listed(list(names))} {verb} compiled in {side} only, not in {other}."
+
+
+class _Package(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def a(self) -> str: ...
+    @property
+    def b(self) -> str: ...
+
+
+#: How many packages are told.
+_PACKAGES = 6
+
+
+def packages_text(changes: Sequence[_Package]) -> str:
+    """Packages that are others besides JAX, a clause: `flax 0.11.2, then 0.12.8`."""
+    texts = [
+        f"{one.name} {one.a or 'not there'}, then {one.b or 'not there'}"
+        for one in changes[:_PACKAGES]
+    ]
+    more = f"; and {len(changes) - _PACKAGES} more" if len(changes) > _PACKAGES else ""
+    return f"other packages differ, too, as nothing pins them: {'; '.join(texts)}{more}"
+
+
+class _Tally(Protocol):
+    @property
+    def count(self) -> int: ...
+    @property
+    def tensors(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+
+
+class _Reading(Protocol):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def unit(self) -> Unit | None: ...
+    @property
+    def number(self) -> float | None: ...
+    @property
+    def tally(self) -> _Tally | None: ...
+    @property
+    def shardings(self) -> Sequence[Sharded]: ...
+
+
+#: How many shardings of one name are told.
+_SHARDINGS = 3
+
+
+def reading_text(reading: _Reading | None) -> str:
+    """What a version has of what is looked for: `12.3 MiB`, `35 collectives, 12.3 MiB sent`."""
+    if reading is None:
+        return "not known"
+    if reading.kind == "figure":
+        return "not known" if reading.number is None else _figure(reading)
+    if reading.tally is not None:
+        tally = reading.tally
+        tensors = "" if tally.tensors == tally.count else f" of {counted(tally.tensors, 'tensor')}"
+        return f"{counted(tally.count, 'collective')}{tensors}, {size(tally.sent)} sent"
+    texts = list(dict.fromkeys(map(short, reading.shardings)))
+    more = f" and {len(texts) - _SHARDINGS} more" if len(texts) > _SHARDINGS else ""
+    return ", ".join(texts[:_SHARDINGS]) + more if texts else "not there"
+
+
+def _figure(reading: _Reading) -> str:
+    text = amount_text(reading.unit or "count", reading.number)
+    if reading.unit == "bytes" and reading.number is not None and reading.number >= 1024:
+        return f"{text} ({reading.number:,.0f} B)"  # What differs may be less than is shown.
+    return text
+
+
+class _Evaluated(Protocol):
+    @property
+    def label(self) -> str: ...
+    @property
+    def reading(self) -> _Reading | None: ...
+    @property
+    def good(self) -> bool | None: ...
+    @property
+    def skipped(self) -> str: ...
+
+
+def evaluation_text(evaluated: _Evaluated) -> str:
+    """One version that was judged: `JAX 0.11.0: 12.3 MiB`."""
+    if evaluated.skipped:
+        return f"{evaluated.label}: skipped, as it can't be judged: {evaluated.skipped}"
+    return f"{evaluated.label}: {reading_text(evaluated.reading)}"
+
+
+class _Bisection(Protocol):
+    @property
+    def across(self) -> Literal["releases", "commits"]: ...
+    @property
+    def what(self) -> str: ...
+    @property
+    def good(self) -> _Evaluated: ...
+    @property
+    def bad(self) -> _Evaluated: ...
+    @property
+    def first(self) -> _Evaluated | None: ...
+    @property
+    def before(self) -> _Evaluated: ...
+    @property
+    def candidates(self) -> Sequence[_Evaluated]: ...
+    @property
+    def unchanged(self) -> bool: ...
+
+
+def bisection_text(found: _Bisection) -> str:
+    """What a search came to, a sentence."""
+    if found.unchanged:
+        return (
+            f"{found.what} is the same in {found.good.label} and {found.bad.label}: "
+            f"{reading_text(found.good.reading)}."
+        )
+    if found.first is None:
+        names = [one.label for one in found.candidates]
+        return (
+            f"{found.what} changed in one of {listed(names)}: the others of these can't be judged."
+        )
+    was, now = reading_text(found.before.reading), reading_text(found.first.reading)
+    return f"{found.what} changed in {found.first.label}: {was} before, {now} since."

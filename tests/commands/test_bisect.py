@@ -1,0 +1,216 @@
+"""`sdyscope bisect` on repositories of the test's own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jsonschema
+import pytest
+from xla_flags import QUICK
+
+from sdyscope.commands import document_type
+from sdyscope.terminal.document import schema
+
+IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Ada"), ("EMAIL", "ada@example.com"))
+} | {"GIT_CONFIG_GLOBAL": os.devnull}
+
+PROGRAM = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+SCALE = NUMBER
+
+
+def program(mesh):
+    def on(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    @jax.jit
+    def step(w, x):
+        hidden = jnp.tanh(x @ w) * SCALE
+        return jax.lax.with_sharding_constraint(hidden, NamedSharding(mesh, P(CONSTRAINT)))
+
+    return Program("step", step, (on((64, 32), None, WEIGHT), on((16, 64), "data")))
+"""
+
+
+def git(root, *words):
+    done = subprocess.run(
+        ["git", "-C", str(root), *words],
+        env=os.environ | IDENTITY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def repository(root, texts):
+    """A commit for each text of `step.py`."""
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    for number, text in enumerate(texts):
+        (root / "step.py").write_text(text)
+        git(root, "add", "-A")
+        git(root, "commit", "-q", "-m", f"Commit {number}")
+    return root
+
+
+def text(number, constraint='"data", "model"', weight='"model"'):
+    made = PROGRAM.replace("NUMBER", f"{number}.5").replace("CONSTRAINT", constraint)
+    return made.replace("WEIGHT", weight)
+
+
+@pytest.fixture
+def bisect(monkeypatch):
+    def run(root, *words):
+        done = subprocess.run(
+            [sys.executable, "-m", "sdyscope", "bisect", *words],
+            env={**os.environ, "XLA_FLAGS": QUICK},
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        assert git(root, "worktree", "list").count("\n") == 0
+        return done
+
+    return run
+
+
+def document(done):
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, schema(document_type("bisect")))
+    return found
+
+
+@pytest.mark.compiles
+def test_a_planted_commit_of_sixty_is_found_in_seven_compiles(tmp_path, bisect):
+    """Each commit has another module, so that none is known from another one."""
+    texts = [text(n, '"data", "model"' if n < 37 else 'None, "model"') for n in range(60)]
+    root = repository(tmp_path / "repo", texts)
+    (root / "own.txt").write_text("not committed")
+    before = git(root, "status", "--porcelain"), git(root, "rev-parse", "HEAD")
+    done = bisect(
+        root, "--good", "HEAD~59", "step.py:program", "--what", "comms.bytes", "--json"
+    )  # fmt: skip
+    found = document(done)
+    assert done.returncode == 0, done.stderr
+    assert found["first"]["label"].endswith("(Commit 37)")
+    assert found["before"]["label"].endswith("(Commit 36)")
+    assert (found["subject"], found["author"], found["between"]) == ("Commit 37", "Ada", 59)
+    assert found["compiles"] <= 7
+    assert found["good"]["reading"]["number"] == 0
+    assert found["first"]["reading"]["number"] > 0
+    # The line and the tensor.
+    line = found["lines"][0]
+    assert line["begins"]
+    assert (line["source"]["file"], line["source"]["line"]) == ("step.py", 19)
+    assert 'P(None, "model")' in line["text"]
+    assert any("constraint" in name for name in line["tensors"])
+    (compared,) = found["comparison"]
+    assert compared["compiled"]["collectives"][0]["key"]["kind"] == "all-gather"
+    assert (git(root, "status", "--porcelain"), git(root, "rev-parse", "HEAD")) == before
+
+
+@pytest.mark.compiles
+def test_a_tensor_is_followed_and_broken_commits_are_passed_over(tmp_path, bisect):
+    """Without a compile until it is found; one for each side then."""
+    texts = [text(n, weight='"model"' if n < 1 else '"data"') for n in range(4)]
+    texts[2] = "raise RuntimeError('half done')\n"
+    root = repository(tmp_path / "repo", texts)
+    found = document(bisect(root, "--good", "HEAD~3", "step.py:program", "--what", "w", "--json"))
+    assert found["first"]["label"].endswith("(Commit 1)")
+    assert found["compiles"] == 2
+    (skipped,) = [one for one in found["evaluations"] if one["skipped"]]
+    assert skipped["label"].endswith("(Commit 2)")
+    assert "half done" in skipped["skipped"]
+    shardings = [found[side]["reading"]["shardings"][0]["short"] for side in ("before", "first")]
+    assert shardings == ["P(None, 'model')", "P(None, 'data')"]
+
+
+@pytest.mark.compiles
+def test_ends_that_lower_to_one_module_are_told_without_a_search(tmp_path, bisect):
+    root = repository(tmp_path / "repo", [text(1) + f"# {n}\n" for n in range(5)])
+    done = bisect(root, "--good", "HEAD~4", "step.py:program", "--what", "collectives")
+    assert done.returncode == 1
+    assert done.stdout.startswith("collectives is the same in"), done.stdout
+    assert "judged 0 of 4" in done.stdout
+
+
+def test_the_package_of_another_checkout_is_not_taken_for_the_commit_s(tmp_path, bisect):
+    """As where the repository is installed as editable: modules are its own tree's."""
+    root = repository(tmp_path / "repo", [text(1), text(2, '"data"')])
+    (root / "own").mkdir()
+    (root / "own" / "own_step.py").write_text(text(1))
+    (root / "own" / "conftest.pth").write_text("")
+    code = f"import sys; sys.path.insert(0, {str(root / 'own')!r})"
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "sdyscope", "bisect", "--good", "HEAD~1", "own_step:program"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "was imported from" in done.stderr
+    assert "not from the commit's own files" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["step.py:program"], "--good names a commit"),
+        (["--good", "HEAD~1"], "Nothing is named to look at"),
+        (["--good", "nowhere", "step.py:program"], "There is no commit 'nowhere'"),
+        (["--good", "HEAD", "--bad", "HEAD~1", "step.py:program"], "not an ancestor"),
+        (["--good", "HEAD", "step.py:program"], "name the same commit"),
+        (["--good", "HEAD~1", "step.py:program", "--what", "comms.byte"], "no figure"),
+        (["--good", "HEAD~1", "step.py:program", "--", "train.py"], "Give one of them"),
+        (["--good", "HEAD~1", "--"], "no command after --"),
+    ],
+)
+def test_wrong_words_are_one_sentence(tmp_path, sdyscope, monkeypatch, words, message):
+    root = repository(tmp_path / "repo", ["one", "two"])
+    monkeypatch.chdir(root)
+    sdyscope("bisect", *words).said(message)
+
+
+def test_a_target_that_the_good_commit_does_not_have_is_one_sentence(tmp_path, bisect):
+    root = repository(tmp_path / "repo", ["one = 1", "two = 2"])
+    done = bisect(root, "--good", "HEAD~1", "step.py:program")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "step has no 'program'" in done.stderr.splitlines()[0]
+    assert str(root) not in done.stderr
+
+
+def test_ctrl_c_leaves_no_worktree_behind(tmp_path):
+    root = repository(tmp_path / "repo", ["import time; time.sleep(60)", "two = 2"])
+    words = ["bisect", "--good", "HEAD~1", "step.py:program"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sdyscope", *words], cwd=root, stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + 120
+    while git(root, "worktree", "list").count("\n") == 0:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert "Traceback" not in said
+    assert git(root, "worktree", "list").count("\n") == 0
