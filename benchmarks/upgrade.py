@@ -248,6 +248,9 @@ def main() -> None:
         document = json.loads(done.stdout)
         if asked.document:
             Path(asked.document).write_bytes(done.stdout)
+    failures = [side["failure"] for side in document["sides"] if side["failure"]]
+    if failures:
+        raise SystemExit("\n".join(failures))
     print("| from | to | program | collectives | tensors that differ | told | memory |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:

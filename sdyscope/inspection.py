@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search.zero import TrainingState
     from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
+    from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.lint import LogicalAxes
     from sdyscope.lint.source import SourceDocument
     from sdyscope.snapshots import Snapshot, Stage
@@ -173,6 +174,24 @@ class Inspection(Staged, Displayed):
         from sdyscope.analysis.memory.memory import memory_of
 
         return memory_of(self, partitioner, on)
+
+    def memory_over_time(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> MemoryOverTime:
+        """What a device holds from the first instruction to the last, and at the peak.
+
+        Args:
+            partitioner: under which; by default the first that the program is lowered under.
+            on: what to compile for, as ``compiled`` takes it.
+
+        Raises:
+            CompilerError: the compiler refuses the program or aborts on it.
+            SdyscopeError: the text of a compiled program is not scheduled.
+            TargetError: it can't be compiled for that hardware.
+        """
+        from sdyscope.analysis.memory.over_time import over_time_of
+
+        return over_time_of(self, self.memory(partitioner, on))
 
     def predicted_memory(self, partitioner: Partitioner | None = None) -> PredictedMemory:
         """Bytes a device of arguments and results, where propagation puts them.
@@ -538,6 +557,7 @@ class Inspection(Staged, Displayed):
         on_mesh: Callable[[Mapping[str, int]], Program] | None = None,
         meshes: Sequence[Mapping[str, int]] = (),
         reference: Callable[..., Any] | None = None,
+        profile: bool = False,
         train: bool = False,
     ) -> Run:
         """Runs the program on real devices under each partitioner, and compares its results.
@@ -560,6 +580,7 @@ class Inspection(Staged, Displayed):
             reference: what computes the results that the program should have: called with its
                 arguments, whole and on one device, and compared with instead of the program's own
                 jaxpr without shardings.
+            profile: whether to run some more steps under JAX's profiler, and say what each op took.
             train: also run as many steps in a row, each on what the one before returned, on the
                 devices and on one, and compare the loss step by step.
 
@@ -582,6 +603,7 @@ class Inspection(Staged, Displayed):
             on_mesh=on_mesh,
             meshes=meshes,
             reference=reference,
+            profile=profile,
             train=train,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -679,8 +680,9 @@ def compile_together(
             except CompilerError as error:
                 program._compiled[key] = program._with_unplaced(error, partitioner)
         if len(waiting) > 1:
-            words = [f"{program.name} for {on} with {by}" for program, (by, on) in waiting]
-            doing(f"compiling {listed(words)}")
+            every = Counter(f"{program.name} for {on} with {by}" for program, (by, on) in waiting)
+            times = [f"{one} ({count} times)" if count > 1 else one for one, count in every.items()]
+            doing(f"compiling {listed(times)}")
         for (program, key), made in waiting.items():
             try:
                 program._compiled[key] = replace(made(), name=program.name)

@@ -40,6 +40,7 @@ __all__ = [
     "in_directory",
     "reference_models",
     "resolve",
+    "settings_of",
     "takes_mapping",
 ]
 
@@ -174,6 +175,14 @@ def makes_mesh(word: str) -> bool:
         return False
     function = _function(word)
     return function is None or "mesh" not in inspect.signature(function).parameters
+
+
+def settings_of(word: str) -> tuple[Setting, ...]:
+    """What `--set` can change of what a word names; nothing of what is no function."""
+    function = _function(word)
+    if function is None:
+        return ()
+    return _known_settings(function, inspect.signature(function).parameters)
 
 
 def _function(word: str) -> Callable[..., Any] | None:
@@ -470,18 +479,30 @@ def _settings(
     settings: dict[str, object],
 ) -> dict[str, Any]:
     """Arguments for the settings: one `settings` dataclass, or a parameter a setting."""
+    values = coerced(_known_settings(function, parameters), settings, word)
+    kind = _settings_class(function)
+    return values if kind is None else {"settings": kind(**values)}
+
+
+def _settings_class(function: Callable[..., Any]) -> type | None:
+    """The dataclass of a function's parameter `settings`, where it has one."""
+    kind = typing.get_type_hints(function).get("settings")
+    return kind if isinstance(kind, type) and dataclasses.is_dataclass(kind) else None
+
+
+def _known_settings(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]
+) -> tuple[Setting, ...]:
+    kind = _settings_class(function)
+    if kind is not None:
+        return described(kind)
     hints = typing.get_type_hints(function)
-    kind = hints.get("settings")
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        known = described(kind)
-        return {"settings": kind(**coerced(known, settings, word))}
-    known = tuple(
+    return tuple(
         Setting(key, hints.get(key) or _type_of(parameter.default), parameter.default)
         for key, parameter in parameters.items()
         if key not in ("mesh", MAPPING)
         and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     )
-    return coerced(known, settings, word)
 
 
 def _type_of(default: Any) -> Any:

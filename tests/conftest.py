@@ -32,8 +32,12 @@ settings.register_profile("full", max_examples=10_000, **slow_is_well)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
-def pytest_collection_modifyitems(items):
-    """Leaves out what compiles for TPUs where their compiler is not installed."""
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what takes minutes, and what compiles for TPUs without their compiler."""
+    if "thorough" not in config.option.markexpr:
+        minutes = [item for item in items if item.get_closest_marker("thorough") is not None]
+        items[:] = [item for item in items if item not in minutes]
+        config.hook.pytest_deselected(items=minutes)
     if importlib.util.find_spec("libtpu") is None:
         for item in items:
             if item.get_closest_marker("libtpu") is not None:

@@ -125,6 +125,7 @@ spares(
     "unused-mesh-axis",
     "size-one-axis",
     "conflicting-constraints",
+    "resharded-twice",
     "unreduced-never-reduced",
     "batch-not-sharded",
 )(plain)
@@ -317,12 +318,12 @@ def helper(x: Any) -> Any:
     return constrain(jnp.sin(x), on("data"))
 
 
-@finds("conflicting-constraints", "jit(")
+@finds("resharded-twice", "jit(")
 def helper_and_caller():
     return program(lambda x: constrain(helper(x), on(None, "data")), array((16, 32)))
 
 
-@finds("conflicting-constraints", "jit(", severity="note")
+@finds("resharded-twice", "jit(", severity="note")
 def in_two_steps():
     return program(
         lambda x: constrain(constrain(jnp.sin(x), on("data")), on(None, "data")), array((16, 32))
@@ -340,12 +341,31 @@ def two_uses_otherwise():
 
 @finds("conflicting-constraints", "jit(", severity="note")
 def then_cut():
+    def fun(x):
+        y = constrain(jnp.sin(x), on("data"))
+        return constrain(y, on("data", "model")), y * 2
+
+    return program(fun, array((16, 32)))
+
+
+@spares("resharded-twice")
+def only_cut():
     return program(
         lambda x: constrain(constrain(jnp.sin(x), on("data")), on("data", "model")), array((16, 32))
     )
 
 
-@spares("conflicting-constraints")
+@finds("resharded-twice", "jit(", severity="note")
+def cast_between():
+    return program(
+        lambda x: constrain(
+            constrain(jnp.sin(x), on("data")).astype(jnp.bfloat16), on(None, "data")
+        ),
+        array((16, 32)),
+    )
+
+
+@spares("resharded-twice")
 def something_between():
     return program(
         lambda x: constrain(constrain(jnp.sin(x), on("data")) * 2, on(None, "data")),
@@ -353,7 +373,7 @@ def something_between():
     )
 
 
-@spares("conflicting-constraints")
+@spares("resharded-twice")
 def one_leaves_it_open():
     return program(
         lambda x: constrain(

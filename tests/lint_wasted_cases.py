@@ -123,29 +123,11 @@ def gradients_that_each_iteration_needs():
     return accumulated(lambda total, g: total + jnp.sign(g))
 
 
-@finds("resharded-twice")
-def moved_and_moved_on():
-    def f(x: Any) -> Any:
-        y = constrain(jnp.sin(x), on("data", None))
-        return jnp.cos(constrain(y, on(None, "data")))
-
-    return program(f, array((64, 64), "data"))
-
-
 @spares("resharded-twice")
 def moved_used_and_moved_on():
     def f(x: Any) -> Any:
         y = constrain(jnp.sin(x), on("data", None))
         return jnp.cos(constrain(y, on(None, "data"))) + jnp.sum(y)
-
-    return program(f, array((64, 64), "data"))
-
-
-@spares("resharded-twice")
-def sharded_further():
-    def f(x: Any) -> Any:
-        y = constrain(jnp.sin(x), on("data", None))
-        return jnp.cos(constrain(y, on("data", "model")))
 
     return program(f, array((64, 64), "data"))
 

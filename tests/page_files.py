@@ -150,7 +150,7 @@ FILES = {
     ("lint", 3): misspelt_mapping,
     ("lower", 1): nothing,
     ("memory", 2): donated,
-    ("memory", 4): compiled_text,
+    ("memory", 6): compiled_text,
     ("mesh", 2): mesh_configuration,
     ("mesh", 3): two_mappings,
     ("record", 1): script,

@@ -27,6 +27,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "comms",
         "memory",
         "cost",
+        "profile",
         "lint",
         "fix",
         "search",

@@ -10,6 +10,7 @@ from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.collectives.comms import CommsDocument
     from sdyscope.hardware.names import Hardware
 
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         "comms mlp",
         "comms fsdp-transformer --on tpu:v5e:4x4 --mesh fsdp=8,model=2",
         "comms train.py:step --predicted --mesh data=512,model=64",
+        "comms train.py:step --schedule --on cuda:h100:1x1x8",
     ),
 )
 @options.target
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Predict from Shardy's reshards instead of compiling: any mesh, no devices.",
 )
+@click.option(
+    "--schedule",
+    is_flag=True,
+    help="Show a step over time: which communication nothing hides. TPUs and GPUs, there or not.",
+)
 @click.option("--scopes", is_flag=True, help="List scopes instead of single collectives.")
 @click.option("--all", "everything", is_flag=True, help="List every collective, or every scope.")
 @options.strict
@@ -43,6 +50,7 @@ def command(
     module: str | None,
     on: Hardware | None,
     predicted: bool,
+    schedule: bool,
     scopes: bool,
     everything: bool,
     strict: bool,
@@ -55,14 +63,29 @@ def command(
     which line of the program, and which annotations made them necessary. With --predicted
     nothing is compiled either: the collectives are those Shardy's own passes insert.
 
+    With --schedule: a step over time, by the schedule of the compiled program and the times of
+    `sdyscope cost`: what a device computes and sends when, which communication nothing hides, and
+    what could hide it.
+
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it; --mesh then names the mesh.
     """
     from sdyscope.analysis.collectives.comms import comms_document, predicted_document
+    from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.views import comms
 
+    if predicted and schedule:
+        raise TargetError(
+            "--predicted compiles nothing, and only a compiled program has an order of time.",
+            hint="Leave --predicted out.",
+        )
+    if schedule and scopes:
+        raise TargetError(
+            "--scopes adds up bytes, which have no order of time.",
+            hint="Leave --scopes or --schedule out.",
+        )
     if predicted:
         partitioners = _predictable(target, partitioners, on)
     inspection = opening.open_one(
@@ -71,10 +94,17 @@ def command(
     if predicted:
         opening.check_predictable(inspection)
     found = predicted_document(inspection) if predicted else comms_document(inspection, on)
+    if schedule:
+        from sdyscope.analysis.cost.schedule import with_schedules
+
+        found = with_schedules(found, inspection, on)
     status = 1 if strict and found.account else 0
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
+        return status
+    if schedule:
+        _print_schedules(found, everything)
         return status
     paragraphs.print_paragraphs(comms.heading(found))
     here.write("")
@@ -83,6 +113,32 @@ def command(
         here.write("")
     paragraphs.print_paragraphs(comms.footer(found, everything=everything))
     return status
+
+
+def _print_schedules(document: CommsDocument, everything: bool) -> None:
+    from sdyscope.process import output
+    from sdyscope.terminal import chart, paragraphs, steps, table
+    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.views import schedule
+    from sdyscope.words.rates import time_text
+
+    here = output.answers()
+    # All timelines on one scale.
+    longest = max((step.seconds for step in document.schedules), default=0.0)
+    for number, (step, partitioners) in enumerate(steps.distinct_schedules(document.schedules)):
+        if number:
+            here.write("")
+        paragraphs.print_paragraphs(schedule.heading(document, step, partitioners))
+        here.write("")
+        chart.print_tracks(steps.tracks(step, longest), time_text(longest))
+        here.write("")
+        table.print_table(schedule.lanes(step))
+        here.write("")
+        if step.collectives:
+            table.print_table(schedule.exposed(step, everything, here.columns))
+            here.write("")
+        paragraphs.print_paragraphs(schedule.footer(step, everything))
+    paragraphs.print_paragraphs(account_paragraphs(document.account))
 
 
 def _predictable(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sdyscope.commands import mesh_choice, opening, options
+from sdyscope.errors import TargetError
 from sdyscope.process import child
 
 if TYPE_CHECKING:
@@ -70,6 +72,11 @@ def environment(
     is_flag=True,
     help="Write the first remedy into the source, if it is proven and the git work tree is clean.",
 )
+@click.option(
+    "--sarif",
+    metavar="FILE",
+    help="Also write SARIF 2.1.0, which carries the proven edits as fixes.",
+)
 @options.strict
 @options.json("analysis.fix.values:Fix")
 def command(
@@ -83,6 +90,7 @@ def command(
     settings: dict[str, str],
     everything: bool,
     write: bool,
+    sarif: str | None,
     strict: bool,
     as_json: bool,
 ) -> int:
@@ -104,6 +112,9 @@ def command(
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import fix
 
+    if sarif is not None and not Path(sarif).absolute().parent.is_dir():
+        # Before anything takes time.
+        raise TargetError("There is no such folder to write to.", file=sarif)
     inspection = opening.open_under(target, "shardy", mesh=mesh, settings=settings)
     if inspection.program is not None:
         finding_devices.more_cpu_devices(
@@ -137,6 +148,10 @@ def command(
     if write and best is not None:
         check_clean(best.before_texts)
         write_files(best.texts)
+    if sarif is not None:
+        from sdyscope.ci.forms.sarif import render_fix
+
+        output.write_atomically(sarif, render_fix(found, root))
     status = 1 if found.proven or (strict and found.account) else 0
     here = output.answers()
     if as_json:

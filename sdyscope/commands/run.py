@@ -198,6 +198,11 @@ def _nobody(what: str, done: int, total: int) -> None:
     help="Compare the results with those of this function, which is called with the program's "
     "arguments, whole and on one device. By default with its own jaxpr without shardings.",
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Run some more steps under JAX's profiler, and show what each line and collective takes.",
+)
 @options.partitioner()
 @options.settings
 @click.option(
@@ -247,6 +252,7 @@ def command(
     mesh: dict[str, int] | None,
     meshes: tuple[dict[str, int], ...],
     reference: str | None,
+    profile: bool,
     partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     devices: int | None,
@@ -274,6 +280,7 @@ def command(
     With --processes each process checks the shards of its own devices, and the first one answers.
     """
     from sdyscope import targets
+    from sdyscope.commands.profile import print_measured
     from sdyscope.process import output, progress
     from sdyscope.stages.executed import devices as finding
     from sdyscope.terminal import document, paragraphs, table
@@ -311,6 +318,7 @@ def command(
         on_mesh=_on_mesh(target, inspection, settings),
         meshes=meshes,
         reference=None if reference is None else targets.function_of(reference),
+        profile=profile,
         train=train,
     )
     moved_on("ending", 0, 1)
@@ -344,6 +352,10 @@ def command(
         table.print_table(run.numerics(found))
         here.write("")
     paragraphs.print_paragraphs(run.footer(found))
+    for one in found.measured:
+        here.write("")
+        table.print_text(run.measured_heading(one), "heading")
+        print_measured(one, 5)
     paragraphs.print_paragraphs(account_paragraphs(found.account))
     return status
 

@@ -180,7 +180,9 @@ class _Places:
           TargetError: one names nothing, or two the same.
         """
         named = [self._installed(word) for word in self.asked.versions]
-        words = [word for word in named if not _is_folder(word)]
+        # Before the index is asked, which takes seconds.
+        there = {word: environments.existing(word) for word in named if _is_folder(word)}
+        words = [word for word in named if word not in there]
         found: dict[str, Release] = {}
         if words:
             words = [releases.checked(word) for word in words]
@@ -188,9 +190,8 @@ class _Places:
             found = dict(zip(words, made, strict=True))
         places = []
         for word in named:
-            if _is_folder(word):
-                there = environments.existing(word)
-                places.append(_Place(f"{there.versions} in {word}", there=there))
+            if word in there:
+                places.append(_Place(f"{there[word].versions} in {word}", there=there[word]))
             else:
                 places.append(_Place(f"JAX {found[word].version}", found[word]))
         labels = [place.label for place in places]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from sdyscope.environments.tools import OLDEST_PYTHON, PythonVersion, Tools, run
+from sdyscope.environments.tools import PythonVersion, Tools, run
 from sdyscope.errors import TargetError
 
 __all__ = [
@@ -170,19 +170,25 @@ def chosen(
     found = []
     for word, version in wanted.items():
         if version is None:
-            raise _no_release(word, candidates)
+            raise _no_release(word, known, pre=pre)
         having = (python for python, there in known.items() if version in there)
         found.append(Release(version, common[0] if common else next(having)))
     return tuple(found)
 
 
-def _no_release(word: str, candidates: Sequence[PythonVersion]) -> TargetError:
-    pythons = ", ".join(".".join(map(str, one)) for one in sorted(candidates))
-    oldest = ".".join(map(str, OLDEST_PYTHON))
+def _no_release(
+    word: str, listed: Mapping[PythonVersion, Sequence[str]], *, pre: bool
+) -> TargetError:
+    newest = [
+        f"JAX {version} for Python {'.'.join(map(str, python))}"
+        for python in sorted(listed)
+        if (version := newest_of("latest", listed[python], pre=pre)) is not None
+    ]
+    pythons = ", ".join(".".join(map(str, python)) for python in sorted(listed))
     return TargetError(
         f"The index has no JAX {word} for Python {pythons}.",
-        hint=f"JAX 0.10.2 is the last for Python {oldest}. --python names another one; --pre takes "
-        "dev releases, too.",
+        hint=(f"The newest is {', '.join(newest)}. " if newest else "")
+        + "--python names another Python; --pre takes dev releases, too.",
     )
 
 

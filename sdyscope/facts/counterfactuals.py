@@ -110,11 +110,12 @@ class TriedCause:
 
     Attributes:
         cause: the annotation.
-        necessary: whether XLA's partitioner makes no such collective without it.
+        necessary: whether XLA's partitioner makes no such collective without it; null where it
+            refuses the program without it.
     """
 
     cause: Cause
-    necessary: bool
+    necessary: bool | None
 
 
 @dataclass(frozen=True, slots=True)

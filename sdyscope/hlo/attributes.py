@@ -12,6 +12,7 @@ from sdyscope.syntax._hlo_mesh import c_unescape
 
 #: What matters on the way to the end of a list: strings as a whole, brackets, commas.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\],]')
+_NESTING = re.compile(r'[(\[{"]')
 _COMMENT = re.compile(r"/\*.*?\*/")
 _NAME = re.compile(r"\s*([A-Za-z_][\w.\-]*)=")
 _FIELD = re.compile(r'([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|[^\s"{},]+)')
@@ -20,6 +21,9 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 def end_of_operands(text: str) -> int:
     """Where the parenthesis closes that was opened before ``text``; -1 when it never does."""
+    end = text.find(")")
+    if end >= 0 and _NESTING.search(text, 0, end) is None:
+        return end  # As nearly always, operands are names alone.
     depth = 0
     for match in _TOKEN.finditer(text):
         char = match[0]
@@ -51,8 +55,12 @@ def split_list(text: str) -> list[str]:
 
 def operand_names(text: str) -> tuple[str, ...]:
     """Names of the operands in ``%a, f32[2]{0} %b``, without ``%``."""
-    text = _COMMENT.sub("", text)
-    return tuple(part.rpartition(" ")[2].removeprefix("%") for part in split_list(text))
+    if "/*" in text:
+        text = _COMMENT.sub("", text)
+    parts = split_list(text) if _NESTING.search(text) else text.split(",")
+    return tuple(
+        part.strip().rpartition(" ")[2].removeprefix("%") for part in parts if part.strip()
+    )
 
 
 def split_attributes(text: str) -> dict[str, str]:

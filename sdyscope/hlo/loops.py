@@ -1,4 +1,4 @@
-"""How often the body of a ``while`` runs."""
+"""How often the body of a ``while`` runs, and what of it is known beforehand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from sdyscope.hlo.model import Computation, HloModule, Instruction
 from sdyscope.values.passing import passes
 
-__all__ = ["MIRRORED", "trip_count", "trips"]
+__all__ = ["MIRRORED", "given_element", "known_before", "trip_count", "trips"]
 
 # XLA's own analysis (WhileLoopTripCountAnnotator); older printers escape the JSON as a string.
 _KNOWN = re.compile(r'\\?"known_trip_count\\?":\s*\{\\?"n\\?":\s*\\?"?(\d+)')
@@ -49,6 +49,57 @@ def _counted(module: HloModule, caller: Computation, loop: Instruction) -> int |
     if first is None or not step:
         return None
     return trips(first, limit, step, direction)
+
+
+def known_before(body: Computation) -> frozenset[str]:
+    """Instructions of a loop's body that need nothing which the iteration before computes.
+
+    They need its counter alone, of which the next is known, and elements that stay the same.
+
+    Args:
+        body: the computation that is repeated.
+    """
+    root = body.root
+    if root is None or root.opcode != "tuple":
+        return frozenset()
+    same = {index for index, name in enumerate(root.operands) if _stays(body, name, index)}
+    known: set[str] = set()
+    for instruction in body.instructions.values():
+        if instruction.opcode == "parameter":
+            continue
+        index = given_element(body, instruction)
+        if index is not None:
+            is_known = index in same
+        else:
+            is_known = instruction.opcode == "constant" or known.issuperset(instruction.operands)
+        if is_known:
+            known.add(instruction.name)
+    return frozenset(known)
+
+
+def _stays(body: Computation, name: str, index: int) -> bool:
+    """Whether an element of a loop's tuple stays as it is, or grows by constants."""
+    value = _through(body, name)
+    if value is None:
+        return False
+    if given_element(body, value) is not None:
+        return given_element(body, value) == index
+    if not re.match(r"[su]\d+\[\](\{|$)", value.shape_text):
+        return False
+    sides = [_through(body, side) for side in value.operands]
+    return all(
+        side is not None and (side.opcode == "constant" or given_element(body, side) == index)
+        for side in sides
+    )
+
+
+def given_element(body: Computation, instruction: Instruction | None) -> int | None:
+    """Which element of a body's parameter an instruction takes; None for any other instruction."""
+    index = None if instruction is None else _index(instruction)
+    if instruction is None or index is None:
+        return None
+    source = body.instructions.get(next(iter(instruction.operands), ""))
+    return index if source is not None and source.opcode == "parameter" else None
 
 
 def trips(first: int, limit: int, step: int, direction: str) -> int | None:

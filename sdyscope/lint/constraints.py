@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sdyscope.annotations import Annotation
 from sdyscope.facts.propagated import ValueId
@@ -10,7 +10,7 @@ from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.placement import Digits, Placement
 
-__all__ = ["conflicting_constraints", "constraint_overridden"]
+__all__ = ["conflicting_constraints", "constraint_overridden", "resharded_twice"]
 
 
 def _constraints(subject: Subject) -> Iterator[Annotation]:
@@ -34,16 +34,14 @@ def conflicting_constraints(subject: Subject) -> Iterator[Message]:
     """One value is constrained to two shardings.
 
     Two `with_sharding_constraint` calls constrain the same value, or the second constrains the
-    result of the first with nothing in between. Both are satisfied, and the value is moved: the
-    usual cause is a helper that constrains what its caller already constrains.
+    result of the first, which is used elsewhere too. Both are satisfied, and the value is moved
+    from one to the other. Where nothing else uses the first, it is `resharded-twice`.
 
-    A note where no device needs data it does not have, such as from replicated to sharded. Also a
-    note where the two follow one another in one function, which is how a move in two steps is
-    written: mixtures of experts sort their tokens locally first, and then send them. Constraints
-    that leave a dimension `UNCONSTRAINED` do not contradict one that closes it. Arguments that are
-    constrained differently at once (as weights that FSDP gathers) are not reported, and neither are
-    `jax.sharding.reshard`, `shard_map` and nested `jit`s: there a move is intended. A gradient is
-    constrained where its value is, which is reported once.
+    A note where no device needs data it does not have, such as from replicated to sharded.
+    Constraints that leave a dimension `UNCONSTRAINED` do not contradict one that closes it.
+    Arguments that are constrained differently at once (as weights that FSDP gathers) are not
+    reported, and neither are `jax.sharding.reshard`, `shard_map` and nested `jit`s: there a move is
+    intended. A gradient is constrained where its value is, which is reported once.
     """
     graph = subject.graph
     by_op = {constraint.op: constraint for constraint in _constraints(subject)}
@@ -55,7 +53,10 @@ def conflicting_constraints(subject: Subject) -> Iterator[Message]:
             continue
         producer, edge = operands[0]
         before = by_op.get(producer.id)
-        others = [before] if before is not None else by_value.get((producer.id, edge.result), [])
+        if before is not None:
+            others = [before] if len(graph.uses(producer)) > 1 else []
+        else:
+            others = by_value.get((producer.id, edge.result), [])
         for other in others:
             # A gradient is constrained where its value is, in the other order.
             pair = frozenset([_place(constraint), _place(other)])
@@ -64,6 +65,68 @@ def conflicting_constraints(subject: Subject) -> Iterator[Message]:
             pairs.add(pair)
             yield _conflict(subject, constraint, other, chained=before is not None)
         by_value.setdefault((producer.id, edge.result), []).append(constraint)
+
+
+#: Ops between two constraints that make no other use of a value.
+_PASSING = frozenset({"convert", "optimization_barrier", "negate"})
+
+
+@rule("resharded-twice", "warning")
+def resharded_twice(subject: Subject) -> Iterator[Message]:
+    """Two constraints in a row move a value twice.
+
+    A value is constrained, and what comes of it is constrained differently, with nothing computed
+    in between (but a cast or a sign) and no other use of the first. Both moves are made. Leave the
+    first constraint out, or give it the second's sharding: often it is in a helper that constrains
+    what its caller constrains again.
+
+    A note where the two follow one another in one function, which is how a move in two steps is
+    written: mixtures of experts sort their tokens locally first, and then send them. Not reported
+    is a second constraint that only shards further, for which nothing is sent, one that closes what
+    the first leaves `UNCONSTRAINED`, and `jax.sharding.reshard`, `shard_map` and nested `jit`s:
+    there a move is intended. A gradient is constrained where its value is, which is reported once.
+    """
+    by_op = {constraint.op: constraint for constraint in _constraints(subject)}
+    pairs: set[frozenset[object]] = set()
+    for constraint in by_op.values():
+        first = _before(subject, by_op, constraint)
+        if first is None or not _contradict(constraint, first) or _cuts(first, constraint):
+            continue
+        pair = frozenset([_place(constraint), _place(first)])
+        if pair in pairs:
+            continue
+        pairs.add(pair)
+        where = f" at {first.source}" if first.source is not None else ""
+        yield Message(
+            f"It is moved twice: the constraint{where} moves it first, and nothing is computed "
+            "with that.",
+            tensor=constraint.path,
+            kind="constraint",
+            source=constraint.source,
+            partitioner=subject.partitioner,
+            expected=f"{subject.words(_known(first))}{where}",
+            found=subject.words(_known(constraint)),
+            hint="Leave the first constraint out. If both moves are intended, write "
+            "jax.sharding.reshard, or ignore the rule here.",
+            severity="note" if _function(constraint) == _function(first) else "warning",
+        )
+
+
+def _before(
+    subject: Subject, constraints: Mapping[int, Annotation], constraint: Annotation
+) -> Annotation | None:
+    """The constraint that makes what another constrains, where that is all its use."""
+    graph = subject.graph
+    op = graph.ops[constraint.op]
+    while operands := graph.operands(op):
+        op = operands[0][0]
+        if op.is_argument or len(graph.uses(op)) != 1:
+            return None
+        if op.id in constraints:
+            return constraints[op.id]
+        if op.kind.rpartition(".")[2] not in _PASSING:
+            return None
+    return None
 
 
 def _place(annotation: Annotation) -> object:
@@ -94,8 +157,6 @@ def _conflict(
         if sliced
         else ": the compiler satisfies both, and moves it from one to the other."
     )
-    # Two in a row in one function are how a move in two steps is written.
-    in_steps = chained and _function(annotation) == _function(other)
     return Message(
         message,
         tensor=annotation.path,
@@ -106,7 +167,7 @@ def _conflict(
         found=subject.words(_known(annotation)),
         hint="Keep one of them. If the move is intended, write jax.sharding.reshard, or ignore "
         "the rule here.",
-        severity="note" if sliced or in_steps else "warning",
+        severity="note" if sliced else "warning",
     )
 
 

@@ -24,12 +24,12 @@ def _hardware(subject: Subject) -> tuple[Topology, Chip, Mesh]:
     """Where the devices stand, what they are, and the mesh on them.
 
     Raises:
-        Unavailable: the hardware does not say, or has no known rates.
-        NotApplicable: the mesh has one axis.
+        Unavailable: the hardware has no known rates.
+        NotApplicable: the hardware does not say how devices are linked, or the mesh has one axis.
     """
     compiled = subject.compiled
     if compiled.hardware is None or compiled.topology is None:
-        raise Unavailable("It needs to know the hardware: --on tpu:v5e:4x4x2slices, say.")
+        raise NotApplicable("It is of hardware with known links: --on tpu:v5e:4x4x2slices, say.")
     chip = chip_of(compiled.device_kind)
     if chip is None:
         raise Unavailable(f"No rates are known for {compiled.device_kind}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.search.paths import Leaders, mirrored
+from sdyscope.analysis.search.paths import kept_of, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
@@ -253,16 +253,7 @@ class Subject:
     @cached_property
     def parameters(self) -> Mapping[int, int]:
         """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
-        leaves = [argument.leaf for argument in self.arguments]
-        leaders = Leaders(leaves)
-        found: dict[int, int] = {}
-        for number, leaf in enumerate(leaves):
-            lead = leaders.followed_by(leaf)
-            # What belongs together in both directions is two of a kind, such as two sets of
-            # parameters; the shorter path is the parameter's.
-            if lead is not None and len(leaves[lead].keys) < len(leaf.keys):
-                found[number] = lead
-        return found
+        return kept_of([argument.leaf for argument in self.arguments])
 
     @property
     def _compiled(self) -> Compiled | None:

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.collectives.wasted import Wasted, accumulated_in_loops, wasted_in_maps
 from sdyscope.analysis.naming.scopes import scope_of
-from sdyscope.annotations import Annotation
-from sdyscope.graph import Op
 from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
@@ -21,7 +19,6 @@ __all__ = [
     "gathered_to_be_sliced",
     "reduced_in_loop",
     "reduced_twice",
-    "resharded_twice",
 ]
 
 
@@ -178,78 +175,6 @@ def reduced_in_loop(subject: Subject) -> Iterator[Message]:
         )
 
 
-#: Ops between two constraints that make no other use of a value.
-_PASSING = frozenset({"convert", "optimization_barrier", "negate"})
-
-
-@rule("resharded-twice", "warning", needs="propagated")
-def resharded_twice(subject: Subject) -> Iterator[Message]:
-    """Two constraints in a row move a value twice.
-
-    A value is constrained, and what comes of it is constrained otherwise, with nothing computed in
-    between and no other use of the first. Both moves are made. Leave the first constraint out, or
-    give it the second's sharding: often it is a helper that constrains what its caller constrains
-    again.
-
-    Constraints of the same placement are not reported, nor one that only shards further, which
-    sends nothing.
-    """
-    constraints = {one.op: one for one in subject.annotations if one.kind == "constraint"}
-    for one in constraints.values():
-        if not one.is_authored:
-            continue
-        first = _constraint_before(subject, constraints, one)
-        if first is None or first.placement is None or one.placement is None:
-            continue
-        if first.placement == one.placement or first.open_dims or one.open_dims:
-            continue
-        before = _block(first)
-        after = _block(one)
-        if after < before and all(
-            new % old == 0
-            for old, new in zip(first.placement.shards, one.placement.shards, strict=True)
-        ):
-            continue
-        words = subject.words(first.placement)
-        line = f" at {first.source}" if first.source is not None else ""
-        yield Message(
-            f"The constraint{line} moves it to {words} first, and nothing is computed with that: "
-            "it is moved twice.",
-            tensor=one.path,
-            kind="constraint",
-            source=one.source,
-            partitioner=subject.partitioner,
-            found=subject.words(one.placement),
-            hint="Leave the first constraint out.",
-        )
-
-
-def _constraint_before(
-    subject: Subject, constraints: dict[int, Annotation], one: Annotation
-) -> Annotation | None:
-    """The constraint that makes what another constrains, where that is all its use."""
-    graph = subject.graph
-    at: Op = graph.ops[one.op]
-    while True:
-        operands = graph.operands(at)
-        if not operands:
-            return None
-        producer = operands[0][0]
-        if len(graph.uses(producer)) != 1 or producer.is_argument:
-            return None
-        if producer.id in constraints:
-            found = constraints[producer.id]
-            return found if found.is_authored else None
-        if producer.kind.rpartition(".")[2] not in _PASSING:
-            return None
-        at = producer
-
-
-def _block(annotation: Annotation) -> int:
-    assert annotation.placement is not None
-    return annotation.placement.bytes_per_device(annotation.shape or (), annotation.dtype)
-
-
 #: So many gathers of one kind of value are a pattern.
 _MANY = 4
 #: What part of all that is sent makes them worth a word.
@@ -267,12 +192,17 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
     stream, or a weight sharded on the dimension that is contracted. Name the axis once where it
     belongs, with a constraint on what the layers hand on, and none of them needs the gather.
 
-    Gathers of arguments are not counted: that is FSDP. Nor is sequence parallelism, in which a
-    reduce-scatter of the same bytes over the same axes stands against every gather: together they
-    are an all-reduce. A note where it is less than 64 KiB per step.
+    Gathers of arguments, or of their slices by layer, are not counted: that is FSDP. Nor is
+    sequence parallelism, in which a reduce-scatter of the same bytes over the same axes stands
+    against every gather: together they are an all-reduce. A note where it is less than 64 KiB per
+    step.
     """
     collectives = subject.explained_collectives
-    arguments = {row.name for row in subject.program.tensors.tensors if row.kind == "argument"}
+    arguments = {
+        row.name: row.shape or ()
+        for row in subject.program.tensors.tensors
+        if row.kind == "argument"
+    }
     found: dict[tuple[object, ...], list[tuple[Collective, Part]]] = {}
     scattered: dict[tuple[object, ...], int] = {}
     for collective in collectives.collectives:
@@ -287,11 +217,15 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
             if origin is None or value in arguments or not value:
                 continue
             if any(
-                one.name in arguments and value.endswith("convert_element_type")
-                for one in origin.annotations
-                if one.role == "has"
+                annotation.name in arguments
+                and (
+                    value.endswith("convert_element_type")
+                    or _is_slice(part.shape.dimensions, arguments[annotation.name])
+                )
+                for annotation in origin.annotations
+                if annotation.role == "has"
             ):
-                continue  # An argument that is cast first.
+                continue  # An argument that is cast first, or a layer's slice of one.
             found.setdefault(key, []).append((collective, part))
     total = collectives.total.sent
     for kind, each in found.items():
@@ -318,3 +252,11 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
             "with. sdyscope fix tries where.",
             severity="warning" if sent >= FEW_BYTES else "note",
         )
+
+
+def _is_slice(block: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether a shape can be a device's part of one element of a stack of arrays."""
+    return len(block) < len(whole) and all(
+        size and length % size == 0
+        for size, length in zip(block, whole[len(whole) - len(block) :], strict=True)
+    )

@@ -15,20 +15,34 @@ from sdyscope.analysis.collectives.groups import collective_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.cost import Cost, cost_document
 from sdyscope.analysis.cost.remarks import basis, doubts, limits
+from sdyscope.analysis.cost.schedule import schedule_of
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.schedule import Schedule
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
-from sdyscope.words.cost import limit_texts
+from sdyscope.terminal.chart import shares
+from sdyscope.terminal.steps import tracks
+from sdyscope.words.cost import limit_texts, pipeline_text
+from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
 from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
+from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_text, remark_texts
+from sdyscope.words.schedule import (
+    LEGEND,
+    MODEL,
+    WAY_TEXTS,
+    flags_text,
+    step_text,
+    way_text,
+)
 from sdyscope.words.tone import Tone
 from sdyscope.words.types import largest_text, shapes_text
 
@@ -38,6 +52,12 @@ _INDEX = re.compile(r"\[\d+\]")
 
 #: How many members of a row are listed.
 MEMBERS = 200
+
+#: How many columns a timeline has.
+COLUMNS = 500
+
+#: How many exposed collectives are listed.
+EXPOSED = 8
 
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
@@ -267,9 +287,19 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
         document = cost_document(inspection, hardware)
     except SdyscopeError as error:
         return {"unavailable": str(error)}
+    explained = (
+        {}
+        if report.comms is None
+        else {program.partitioner: program for program in report.comms.programs}
+    )
+    schedules = [_schedule(cost, explained.get(cost.partitioner)) for cost in document.programs]
+    longest = max((schedule.seconds for schedule in schedules if schedule is not None), default=0.0)
     return {
         "words": remark_text(document.estimate),
-        "programs": list(map(_cost, document.programs)),
+        "programs": [
+            {**_cost(cost), "step": None if schedule is None else _step(schedule, longest)}
+            for cost, schedule in zip(document.programs, schedules, strict=True)
+        ],
     }
 
 
@@ -288,3 +318,61 @@ def _cost(cost: Cost) -> dict[str, Any]:
         ],
         "notes": [] if cost.limit is None else remark_texts((*doubts(cost), *basis(cost))),
     }
+
+
+def _schedule(cost: Cost, collectives: Collectives | None) -> Schedule | None:
+    try:
+        return schedule_of(cost, collectives)
+    except SdyscopeError:
+        return None
+
+
+def _step(schedule: Schedule, longest: float) -> dict[str, Any]:
+    """A step over time: each lane in columns, and what is exposed most."""
+    exposed = [collective for collective in schedule.collectives if collective.exposed]
+    return {
+        "title": sentence(step_text(schedule)),
+        "length": time_text(longest),
+        "lanes": [
+            {
+                "name": lane.name,
+                "time": time_text(lane.busy),
+                "columns": _runs(shares(track.spans, COLUMNS)),
+            }
+            for lane, track in zip(schedule.lanes, tracks(schedule, longest), strict=True)
+        ],
+        "columns": COLUMNS,
+        "exposed": [
+            {
+                "kind": collective.kind,
+                "over": over_text(collective.axes, schedule.mesh),
+                "count": collective.count,
+                "time": time_text(collective.seconds),
+                "exposed": time_text(collective.exposed),
+                "share": collective.exposed / schedule.exposed,
+                "way": way_text(collective),
+                "words": "" if collective.way is None else sentence(WAY_TEXTS[collective.way]),
+                "scope": collective.scope,
+                "line": source_text(collective.source),
+                "why": "" if collective.origin is None else origin_text(collective.origin),
+            }
+            for collective in exposed[:EXPOSED]
+        ],
+        "more": max(len(exposed) - EXPOSED, 0),
+        "pipelines": [sentence(pipeline_text(pipeline)) for pipeline in schedule.pipelines],
+        "notes": [sentence(words) for words in (MODEL, LEGEND, flags_text(schedule)) if words],
+    }
+
+
+def _runs(columns: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """Runs of columns that look the same: first, past the last, dark part, light part."""
+    runs: list[list[float]] = []
+    for at, (dark, light) in enumerate(columns):
+        look = [round(dark, 1), round(light, 1)]
+        if look == [0, 0]:
+            continue
+        if runs and runs[-1][1] == at and runs[-1][2:] == look:
+            runs[-1][1] = at + 1
+        else:
+            runs.append([at, at + 1, *look])
+    return runs

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
+from sdyscope.analysis.memory.peak import with_peak
 from sdyscope.analysis.propagation.propagate import PropagateDocument, propagate_document
 from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
@@ -149,6 +150,7 @@ def document(
     if compiled:
         notify("compiling", 2, steps)
         held = _or_missing(missing, "compiled", lambda: memory_document(inspection, on))
+        held = _over_time(held, inspection, on)
         notify("reading collectives", 3, steps)
         sent = _comms(inspection, on, missing)
     else:
@@ -222,6 +224,18 @@ def _or_missing(
         if why not in missing:
             missing.append(why)
         return None
+
+
+def _over_time(
+    held: MemoryDocument | None, inspection: Inspection, on: Hardware | None
+) -> MemoryDocument | None:
+    """The same with memory over a step, which there is none of where nothing is scheduled."""
+    if held is None:
+        return None
+    try:
+        return with_peak(held, inspection, on, tries=0)
+    except SdyscopeError:
+        return held
 
 
 def _comms(

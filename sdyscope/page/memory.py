@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sdyscope.analysis.memory.memory import Memory
@@ -10,9 +10,12 @@ from sdyscope.analysis.memory.options import Saving, redundant, saved_together
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.facts.memory import MemoryPart
+from sdyscope.facts.over_time import CATEGORIES, MemoryOverTime
+from sdyscope.facts.program import Partitioner
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.page.headlines import needs_of
+from sdyscope.terminal.steps import distinct_memory
 from sdyscope.words.counts import sentence
 from sdyscope.words.memory import (
     agreement_text,
@@ -26,11 +29,24 @@ from sdyscope.words.memory import (
     savings_text,
     sureness_texts,
 )
+from sdyscope.words.over_time import (
+    CATEGORY_TEXTS,
+    LEGEND,
+    PHASE_TEXTS,
+    basis,
+    holding_name,
+    peak_sentence,
+)
 from sdyscope.words.partitioners import needs_sentence, partitioner_name
+from sdyscope.words.places import source_text
+from sdyscope.words.propagation import origin_text
 from sdyscope.words.tone import Tone
 
 #: How many members of a suggestion are listed.
 MEMBERS = 200
+
+#: How many things are listed that are held at the peak.
+HELD = 100
 
 
 def part(report: Report, pool: Pool) -> dict[str, Any]:
@@ -49,6 +65,10 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     return {
         "title": needs_sentence(needs_of(report.memory)),
         "programs": [_program(memory) for memory in report.memory.compiled],
+        "steps": [
+            _step(step, partitioners)
+            for step, partitioners in distinct_memory(report.memory.over_time)
+        ],
         "notes": [note for memory in report.memory.compiled for note in _notes(memory)],
     }
 
@@ -78,6 +98,53 @@ def _program(memory: Memory) -> dict[str, Any]:
         else "Every tensor is held once, or no free mesh axis divides it.",
         "beyond": [sentence(redundant_text(tensors)) for tensors in redundant(memory.tensors)],
         "legend": list(map(sentence, _legend(memory))),
+    }
+
+
+def _step(over_time: MemoryOverTime, partitioners: Sequence[Partitioner]) -> dict[str, Any]:
+    """Memory over a step: what is held at each moment, and at the peak."""
+    moments = over_time.moments
+    found = [name for name in CATEGORIES if any(name in one.by_category for one in moments)]
+    peak = max(range(len(moments)), key=lambda number: moments[number].bytes, default=0)
+    return {
+        "partitioners": list(partitioners),
+        "title": sentence(peak_sentence(over_time)),
+        "peak": over_time.peak,
+        "moment": peak,
+        "instructions": over_time.instructions,
+        "positions": [one.position for one in moments],
+        "categories": [
+            {
+                "name": name,
+                "words": CATEGORY_TEXTS[name],
+                "bytes": [one.by_category.get(name, 0) for one in moments],
+            }
+            for name in found
+        ],
+        "phases": [
+            {"name": PHASE_TEXTS[one.phase], "start": one.start, "end": one.end}
+            for one in over_time.phases
+        ],
+        "loops": [
+            {"name": one.name, "start": one.start, "end": one.end, "trips": one.trips}
+            for one in over_time.loops
+        ],
+        "held": [
+            {
+                "name": holding_name(one),
+                "tensor": "" if one.op or one.count > 1 else one.name,
+                "category": one.category,
+                "array": one.array.partition("{")[0],
+                "count": one.count,
+                "bytes": one.bytes,
+                "line": source_text(one.source),
+                "origins": list(map(origin_text, one.origins)),
+            }
+            for one in over_time.held[:HELD]
+        ],
+        "more": max(len(over_time.held) - HELD, 0),
+        "rest": sum(one.bytes for one in over_time.held[HELD:]),
+        "basis": [sentence(text) for text, _ in basis(over_time)] + [sentence(LEGEND)],
     }
 
 

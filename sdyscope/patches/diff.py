@@ -6,13 +6,49 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sdyscope.errors import TargetError
 
-__all__ = ["applied", "unified_diff"]
+__all__ = ["Replacement", "applied", "relative", "replacements", "unified_diff"]
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 _NO_END = "\\ No newline at end of file\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Whole lines of a text, and what stands there instead.
+
+    Attributes:
+        start: the first of the lines, from 1.
+        end: the line behind the last of them; ``start`` where none goes.
+        end_column: column in ``end`` up to which text goes, from 1; other than 1 only at the end of
+            a text that ends without a line feed.
+        text: what stands there instead; empty for nothing.
+    """
+
+    start: int
+    end: int
+    end_column: int
+    text: str
+
+
+def replacements(before: str, after: str) -> tuple[Replacement, ...]:
+    """The replacements that make one text of another, from the top down."""
+    old, new = _lines(before), _lines(after)
+    found: list[Replacement] = []
+    for tag, start, end, first, last in difflib.SequenceMatcher(
+        None, old, new, autojunk=False
+    ).get_opcodes():
+        if tag == "equal":
+            continue
+        text = "".join(new[first:last])
+        if end == len(old) and end > start and not old[-1].endswith("\n"):
+            found.append(Replacement(start + 1, end, len(old[-1]) + 1, text))
+        else:
+            found.append(Replacement(start + 1, end + 1, 1, text))
+    return tuple(found)
 
 
 def unified_diff(before: Mapping[str, str], after: Mapping[str, str], root: str = "") -> str:

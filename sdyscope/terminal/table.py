@@ -184,7 +184,7 @@ def print_table(table: Table, output: Output | None = None) -> None:
             lines += _note(row, output.columns)
         else:
             lines += _row(table.columns, _cells(row), widths)
-    _print(lines, output)
+    print_lines(lines, output)
 
 
 def _note(note: Note, columns: int | None) -> Iterator[list[Cell]]:
@@ -197,7 +197,7 @@ def _note(note: Note, columns: int | None) -> Iterator[list[Cell]]:
 def print_text(text: str, tone: Tone = "plain", output: Output | None = None) -> None:
     """Prints a paragraph, folded like a cell where the width is known."""
     output = output or answers()
-    _print([[line] for line in _folded(Cell(text, tone), output.columns)], output)
+    print_lines([[line] for line in _folded(Cell(text, tone), output.columns)], output)
 
 
 def _has_lines(encoding: str) -> bool:
@@ -229,8 +229,8 @@ def _without_the_end(line: Sequence[Cell]) -> Sequence[Cell]:
     return line[: shown[-1] + 1] if shown else [Cell("")]
 
 
-def _print(lines: Sequence[Sequence[Cell]], output: Output) -> None:
-    """Prints lines of cells; rich knows which colours the output can show."""
+def print_lines(lines: Sequence[Sequence[Cell]], output: Output) -> None:
+    """Prints lines of cells side by side; rich knows which colours the output can show."""
     from rich.console import Console
     from rich.text import Text
 

@@ -54,6 +54,7 @@ def read_changelog(file: str | None) -> str:
             return text
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", None) or error
+        why = getattr(why, "strerror", None) or why
         raise TargetError(f"JAX's changelog can't be fetched: {why}") from error
 
 

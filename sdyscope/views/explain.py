@@ -93,11 +93,11 @@ def collectives(document: ExplainDocument) -> Iterator[Paragraph]:
             )
             continue
         for tried in one.causes:
-            what = (
-                "is necessary: without it the collective is gone"
-                if tried.necessary
-                else "is not necessary: without it the collective stays"
-            )
+            what = {
+                True: "is necessary: without it the collective is gone",
+                False: "is not necessary: without it the collective stays",
+                None: "could not be removed: XLA refuses the program without it",
+            }[tried.necessary]
             yield Paragraph(f"{cause_text(tried.cause)} {what}", indent=2, hang=2)
         for remedy in one.remedies:
             yield Paragraph(

@@ -155,7 +155,9 @@ def proof(fix: Fix, one: Remedy) -> Iterator[Paragraph]:
         if numbers.error
         else "no difference"
     )
-    results = counted(numbers.compared, "result")
+    results = counted(numbers.results, "result")
+    if numbers.compared < numbers.results:
+        results = f"{numbers.compared:,} of {results}"
     said: Mapping[NumbersVerdict, tuple[str, Tone]] = {
         "same": (f"{results} of the edited program equal the program's{where} ({error})", "good"),
         "corrected": (

@@ -16,6 +16,7 @@ from sdyscope.analysis.run.values import (
     Verdict,
 )
 from sdyscope.facts.execution import Reference
+from sdyscope.facts.measured import Measured
 from sdyscope.facts.training import Training
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
@@ -46,6 +47,11 @@ _TONES: Mapping[Verdict, Tone] = {
     "dropped": "muted",
     "not run": "muted",
 }
+
+
+def measured_heading(measured: Measured) -> str:
+    """Whose steps were profiled."""
+    return f"measured under {measured.partitioner}, by JAX's profiler"
 
 
 def heading(run: Run) -> str:

@@ -27,6 +27,14 @@ def sentence(clause: str) -> str:
     return f"{clause[:1].upper()}{clause[1:]}."
 
 
+def percent(part: float, whole: float) -> str:
+    """`12 %`, `<1 %`; a dash of nothing."""
+    if not whole:
+        return "-"
+    share = 100 * part / whole
+    return f"{share:.0f} %" if share >= 0.5 or not part else "<1 %"
+
+
 def size(count: int | float | None) -> str:
     """A number of bytes in binary units: `512 B`, `1.5 MiB`; a dash for None."""
     if count is None:

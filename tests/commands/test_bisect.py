@@ -95,6 +95,7 @@ def document(done):
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_a_planted_commit_of_sixty_is_found_in_seven_compiles(tmp_path, bisect):
     """Each commit has another module, so that none is known from another one."""
@@ -124,22 +125,34 @@ def test_a_planted_commit_of_sixty_is_found_in_seven_compiles(tmp_path, bisect):
     assert (git(root, "status", "--porcelain"), git(root, "rev-parse", "HEAD")) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.compiles
-def test_a_tensor_is_followed_and_broken_commits_are_passed_over(tmp_path, bisect):
-    """Without a compile until it is found; one for each side then."""
+def test_a_tensor_is_followed_without_a_compile_until_it_is_found(tmp_path, bisect):
+    """One compile for each side then."""
     texts = [text(n, weight='"model"' if n < 1 else '"data"') for n in range(4)]
-    texts[2] = "raise RuntimeError('half done')\n"
     root = repository(tmp_path / "repo", texts)
     found = document(bisect(root, "--good", "HEAD~3", "step.py:program", "--what", "w", "--json"))
     assert found["first"]["label"].endswith("(Commit 1)")
     assert found["compiles"] == 2
-    (skipped,) = [one for one in found["evaluations"] if one["skipped"]]
-    assert skipped["label"].endswith("(Commit 2)")
-    assert "half done" in skipped["skipped"]
     shardings = [found[side]["reading"]["shardings"][0]["short"] for side in ("before", "first")]
     assert shardings == ["P(None, 'model')", "P(None, 'data')"]
 
 
+@pytest.mark.compiles
+def test_the_commit_and_the_line_of_a_collective_are_found_past_a_broken_commit(tmp_path, bisect):
+    texts = [text(n, '"data", "model"' if n < 1 else 'None, "model"') for n in range(4)]
+    texts[2] = "raise RuntimeError('half done')\n"
+    root = repository(tmp_path / "repo", texts)
+    found = document(bisect(root, "--good", "HEAD~3", "step.py:program", "--json"))
+    assert found["first"]["label"].endswith("(Commit 1)")
+    assert found["compiles"] <= 3
+    (skipped,) = [each for each in found["evaluations"] if each["skipped"]]
+    assert skipped["label"].endswith("(Commit 2)")
+    assert "half done" in skipped["skipped"]
+    assert (found["lines"][0]["source"]["file"], found["lines"][0]["begins"]) == ("step.py", True)
+
+
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_ends_that_lower_to_one_module_are_told_without_a_search(tmp_path, bisect):
     root = repository(tmp_path / "repo", [text(1) + f"# {n}\n" for n in range(5)])
@@ -149,6 +162,7 @@ def test_ends_that_lower_to_one_module_are_told_without_a_search(tmp_path, bisec
     assert "judged 0 of 4" in done.stdout
 
 
+@pytest.mark.thorough
 def test_the_package_of_another_checkout_is_not_taken_for_the_commit_s(tmp_path, bisect):
     """As where the repository is installed as editable: modules are its own tree's."""
     root = repository(tmp_path / "repo", [text(1), text(2, '"data"')])

@@ -344,3 +344,15 @@ def test_a_cause_is_one_sentence_everywhere(sdyscope, tmp_path):
         words = json.dumps(origin["words"])[1:-1]
         assert words in html or words.replace("'", "\\u0027") in html
     assert '"a":(' not in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), ("No rates of cpu are known", "--on tpu:v5e:2x4")),
+        (("--predicted",), ("only a compiled program has an order of time",)),
+        (("--scopes",), ("Leave --scopes or --schedule out",)),
+    ],
+)
+def test_what_has_no_schedule(sdyscope, options, words):
+    sdyscope("comms", "mlp", "--schedule", *options).said(*words)

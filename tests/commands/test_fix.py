@@ -1,5 +1,6 @@
 """`sdyscope fix`."""
 
+import json
 import subprocess
 
 import pytest
@@ -29,7 +30,7 @@ def test_the_patch_is_written_into_a_clean_work_tree_only(sdyscope, logits):
     sdyscope(*words, "--apply").said("--apply", "uncommitted changes", "logits.py")
     assert logits.read_text() == before + "\n# changed\n"
     logits.write_text(before)
-    found = sdyscope(*words, "--apply", "--json")
+    found = sdyscope(*words, "--apply", "--json", "--sarif", "fix.sarif")
     assert (found.status, found.err) == (1, "")
     document = found.document("fix")
     best = document["remedies"][0]
@@ -44,9 +45,9 @@ def test_the_patch_is_written_into_a_clean_work_tree_only(sdyscope, logits):
         cwd=logits.parent,
         check=True,
     )
-    done = sdyscope(*words, columns=80)
-    assert "remedy 1: proven" in done.out
-    assert all(len(line) <= 80 for line in done.out.partition("--- a/")[0].splitlines())
+    (run,) = json.loads((logits.parent / "fix.sarif").read_text())["runs"]
+    (change,) = run["results"][0]["fixes"][0]["artifactChanges"]
+    assert change["artifactLocation"]["uri"] == "logits.py"
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,7 @@ def test_the_patch_is_written_into_a_clean_work_tree_only(sdyscope, logits):
         (["mlp", "no-such-thing"], ["'no-such-thing' is no rule", "train.py:42"]),
         (["mlp", "ragged-all-to-all"], ["has no ragged-all-to-all"]),
         (["mlp", "--on", "toaster"], ["names no hardware"]),
+        (["mlp", "--sarif", "no/folder/f"], ["no such folder"]),
     ],
 )
 def test_what_can_not_be_is_one_sentence(sdyscope, words, said):

@@ -1,5 +1,7 @@
 """`sdyscope memory`."""
 
+import json
+
 import pytest
 
 pytestmark = pytest.mark.compiles
@@ -199,3 +201,64 @@ def test_what_a_text_can_not_be_asked(sdyscope, text):
     sdyscope("memory", text).said(str(text), "does not say how it stores")
     text.write_text(HLO[:-40].replace("jit_step, ", "jit_step, is_scheduled=true, "))
     sdyscope("memory", text).said(str(text), "cut off")
+
+
+def test_the_peak(sdyscope):
+    done = sdyscope("memory", "mlp", "--peak", "--top", "3", "--try", "2", columns=80)
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.lstrip().startswith("▲ peak") or line.endswith("peak ▲") for line in lines)
+    found = rows(done)
+    assert {"params['w1']", "opt_state[0].mu['w1']"} <= set(found)
+    assert found["parameters"][-1].endswith("%")
+    assert found["donate params, opt_state"][1].startswith("-")
+    assert "2 of 2 lower the peak" in done.out
+    assert "counted so it is the same to the byte" in " ".join(done.out.split())
+
+
+def test_the_peak_of_a_text(sdyscope, tmp_path):
+    from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve
+
+    text = Inspection(resolve("mlp"), ["shardy"]).compiled().hlo
+    scheduled, other = tmp_path / "step.txt", tmp_path / "other.txt"
+    scheduled.write_text(text)
+    other.write_text(text.replace(", is_scheduled=true", "", 1))
+    done = sdyscope("memory", str(scheduled), "--peak")
+    assert done.status == 0
+    assert "peak: " in done.out
+    done = sdyscope("memory", str(other), "--peak")
+    assert (done.status, done.out) == (2, "")
+    assert "not scheduled" in done.err
+
+
+@pytest.mark.parametrize(("limit", "status"), [("1GiB", 0), ("100KiB", 1)])
+def test_whether_it_fits(sdyscope, limit, status):
+    done = sdyscope("memory", "mlp", "--fits", limit)
+    assert (done.status, done.err) == (status, "")
+    assert done.out.startswith("it fits:" if status == 0 else "it does not fit:")
+
+
+def test_the_largest_batch_that_fits(sdyscope):
+    done = sdyscope("memory", "mlp", "--fits", "600KiB", "--vary", "batch", "--json")
+    varied = json.loads(done.out)["varied"]
+    needs = {trial["value"]: trial["needs"] for trial in varied["trials"]}
+    assert varied["given"] == 16
+    assert needs[varied["best"]] <= 600 * 1024 < needs[varied["best"] + varied["step"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--vary", "batch"), "--vary needs a limit"),
+        (("--fits", "1GiB", "--vary", "size"), "no size 'size' to vary"),
+        (("--fits", "1GiB", "--vary", "dtype"), "not a whole number"),
+        (("--fits", "much"), "not a size in bytes"),
+        (("--peak", "--predicted"), "--predicted compiles nothing"),
+    ],
+)
+def test_what_can_not_be_asked(sdyscope, words, said):
+    done = sdyscope("memory", "mlp", *words)
+    assert (done.status, done.out) == (2, "")
+    assert said in " ".join(done.err.split())

@@ -125,6 +125,7 @@ def document(script):
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_a_script_is_compared_at_every_stage_with_lines(document):
     (step,) = document["steps"]
@@ -141,6 +142,7 @@ def test_a_script_is_compared_at_every_stage_with_lines(document):
     assert document["exit_status"] == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_a_script_that_fails_in_one_version_loses_nothing(script, document):
     assert script.returncode == 1
@@ -151,6 +153,7 @@ def test_a_script_that_fails_in_one_version_loses_nothing(script, document):
     assert [side["programs"][0]["name"] for side in (one, two)] == ["step", "step.1"]
 
 
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_recompiles_and_programs_of_one_version_alone_are_told(document):
     (step,) = document["steps"]
@@ -161,6 +164,7 @@ def test_recompiles_and_programs_of_one_version_alone_are_told(document):
     assert alone["name"].startswith("step.2")
 
 
+@pytest.mark.thorough
 @pytest.mark.compiles
 def test_the_summary_is_markdown_and_the_page_has_the_differences(script, document, folder):
     text = (folder / "up.md").read_text()
@@ -174,14 +178,18 @@ def test_the_summary_is_markdown_and_the_page_has_the_differences(script, docume
 
 
 @pytest.mark.compiles
-def test_a_target_is_opened_in_each_with_its_requests_and_budgets(upgrade):
-    done = upgrade(*ENDS, "target.py:program")
+def test_a_target_is_opened_in_each_with_its_requests_and_budgets(upgrade, folder):
+    done = upgrade(
+        *ENDS, "--summary", "target.md", "--page", "target.html", "target.py:program"
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "requested differently (1)" in done.stdout
     assert "in ./new" in done.stdout.splitlines()[0]
     # It needs more memory, as far as the budget of this target allows.
     assert "nothing got worse beyond its budgets" in done.stdout
     assert "double: 1 budget kept" in done.stdout
+    assert (folder / "target.md").read_text().startswith("### ✅ sdyscope upgrade")
+    assert "differences" in (folder / "target.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +201,7 @@ def test_a_target_is_opened_in_each_with_its_requests_and_budgets(upgrade):
         (["--versions", "0.10", "0.12", "--to", "0.12", "mlp"], "in place of --from and --to"),
         (["--from", "newest", "mlp"], "not a JAX version"),
         (["--from", "0.4.31", "mlp"], "too old"),
-        (["--from", "./nowhere", "mlp"], "There is no environment here"),
+        (["--from", "./nowhere", "--to", "./new", "mlp"], "There is no environment here"),
         (["--from", "./old", "--to", "./old", "mlp"], "named twice"),
         (["--what", "comms.bytes", "mlp"], "go with --bisect"),
         (["--bisect", "--what", "comms.byte", "mlp"], "no figure 'comms.byte'"),

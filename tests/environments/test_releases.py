@@ -52,8 +52,10 @@ def test_versions_without_a_common_python_are_each_on_the_first_that_has_them():
 
 
 def test_a_release_that_no_python_has_is_an_error_that_names_them():
-    with pytest.raises(TargetError, match=r"no JAX 0\.99 for Python 3\.11, 3\.12"):
-        chosen(["0.99"], list(INDEX), INDEX.get, pre=False)
+    index = {(3, 11): ["0.9.2", "0.10.2"], (3, 12): ["0.12.0", "0.12.1.dev3"]}
+    with pytest.raises(TargetError, match=r"no JAX 0\.99 for Python 3\.11, 3\.12") as error:
+        chosen(["0.99"], list(index), index.get, pre=False)
+    assert "newest is JAX 0.10.2 for Python 3.11, JAX 0.12.0 for Python 3.12." in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_move_in_two_steps_is_no_warning():
     inspection = Inspection(resolve("axlearn-transformer"), ("shardy",))
     found = inspection.lint(compiled=False)
     assert {(one.rule, one.severity) for one in found} == {
-        ("conflicting-constraints", "note"),
+        ("resharded-twice", "note"),
         ("size-one-axis", "note"),
     }
 
@@ -71,7 +71,7 @@ def test_nor_when_they_are_compiled():
 
 #: What is found in the small programs, each of which docs/lint.md accounts for.
 FOUND = {
-    "all_axes_on_one_dimension": {"conflicting-constraints"},
+    "all_axes_on_one_dimension": {"resharded-twice"},
     "associative_scan": {"not-divisible", "unused-mesh-axis"},
     "cond": {"full-rematerialization"},
     "dead_code": {"argument-dropped"},

@@ -3,6 +3,8 @@
 The parameters and the batch are the same everywhere. Losses and gradients are compared with those
 of an implementation for one device (`model_references.py`) that shares no code with the model.
 Adam's first moment after one step is a tenth of the gradient, and nothing else is rounded.
+
+One mesh of each model is compared in every run of the tests, and all of them with `-m thorough`.
 """
 
 import functools
@@ -46,6 +48,11 @@ class Case:
     parts: Callable[[tuple[Any, ...]], tuple[Any, Any]]
     moment: Callable[[tuple[Any, ...]], tuple[Any, Any]]
     others: dict[tuple[int, ...], dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def several(self):
+        """The mesh that is larger than 1 on most axes."""
+        return max(self.meshes, key=lambda sizes: sum(size > 1 for size in sizes))
 
 
 def of_step(args):
@@ -175,27 +182,45 @@ def wanted(case_number):
     return args, float(loss), list(map(np.asarray, jax.tree.leaves(gradients)))
 
 
-@pytest.mark.compiles
-@pytest.mark.parametrize("partitioner", PARTITIONERS)
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.model for case in CASES])
-def test_losses_and_gradients_are_the_references_on_every_mesh(number, partitioner):
+def compare(number, sizes, partitioners):
+    """A step's loss and gradients on a mesh, against the reference's."""
     case = CASES[number]
     if case.model == "levanter-gpt2":
         pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
     args, loss, gradients = wanted(number)
-    assert len(case.meshes) >= 6
-    for sizes in case.meshes:
-        program = program_on(case, sizes)
-        shardings = jax.tree.map(lambda leaf: leaf.sharding, program.args)
-        placed = jax.device_put(args, shardings)
+    program = program_on(case, sizes)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, program.args)
+    placed = jax.device_put(args, shardings)
+    traced = program.fun.trace(*placed)  # once, and lowered for each partitioner
+    for partitioner in partitioners:
         with compat.partitioner(partitioner):
-            found, moment = case.moment(program.fun(*placed))
-        assert float(found) == pytest.approx(loss, rel=LOSS), (sizes, partitioner)
+            compiled = traced.lower().compile()
+        step_loss, moment = case.moment(compiled(*placed))
+        assert float(step_loss) == pytest.approx(loss, rel=LOSS), (sizes, partitioner)
         leaves = jax.tree.leaves(moment)
         assert len(leaves) == len(gradients)
         for leaf, gradient in zip(leaves, gradients, strict=True):
             error = np.max(np.abs(10 * np.asarray(leaf) - gradient))
             assert error <= GRADIENT * np.max(np.abs(gradient)) + 1e-8, (sizes, partitioner)
+
+
+models = pytest.mark.parametrize("number", range(len(CASES)), ids=[case.model for case in CASES])
+
+
+@pytest.mark.compiles
+@models
+def test_a_mesh_of_several_axes_computes_what_the_reference_does(number):
+    compare(number, CASES[number].several, PARTITIONERS)
+
+
+@pytest.mark.compiles
+@pytest.mark.thorough
+@models
+def test_losses_and_gradients_are_the_references_on_every_mesh(number):
+    case = CASES[number]
+    assert len(case.meshes) >= 6
+    for sizes in case.meshes:
+        compare(number, sizes, PARTITIONERS)
 
 
 MESHES = ((1, 1), (8, 1), (1, 8), (4, 2), (2, 4), (2, 2))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdyscope.errors import TargetError
-from sdyscope.patches.diff import applied, unified_diff
+from sdyscope.patches.diff import applied, replacements, unified_diff
 from sdyscope.patches.source import Overlap, Source, Span, Splice, spliced
 
 TEXT = """é = "é"; y = g((p + q), k=3)
@@ -58,6 +58,18 @@ def test_a_diff_applied_to_the_text_before_is_the_text_after(before, after, one,
     old, new = "\n".join(before) + "\n" * one, "\n".join(after) + "\n" * two
     diff = unified_diff({"/f/m.py": old}, {"/f/m.py": new}, "/f")
     assert applied(diff, old, "m.py") == new
+
+
+@given(LINES, LINES, st.booleans(), st.booleans())
+def test_replacements_make_the_text_after(before, after, one, two):
+    """Applied by line and column, as a reader of SARIF does, from the bottom up."""
+    old, new = "\n".join(before) + "\n" * one, "\n".join(after) + "\n" * two
+    starts = [0, *(at + 1 for at, letter in enumerate(old) if letter == "\n")]
+    text = old
+    for row in reversed(replacements(old, new)):
+        end = starts[row.end - 1] + row.end_column - 1
+        text = text[: starts[row.start - 1]] + row.text + text[end:]
+    assert text == new
 
 
 def test_git_applies_the_diff(tmp_path):

@@ -146,6 +146,10 @@ def test_what_is_estimated_says_so(open_page, estimated):
     assert "not a measurement" in text
     assert "limited by" in text
     assert "TPU" in text.upper()
+    # The step over time: compute and two mesh axes, and what is exposed most with its cause.
+    assert page.locator(".timeline-name").all_inner_texts() == ["compute", "data", "model"]
+    assert all(bars.query_selector("rect") for bars in page.query_selector_all(".timeline-bars"))
+    assert "models/mlp.py:100" in page.locator(".exposed").first.inner_text()
 
 
 def test_accessible(open_page, differing, violations):

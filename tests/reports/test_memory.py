@@ -41,7 +41,7 @@ def test_suggestions_are_the_under_sharded(open_page, differing):
     saves = sum(tensor.saves for tensor in compiled.tensors if tensor.name in compiled.savings)
     data = report_memory.part(differing.report, None)
     assert sum(row["saves"] for row in data["programs"][0]["savings"]) == saves
-    first = page.locator(".saving").first
+    first = page.locator("[data-slot=savings] .saving").first
     named = data["programs"][0]["savings"][0]
     assert named["best"] in first.inner_text()
     first.locator("a").first.click()
@@ -81,3 +81,62 @@ def test_unknown_by_the_compiler(open_page, mlp):
 def test_accessible(open_page, differing, violations):
     page = open_page(differing.html, "#memory")
     assert violations(page) == []
+
+
+def test_memory_over_the_step_on_one_scale(open_page, differing):
+    page = open_page(differing.html, "#memory")
+    found = differing.report.memory.over_time
+    assert page.locator(".step-svg").count() == len(found) == 2
+    tops = page.locator(".step-scale span:first-child").all_inner_texts()
+    assert len(set(tops)) == 1
+    # The peak is as far up as it is large, of the larger one.
+    top = max(one.peak for one in found)
+    for number, one in enumerate(found):
+        area = page.locator(".step-area").nth(number).bounding_box()
+        mark = page.locator(".step-peak").nth(number).bounding_box()
+        middle = mark["y"] + mark["height"] / 2
+        assert (area["y"] + area["height"] - middle) / area["height"] == pytest.approx(
+            one.peak / top, abs=0.02
+        )
+    words = page.locator(".step-readout").first.inner_text()
+    assert f"instruction {found[0].position + 1:,} of" in words
+
+
+def test_another_moment_is_chosen_by_keyboard_and_by_click(open_page, mlp):
+    page = open_page(mlp.html, "#memory")
+    over_time = mlp.report.memory.over_time[0]
+    page.locator(".step-range").first.focus()
+    page.keyboard.press("Home")
+    first = over_time.moments[0]
+    page.wait_for_function(
+        "words => document.querySelector('.step-readout').innerText.includes(words)",
+        arg=f"instruction {first.position + 1:,} of",
+    )
+    assert "at=0" in page.url
+    box = page.locator(".step-area").first.bounding_box()
+    page.mouse.click(box["x"] + box["width"] - 2, box["y"] + 20)
+    last = over_time.moments[-1]
+    assert f"instruction {last.position + 1:,} of" in page.inner_text(".step-readout")
+
+
+def test_what_is_held_at_the_peak_leads_to_its_tensor(open_page, mlp):
+    page = open_page(mlp.html, "#memory")
+    over_time = mlp.report.memory.over_time[0]
+    rows = page.locator(".holding")
+    assert rows.first.locator(".collective-size").inner_text() != ""
+    argument = next(one for one in over_time.held if not one.op)
+    page.locator(".holding a", has_text=argument.name).first.click()
+    page.wait_for_selector(".details")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(400, False), (2560, True)])
+def test_the_picture_is_no_wider_than_the_window(open_page, differing, width, dark):
+    page = open_page(differing.html, "#memory", width=width, dark=dark)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".step-area").first.bounding_box()["width"] > width / 4
+
+
+def test_nothing_over_the_step_where_nothing_is_scheduled(open_page, mlp):
+    report = replace(mlp.report, memory=replace(mlp.report.memory, over_time=()))
+    page = open_page(report_page.page(report, mlp.inspection), "#memory")
+    assert page.locator("[data-slot=step]").is_hidden()

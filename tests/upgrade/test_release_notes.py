@@ -1,6 +1,7 @@
 """What the notes of a release say of sharding; the changelog is a file here."""
 
 import urllib.request
+from urllib.error import URLError
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_a_release_without_notes_says_so_with_the_link(changelog):
 
 def test_no_changelog_is_a_sentence(monkeypatch):
     def urlopen(*_, **__):
-        raise OSError("Name or service not known")
+        raise URLError(OSError(-2, "Name or service not known"))
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     assert "can't be fetched: Name or service not known" in notes_of("0.12.0", None).missing

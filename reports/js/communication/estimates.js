@@ -3,6 +3,7 @@
 import { el } from "../base/dom.js";
 import { partitionerName } from "../base/format.js";
 import { axisColour, axisName } from "../base/spec.js";
+import { timeline } from "./timeline.js";
 
 /** The estimates of each partitioner's program, or why there are none. */
 export function estimates(data) {
@@ -33,6 +34,7 @@ function program(one, most) {
           one.roofs.map((roof) => bar(roof, most)),
         )
       : null,
+    one.step ? timeline(one.step) : null,
     one.notes.map((words) => el("p.muted", { dir: "auto" }, words)),
   );
 }

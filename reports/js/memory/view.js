@@ -12,6 +12,7 @@ import {
 } from "../base/format.js";
 import { link } from "../base/link.js";
 import { spec } from "../base/spec.js";
+import { charts, heldAtPeak } from "./step.js";
 
 /** How many suggestions are shown before the rest is asked for. */
 const SAVINGS = 12;
@@ -40,14 +41,24 @@ export function mount(_root, { data, slots, state }) {
   slots.partitioner.append(...buttons);
   slots.partitioner.hidden = buttons.length < 2;
   slots.notes.append(...remarks(data.notes));
+  const { steps } = data;
+  slots.step.hidden = !steps.length;
+  const drawn = charts(steps, state);
+  slots.charts.append(...drawn.elements);
 
-  function update({ under = "", open = "", all = "" }) {
+  function update({ under = "", open = "", all = "", at = "" }) {
+    const step = steps.find((one) => one.partitioners.includes(under)) ?? steps[0];
+    drawn.update(at);
+    const several = steps.length > 1;
+    if (step) {
+      slots.held.replaceChildren(...heldAtPeak(step, { all: all === "held", several, state }));
+    }
     const [, chosen] = distinct.find(([names]) => names.includes(under)) ?? distinct[0];
     for (const button of buttons) {
       button.setAttribute("aria-pressed", String(button.dataset.value === chosen.partitioner));
     }
     slots.groups.replaceChildren(...groups(chosen, state));
-    slots.savings.replaceChildren(...savings(chosen, { open, all, state }));
+    slots.savings.replaceChildren(...savings(chosen, { open, all: all === "1", state }));
   }
   return { update };
 }

@@ -14,6 +14,7 @@ from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.schedule import Schedule
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 
@@ -41,6 +42,7 @@ class CommsDocument:
         device_kind: what the compiler calls such a device; null likewise.
         programs: one a partitioner.
         account: what is not known.
+        schedules: a step over time, for each program; empty unless it was asked for.
     """
 
     schema: Literal["sdyscope.comms/2"] = "sdyscope.comms/2"
@@ -50,6 +52,7 @@ class CommsDocument:
     device_kind: str | None
     programs: tuple[Collectives, ...]
     account: Account
+    schedules: tuple[Schedule, ...] = ()
 
 
 def comms_document(program: Staged, on: Hardware | str | None = None) -> CommsDocument:

@@ -8,7 +8,7 @@ followed through the compiled program to the next instructions with a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.bytes import CollectiveKind
@@ -69,7 +69,8 @@ class Purpose:
         said: the instructions that say it; the first is for the scope, the first with a line for
             the line.
         tags: the ops that it is for.
-        makers: the ops that make the value, where these are others and are known.
+        makers: the ops that make the value, where these are others and are known; of a collective
+            that is named after the op that needs the value, of an all-gather only.
         argument: the parameter of the program that the value is, if it is one.
         result: the result of the program that it becomes, where no op is known that it is for.
         named_after: what XLA names it after: the op that it is for, the value, or nothing. If it is
@@ -151,10 +152,14 @@ class MadeFor:
 
         Where both can be it is taken for the latter; ``origin_search`` asks the shardings.
         """
+        key = self.key(instructions[0])
         exactly = Purpose(tuple(instructions), self.of(instructions[:1]))
+        if kind == "all-gather":
+            made = self.makers(computation, collective, value, key)
+            argument = made.boundary[0] if len(made.boundary) == 1 else None
+            exactly = replace(exactly, makers=self.of(made.instructions[:1]), argument=argument)
         if kind not in _OF_MAKER or _GENERATED not in collective.rest:
             return exactly
-        key = self.key(instructions[0])
         if not self.tags and not self.is_made_by(computation, collective, value, key):
             return exactly
         users = self.users(computation, value, key)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Final
 
 from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
@@ -58,6 +59,10 @@ REACHING: Final = frozenset(
 #: Ops that take tensors of the same shape and need not keep the sharding of any.
 _TOGETHER: Final = SUMMING | LOOKING_UP | REACHING
 
+_SHARD_MAP: Final = "manual_computation"
+
+#: How many axes a value is gathered over besides, at most: one collective each.
+_FURTHER = 4
 #: How many ops around the one that is named are looked at.
 _AROUND = 60
 #: The misfit from which on a value's move is not that of the collective.
@@ -71,12 +76,18 @@ class Need:
     Attributes:
         value: which value.
         op: the op that needs it; None where the program returns it.
-        result: as which result of the program it is needed.
+        result: as which result of the program it is needed, or of a `shard_map` whose body returns
+            it; None where an op takes it.
     """
 
     value: ValueId
     op: Op | None
     result: int | None = None
+
+    @property
+    def output(self) -> ValueId | None:
+        """The result of a `shard_map` that the value becomes."""
+        return None if self.op is None or self.result is None else (self.op.id, self.result)
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,7 @@ class Needs:
                     users.append(Need((op.id, result), None, edge.operand))
                 elif user.types:
                     users.append(Need((op.id, result), user))
+        users += [Need(value, op, result) for result, value in self.bodies.get(op.id, ())]
         for need in users:
             if self.is_need(need, axes):
                 yield need
@@ -148,6 +160,8 @@ class Needs:
         if need.op is None:
             wanted = self.wanted(need.result or 0)
             return wanted is not None and self.on(wanted[0], axes) != before
+        if need.output is not None:
+            return self.on(self.decided.axes(need.output), axes) != before
         if need.op.is_constraint:
             after = self.on(self.decided.axes((need.op.id, 0)), axes)
             return after != before
@@ -199,10 +213,14 @@ class Needs:
         elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
         if pieces == 1 and _sizes(got) == _sizes(block):
             score = 0
+        elif collective.kind == "all-gather" and any(
+            _sizes(got) == _sizes(_local(shape, further)) for further in _gathered(before, axes)
+        ):
+            score = 1
         else:
             score = 2 if elements == math.prod(block) else NO_FIT
-        others = need.op is None or need.op.is_constraint or self.conflicting(need, axes)
-        return score + (0 if others else 1)
+        wants = need.op is None or need.op.is_constraint or kind_of(need.op) == _SHARD_MAP
+        return score + (0 if wants or self.conflicting(need, axes) else 1)
 
     def nearest(self, ops: Sequence[Op]) -> Iterator[Op]:
         """The ops themselves, then those nearby."""
@@ -250,6 +268,15 @@ class Needs:
         return seen
 
     @cached_property
+    def bodies(self) -> dict[int, list[tuple[int, ValueId]]]:
+        """By `shard_map`, the values that its body returns, each with the number of the result."""
+        returned: dict[int, list[tuple[int, ValueId]]] = {}
+        for kind, source, (op, result) in self.graph.crossings():
+            if kind == "yield" and kind_of(self.graph.ops[op]) == _SHARD_MAP:
+                returned.setdefault(op, []).append((result, source))
+        return returned
+
+    @cached_property
     def passed(self) -> dict[ValueId, list[ValueId]]:
         """By value, what it is on the other side of a boundary of a function or region."""
         targets: dict[ValueId, list[ValueId]] = {}
@@ -264,7 +291,7 @@ class Needs:
 
     def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""
-        if need.op is None:
+        if need.op is None or need.output is not None:
             return []
         results = [(need.op.id, result) for result in range(len(need.op.types))]
         others = [other for other in (*results, *self.operands(need.op)) if other != need.value]
@@ -278,7 +305,7 @@ class Needs:
 
     def closing(self, need: Need, axes: tuple[AxisPart, ...]) -> list[Binding]:
         """What keeps the axes from the other tensors of the op, where these go with the value's."""
-        by_rule = None if need.op is None else self._by_rule(need.op)
+        by_rule = None if need.op is None or need.output is not None else self._by_rule(need.op)
         at = self.annotated.in_flow(need.value)
         if by_rule is None or at is None or self.annotated.openness is None:
             return []
@@ -332,6 +359,15 @@ def kind_of(op: Op) -> str:
 
 def _sizes(dimensions: Sequence[int]) -> list[int]:
     return sorted(size for size in dimensions if size != 1)
+
+
+def _gathered(by_dim: AxesByDim, axes: Sequence[AxisPart]) -> Iterator[AxesByDim]:
+    """The axes of a value that is gathered over some, and over others before."""
+    left = _without(by_dim, axes)
+    others = [part for dim in left for part in dim][:_FURTHER]
+    for count in range(1, len(others) + 1):
+        for before in combinations(others, count):
+            yield _without(left, before)
 
 
 def _without(axes: AxesByDim, others: Sequence[AxisPart]) -> AxesByDim:

@@ -344,7 +344,7 @@ class _Search:
                 needed.append(self.needed(written, axes))
             wanted = self.around.wanted(need.result or 0)
             after = wanted[1] if wanted is not None else None
-        elif op.is_constraint:
+        elif need.output is None and op.is_constraint:
             written = self.annotated.of_op(op.id)
             if written is not None:
                 needed.append(self.needed(written, axes))

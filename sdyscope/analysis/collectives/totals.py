@@ -10,8 +10,8 @@ from typing import TypeVar
 from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind
 from sdyscope.analysis.collectives.made_for import NamedAfter
 from sdyscope.analysis.collectives.rematerializations import Rematerialization
-from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.hlo import Shape, UnreadLine

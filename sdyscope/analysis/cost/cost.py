@@ -23,11 +23,11 @@ from sdyscope.analysis.cost.time import collective_seconds
 from sdyscope.analysis.cost.work import Work, WorkCount, count_work
 from sdyscope.analysis.memory.memory import Group, memory_of
 from sdyscope.analysis.memory.predicted import predicted_memory
-from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, OfCompiled
 from sdyscope.facts.cost import ArgumentCost, Pipeline
+from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware

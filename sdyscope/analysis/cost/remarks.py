@@ -15,10 +15,10 @@ __all__ = ["basis", "doubts", "limits"]
 def limits(cost: Cost) -> StepLimits:
     """What limits a step, and how long it takes at least."""
     busy = [_busy(roof, roof.seconds) for roof in cost.roofs if roof.seconds is not None]
-    first = int(cost.limit is not None)
+    limit = busy[0] if cost.limit is not None else None
     return StepLimits(
-        limit=busy[0] if first else None,
-        others=tuple(busy[first:]),
+        limit=limit,
+        others=tuple(busy if limit is None else busy[1:]),
         is_complete=len(busy) == len(cost.roofs),
         device_kind=cost.device_kind,
         is_chip_known=cost.chip is not None,
@@ -54,9 +54,7 @@ def doubts(cost: Cost) -> Iterator[Remark]:
 def basis(cost: Cost) -> Iterator[Remark]:
     """What the figures rest on."""
     compute = cost.compute
-    if cost.predicted:
-        yield Remark("predicted")
-    elif compute.by_xla is None:
+    if compute.by_xla is None:
         yield Remark("counted by sdyscope")
     elif compute.flops > 1.0005 * compute.by_xla:
         bytes_ = round(cost.memory.by_xla or 0)

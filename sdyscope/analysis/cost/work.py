@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from sdyscope.analysis.cost.flops import elementwise_flops, matmul_flops, matmul
 from sdyscope.hlo import Computation, HloModule, Instruction, Shape, trip_count
 from sdyscope.values.entry_layout import stored_array
 
-__all__ = ["Work", "WorkCount", "count_work"]
+__all__ = ["Work", "WorkCount", "count_work", "instruction_work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,21 @@ def count_work(module: HloModule) -> WorkCount:
         counter.conditionals,
         dict(counter.not_counted.most_common()),
     )
+
+
+def instruction_work(module: HloModule) -> Callable[[Computation, Instruction], Work]:
+    """What counts the work of one instruction of a module, with all that it calls.
+
+    Args:
+        module: the module; it must not call itself.
+    """
+    counter = _Counter(module)
+
+    def count(computation: Computation, instruction: Instruction) -> Work:
+        pair = counter.instruction(computation, instruction, True)
+        return Work() if pair is None else pair[1]
+
+    return count
 
 
 class _Counter:

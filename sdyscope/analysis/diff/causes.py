@@ -27,8 +27,9 @@ from sdyscope.analysis.diff.propagated import (
     PropagatedSide,
     inputs,
 )
-from sdyscope.analysis.naming.scopes import Phase, phase_of, scope_of
+from sdyscope.analysis.naming.scopes import phase_of, scope_of
 from sdyscope.facts.origins import OriginAnnotation
+from sdyscope.facts.over_time import Phase
 from sdyscope.graph import OpGraph
 from sdyscope.values.source import SourceLocation
 

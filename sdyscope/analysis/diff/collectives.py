@@ -17,9 +17,10 @@ from typing import TypeAlias
 
 from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
-from sdyscope.analysis.naming.scopes import Phase, without_inner
+from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.facts.differences import Change
 from sdyscope.facts.origins import CollectiveOrigin
+from sdyscope.facts.over_time import Phase
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation
 

@@ -37,7 +37,7 @@ from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.edits import NotTakenBecause
+from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import ValueId
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
@@ -436,6 +436,9 @@ class _Fixer:
         if not good:
             return
         best = good[0]
+        # Predictions are compared with predictions: XLA's partitioner was asked for single edits.
+        assert best.prediction is not None
+        predicted = self.promise(best.prediction)
         for _ in range(self.effort.edits - 1):
             taken = {one.edit.source for one in best.proposals}
             more: list[_Candidate] = []
@@ -447,9 +450,10 @@ class _Fixer:
                 if prediction is not None:
                     more.append(_Candidate(proposals, prediction, self.promise(prediction)))
             found = min(more, key=lambda one: one.score, default=None)
-            if found is None or found.score > best.score * (1 - 2 * _WORTH):
+            if found is None or found.score > predicted * (1 - 2 * _WORTH):
                 return
-            best = found
+            best = replace(found, score=best.score * found.score / max(predicted, _PROMISING))
+            predicted = found.score
             yield best
 
     # --- the edited source ------------------------------------------------------------------------
@@ -521,8 +525,9 @@ class _Fixer:
         detail: str = "",
         after: Figures | None = None,
     ) -> None:
-        edits = tuple(one.edit for one in candidate.proposals)
-        self.not_taken.append(NotTaken(edits, why, detail, after))
+        refused = NotTaken(_edits(candidate), why, detail, after)
+        if refused not in self.not_taken:
+            self.not_taken.append(refused)
 
     # --- what it comes to -------------------------------------------------------------------------
 
@@ -551,12 +556,22 @@ class _Fixer:
         remedies: list[Remedy] = []
         for number, (_, one, verdict) in enumerate(known):
             corrects = any(proposal.corrects for proposal in one.candidate.proposals)
+            # An edit of an annotation changes no number; one of code is not shown unless it is run.
+            rewrites = one.candidate.prediction is None
+            proven = [remedy.edits for remedy in remedies if remedy.proven]
+            if _edits(one.candidate) in proven:
+                continue  # The same edit, written in another way.
             numbers = Numbers("not compared", reason="another remedy is better and proven")
-            if corrects or not any(remedy.proven for remedy in remedies):
+            if corrects or rewrites or not proven:
                 self.notify("comparing numbers", 0.8 + 0.2 * number / len(known))
                 alone = partial(self.on_one, one.texts)
                 with under_settings(self.workshop.settings(one.program)):
-                    numbers = self.twin.against(one.program, alone, corrects=corrects)
+                    numbers = self.twin.against(
+                        one.program,
+                        alone,
+                        corrects=corrects,
+                        rewrites=rewrites,
+                    )
             if numbers.verdict == "corrected":
                 verdict = "corrects"
             assert one.after is not None
@@ -564,6 +579,8 @@ class _Fixer:
                 self.refuse(one.candidate, "numbers differ", after=one.after)
                 continue
             remedies.append(self.remedy(one, verdict, numbers))
+        proven = [remedy.edits for remedy in remedies if remedy.proven]
+        self.not_taken = [each for each in self.not_taken if each.edits not in proven]
         return sorted(remedies, key=lambda one: (one.verdict != "corrects", not one.proven))
 
     def on_one(self, texts: Mapping[str, str]) -> Program:
@@ -586,7 +603,7 @@ class _Fixer:
             if applied(patch, before[file], relative(file, self.root)) != text:
                 raise CompilerError(f"The patch of {file} does not make the text that was traced.")
         return Remedy(
-            tuple(proposal.edit for proposal in one.candidate.proposals),
+            _edits(one.candidate),
             verdict,
             one.after,
             one.as_predicted,
@@ -637,6 +654,10 @@ class _Fixer:
 
 def _alike(one: Prediction, other: Prediction) -> bool:
     return one.traffic == other.traffic and one.held == other.held and one.flops == other.flops
+
+
+def _edits(candidate: _Candidate) -> tuple[SourceEdit, ...]:
+    return tuple(proposal.edit for proposal in candidate.proposals)
 
 
 def _same_module(one: Staged, other: Staged) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,8 @@ class Twin:
             values, self._inputs = concrete_arguments(program.program, program.traced)
             if program.program.inputs is None:
                 values = [*map(_told_apart, values)]
+                if self._inputs is not None and self._inputs.kind == "made":
+                    self._inputs = replace(self._inputs, alternating=True)
             runner = Runner(
                 program.program, program.traced, program.lowered, self.devices, values=values
             )
@@ -69,7 +72,12 @@ class Twin:
         return self._failure
 
     def against(
-        self, edited: Staged, alone: Callable[[], Program] | None = None, *, corrects: bool = False
+        self,
+        edited: Staged,
+        alone: Callable[[], Program] | None = None,
+        *,
+        corrects: bool = False,
+        rewrites: bool = False,
     ) -> Numbers:
         """Whether an edited program computes the same.
 
@@ -78,6 +86,8 @@ class Twin:
             alone: builds it on a mesh of one device.
             corrects: whether the edit is to make wrong numbers right: then the edited program is
                 compared with itself on a mesh of one device.
+            rewrites: whether it changes what the code computes with, not annotations alone: then
+                every result has to be compared.
         """
         from sdyscope.stages.executed.one_device import compute_dtypes, draws_random_numbers
 
@@ -102,6 +112,8 @@ class Twin:
             return Numbers("not compared", devices=devices, reason=in_words(failure))
         computed = compute_dtypes(edited.traced, machine.platform)
         results = [one for one in edited.requested if one.kind == "result"]
+        if not len(results) == len(after) == len(expected):
+            return Numbers("differ", results=len(results), devices=devices, inputs=self._inputs)
         own = _compared(results, after, expected, computed)
         if own is None:
             return Numbers(
@@ -109,6 +121,7 @@ class Twin:
                 devices=devices,
                 inputs=self._inputs,
                 reason="no result is finite and other than zero",
+                results=len(results),
             )
         count, worst, error, allowed, within = own
         verdict: NumbersVerdict = "differ"
@@ -119,7 +132,13 @@ class Twin:
                 verdict = "same" if as_it_is is None or as_it_is[4] else "corrected"
         elif draws_random_numbers(edited.traced):
             verdict = "other random"
-        return Numbers(verdict, count, worst, error, allowed, devices, self._inputs)
+        reason = ""
+        if rewrites and verdict in ("same", "corrected") and count < len(results):
+            verdict = "not compared"
+            reason = f"only {count:,} of {len(results):,} results are finite and other than zero"
+        return Numbers(
+            verdict, count, len(results), worst, error, allowed, devices, self._inputs, reason
+        )
 
     def _alone(
         self, twin: Runner, edited: Staged, alone: Callable[[], Program] | None

@@ -70,6 +70,7 @@ class Numbers:
     Attributes:
         verdict: what came of it.
         compared: how many results were compared.
+        results: how many results there are.
         worst: path of the result that differs most; empty where none does.
         error: norm of its difference over its norm.
         tolerance: the largest error that the rounding of its dtype explains.
@@ -80,6 +81,7 @@ class Numbers:
 
     verdict: NumbersVerdict
     compared: int = 0
+    results: int = 0
     worst: str = ""
     error: float = 0.0
     tolerance: float = 0.0

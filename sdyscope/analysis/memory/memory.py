@@ -31,6 +31,7 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.memory import Sureness
+from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import TensorTable
@@ -165,6 +166,10 @@ class MemoryDocument:
         passed: whether there is nothing worse than a note.
         compiled: one for each partitioner; none where nothing is compiled.
         predicted: what propagation comes to, where that was asked for in place of a compile.
+        over_time: memory over a step of each compiled program, where that was asked for.
+        remedies: changes that may lower the peak, where they were tried.
+        fits: whether each compiled program fits, where a limit was given.
+        varied: how far a size of the program can go, where that was asked for.
         training: what a train step keeps of its parameters, and would by each ZeRO stage, where
             that was asked for.
         account: what is not known.
@@ -178,6 +183,10 @@ class MemoryDocument:
     passed: bool
     compiled: tuple[Memory, ...]
     predicted: PredictedMemory | None = None
+    over_time: tuple[MemoryOverTime, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    fits: tuple[Fit, ...] = ()
+    varied: Varied | None = None
     training: TrainingState | None = None
     account: Account
 

@@ -9,11 +9,18 @@ from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held, Option
 from sdyscope.facts.memory import Redundant
-from sdyscope.values.sharding import UNCONSTRAINED, SpecEntry, entry_axes
+from sdyscope.values.sharding import (
+    UNCONSTRAINED,
+    NamedSharding,
+    PartitionSpec,
+    SpecEntry,
+    entry_axes,
+)
 
 __all__ = [
     "OfHeld",
     "Saving",
+    "cut_further",
     "redundant",
     "saved_together",
     "under_sharded",
@@ -28,38 +35,61 @@ def with_options(held: Held) -> Held:
     """A tensor with the dimensions that could be cut along one more axis, and the best of it."""
     if held.sharding is None or held.shape is None:
         return held
-    spec, sizes = held.sharding.spec, held.sharding.mesh.shape
-    used = {*spec.axis_names(), *spec.unreduced, *spec.reduced}
-    free = sorted(
-        (axis for axis, size in sizes.items() if size > 1 and axis not in used),
-        key=lambda axis: -sizes[axis],
-    )
-    entries = [*spec.entries, *[None] * (len(held.shape) - len(spec.entries))]
-    # Only whole blocks are cut: JAX refuses an argument whose dimension does not divide.
-    blocks = [_block(size, entry, sizes) for size, entry in zip(held.shape, entries, strict=True)]
+    cuts = _Cuts(held.sharding, held.shape)
     options = [
-        Option(dim, axis, held.bytes_per_device - held.bytes_per_device // sizes[axis])
-        for axis in free
-        for dim, block in enumerate(blocks)
-        if _divides(block, sizes[axis])
+        Option(dim, axis, held.bytes_per_device - held.bytes_per_device // cuts.sizes[axis])
+        for axis in cuts.free
+        for dim in cuts.fitting(axis)
     ]
-    factor = 1
-    for axis in free:
-        fitting = [dim for dim, block in enumerate(blocks) if _divides(block, sizes[axis])]
-        if fitting:
-            # A dimension that is whole yet, before one that is cut already; then the largest.
-            best = max(fitting, key=lambda dim: (entries[dim] is None, blocks[dim]))
-            entries[best] = (*entry_axes(entries[best]), axis)
-            blocks[best] //= sizes[axis]
-            factor *= sizes[axis]
+    best, factor = cuts.best()
     if factor == 1:
         return held
     return replace(
         held,
         options=tuple(sorted(options, key=lambda option: -option.saves)),
-        best=replace(spec, entries=tuple(entries)),
+        best=best,
         saves=held.bytes_per_device - held.bytes_per_device // factor,
     )
+
+
+def cut_further(sharding: NamedSharding, shape: Sequence[int]) -> tuple[PartitionSpec, int]:
+    """A sharding with all that can be cut along free axes, and into how many times more blocks."""
+    return _Cuts(sharding, shape).best()
+
+
+class _Cuts:
+    """How a tensor could be cut along mesh axes that its sharding does not use."""
+
+    def __init__(self, sharding: NamedSharding, shape: Sequence[int]) -> None:
+        self.spec, self.sizes = sharding.spec, sharding.mesh.shape
+        used = {*self.spec.axis_names(), *self.spec.unreduced, *self.spec.reduced}
+        self.free = sorted(
+            (axis for axis, size in self.sizes.items() if size > 1 and axis not in used),
+            key=lambda axis: -self.sizes[axis],
+        )
+        missing = len(shape) - len(self.spec.entries)
+        self.entries: list[SpecEntry] = [*self.spec.entries, *[None] * missing]
+        # Only whole blocks are cut: JAX refuses an argument whose dimension does not divide.
+        self.blocks = [
+            _block(size, entry, self.sizes) for size, entry in zip(shape, self.entries, strict=True)
+        ]
+
+    def fitting(self, axis: str) -> list[int]:
+        """The dimensions that an axis divides."""
+        return [dim for dim, block in enumerate(self.blocks) if _divides(block, self.sizes[axis])]
+
+    def best(self) -> tuple[PartitionSpec, int]:
+        """The spec with each free axis on the dimension that it suits best."""
+        factor = 1
+        for axis in self.free:
+            fitting = self.fitting(axis)
+            if fitting:
+                # A dimension that is whole yet, before one that is cut already; then the largest.
+                best = max(fitting, key=lambda dim: (self.entries[dim] is None, self.blocks[dim]))
+                self.entries[best] = (*entry_axes(self.entries[best]), axis)
+                self.blocks[best] //= self.sizes[axis]
+                factor *= self.sizes[axis]
+        return replace(self.spec, entries=tuple(self.entries)), factor
 
 
 def _block(size: int, entry: SpecEntry, sizes: Mapping[str, int]) -> int:

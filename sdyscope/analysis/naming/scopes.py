@@ -5,15 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Literal, TypeAlias, get_args
 
-__all__ = ["PHASES", "Phase", "folded_scopes", "phase_of", "scope_of", "without_inner"]
+from sdyscope.facts.over_time import Phase
 
-Phase: TypeAlias = Literal["forward", "backward", "other"]
-"""``other`` is what belongs to neither pass of a differentiated program, such as its optimizer, or
-has no name."""
-
-PHASES: tuple[Phase, ...] = get_args(Phase)
+__all__ = ["folded_scopes", "phase_of", "scope_of", "without_inner"]
 
 #: The program itself: ``jit(step)``, ``pjit(step)``, ``jit__step``.
 _PROGRAM = re.compile(r"p?jit\([^()]*\)/")

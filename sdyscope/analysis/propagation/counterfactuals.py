@@ -215,15 +215,19 @@ class Counterfactuals:
                     groups.append(group)
         groups = groups[:_CAUSES]
         tried = 0
-        known: dict[tuple[int, ...], tuple[bool, int]] = {}
+        known: dict[tuple[int, ...], tuple[bool | None, int]] = {}
 
-        def without(numbers: tuple[int, ...]) -> tuple[bool, int]:
-            """Whether it is still there, and what is sent."""
+        def without(numbers: tuple[int, ...]) -> tuple[bool | None, int]:
+            """Whether it is still there, and what is sent; None where XLA refuses the program."""
             nonlocal tried
             if numbers not in known:
                 tried += 1
                 edits = [edit for number in numbers for edit in self._removed(groups[number])]
-                found = self._partitioned(edits)
+                try:
+                    found = self._partitioned(edits)
+                except CompilerError:
+                    known[numbers] = None, 0
+                    return known[numbers]
                 there = any(
                     one.kind == collective.kind
                     and tuple(axis.name for axis in one.axes or ()) == axes
@@ -239,14 +243,15 @@ class Counterfactuals:
         remedies: list[EditsOfCollective] = []
         if there:
             for number, group in enumerate(groups):
-                causes.append(TriedCause(group.cause, not without((number,))[0]))
+                still, _ = without((number,))
+                causes.append(TriedCause(group.cause, None if still is None else not still))
             for size in range(1, len(groups) + 1):
                 sets = list(combinations(range(len(groups)), size))
                 if tried + len(sets) > _PARTITIONED:
                     break
                 for numbers in sets:
                     still, sent = without(numbers)
-                    if not still:
+                    if still is False:
                         edits = tuple(groups[number].edit(None) for number in numbers)
                         remedies.append(EditsOfCollective(edits, sent, True))
                 if remedies:
@@ -258,7 +263,7 @@ class Counterfactuals:
             collective.sent,
             part.origin,
             part.source,
-            there,
+            there is True,
             tuple(causes),
             tuple(sorted(remedies, key=lambda one: one.sent)[:3]),
             sent_now,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
+from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.run.blocks import compared
 from sdyscope.analysis.run.inside import first_difference
 from sdyscope.analysis.run.judge import judge, judge_shards
@@ -28,8 +30,10 @@ from sdyscope.facts.findings import (
     Observation,
     OtherNumbers,
 )
+from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.facts.training import Training
+from sdyscope.process.scratch import scratch_folder
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh, only_mesh
 
@@ -50,9 +54,45 @@ def ran(
     on_mesh: Make | None = None,
     meshes: Sequence[Mapping[str, int]] = (),
     reference: Callable[..., Any] | None = None,
+    profile: bool = False,
     train: bool = False,
 ) -> Run:
     """See ``Inspection.run``."""
+    settings = (lowered, steps, devices, notify, group, on_mesh, meshes, reference, train)
+    if not profile:
+        return _ran(*settings, None)
+    with scratch_folder() as name:
+        folder = Path(name)
+        run = _ran(*settings, folder)
+        return replace(run, measured=tuple(_measured(run, lowered, folder)))
+
+
+def _measured(run: Run, lowered: Staged, folder: Path) -> Iterator[Measured]:
+    """What each op took under each partitioner that ran."""
+    from sdyscope.stages.executed.traces import read_trace
+
+    on = None if run.machine.platform == "cpu" else "devices"
+    for partitioner, execution in run.executions.items():
+        if execution.failure or not (folder / partitioner).exists():
+            continue
+        trace = read_trace(folder / partitioner)
+        if trace.programs:
+            meshes = lowered.meshes.values()
+            yield measured(trace.programs[0], meshes, lowered, partitioner, on)
+
+
+def _ran(
+    lowered: Staged,
+    steps: int,
+    devices: Sequence[Any] | None,
+    notify: Callable[[str, int, int], None] | None,
+    group: ProcessGroup | None,
+    on_mesh: Make | None,
+    meshes: Sequence[Mapping[str, int]],
+    reference: Callable[..., Any] | None,
+    train: bool,
+    traces: Path | None,
+) -> Run:
     from sdyscope.stages.executed.execute import Runner
     from sdyscope.stages.executed.processes import ALONE
 
@@ -87,6 +127,7 @@ def ran(
             group,
             _on_one_device(on_mesh, mesh),
             reference,
+            traces=traces,
         ),
         "made its inputs",
     )

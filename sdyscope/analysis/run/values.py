@@ -23,6 +23,7 @@ from sdyscope.facts.execution import (
     Reference,
 )
 from sdyscope.facts.findings import DependsOnMesh, Inside, Observation, OtherNumbers
+from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, requested_sharding
@@ -349,6 +350,7 @@ class Run:
         tensors: arguments and results.
         numerics: by partitioner, every result that both have.
         meshes: the program on several meshes; empty where it was run on its own alone.
+        measured: what each op took under each partitioner, where that was asked for.
         training: steps in a row; None where none were asked for.
         inside: for a result that differs, the first value inside that does, or why it is not known.
         findings: what was found, errors first.
@@ -367,6 +369,7 @@ class Run:
     findings: tuple[Observation, ...]
     account: Account = field(default_factory=Account)
     meshes: tuple[MeshRun, ...] = ()
+    measured: tuple[Measured, ...] = ()
     training: Training | None = None
     schema: Literal["sdyscope.run/2"] = "sdyscope.run/2"
 
@@ -382,6 +385,7 @@ class Run:
         "reference",
         "tensors",
         "meshes",
+        "measured",
         "training",
         "inside",
         "findings",

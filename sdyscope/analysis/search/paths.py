@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Leaders", "Leaf", "mirrored", "pattern", "split"]
+__all__ = ["Leaders", "Leaf", "kept_of", "mirrored", "pattern", "split"]
 
 _KEY = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]|\.[^.\[]+")
 _DIGITS = re.compile(r"\d+")
@@ -100,6 +100,19 @@ class Leaders:
             if found:
                 return min(found)
         return None
+
+
+def kept_of(leaves: Sequence[Leaf]) -> dict[int, int]:
+    """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
+    leaders = Leaders(leaves)
+    parameters: dict[int, int] = {}
+    for number, leaf in enumerate(leaves):
+        lead = leaders.followed_by(leaf)
+        # What belongs together in both directions is two of a kind, such as two sets of
+        # parameters; the shorter path is the parameter's.
+        if lead is not None and len(leaves[lead].keys) < len(leaf.keys):
+            parameters[number] = lead
+    return parameters
 
 
 def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, int]:

@@ -117,8 +117,11 @@ def _target(operation: Any) -> str:
 
 
 def _name(operation: Any) -> str:
-    found = re.match(r'loc\("((?:[^"\\]|\\.)*)"', str(operation.location))
-    return found[1] if found else ""
+    """Its name and innermost line: many ops have one name."""
+    location = str(operation.location)
+    name = re.match(r'loc\("((?:[^"\\]|\\.)*)"', location)
+    line = re.search(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)', location)
+    return " at ".join([name[1] if name else "", *([":".join(line.groups())] if line else [])])
 
 
 def _main(module: Any) -> Any:

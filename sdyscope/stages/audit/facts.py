@@ -65,7 +65,7 @@ class AuditedCollective(msgspec.Struct, frozen=True):
         received: bytes that it receives.
         count: how often a step runs it, by the trip counts that XLA writes on loops.
         ops: numbers of the ops of the lowered module that XLA names it after.
-        scopes: the names that these had.
+        scopes: the names that these had, and their innermost lines.
     """
 
     name: str

@@ -6,11 +6,12 @@ is about to run that is of interest, the names that it has are looked through.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import jax
@@ -74,6 +75,8 @@ def named_at(
     found: dict[tuple[str, int], Names] = {}
     wanted = {os.path.realpath(file): numbers for file, numbers in lines.items()}
     real: dict[str, str] = {}
+    # The call that a function was last defined in: what that has names for, the function can use.
+    around: dict[CodeType, FrameType] = {}
 
     def called(frame: FrameType, event: str, _: Any) -> Any:
         file = frame.f_code.co_filename
@@ -81,14 +84,16 @@ def named_at(
         if path is None:
             path = real[file] = os.path.realpath(file)
         numbers = wanted.get(path)
-        if numbers is None or not any(line in numbers for *_, line in frame.f_code.co_lines()):
+        if numbers is None:
             return None
-        return lined
+        for inner in _defined_in(frame.f_code):
+            around[inner] = frame
+        return lined if any(line in numbers for *_, line in frame.f_code.co_lines()) else None
 
     def lined(frame: FrameType, event: str, _: Any) -> Any:
         key = (frame.f_code.co_filename, frame.f_lineno)
         if event == "line" and key not in found and key[1] in wanted[real[key[0]]]:
-            found[key] = _names(frame)
+            found[key] = _names(frame, around)
         return lined
 
     before = sys.gettrace()
@@ -100,18 +105,35 @@ def named_at(
     return made, found
 
 
-def _names(frame: FrameType) -> Names:
+def _defined_in(code: CodeType) -> Iterator[CodeType]:
+    """The functions that a function defines, not those inside of them."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType) and inner.co_flags & inspect.CO_OPTIMIZED:
+            yield inner
+
+
+def _in_scope(frame: FrameType, around: Mapping[CodeType, FrameType]) -> dict[str, Any]:
+    """What each name stands for in a call: the innermost first, a local before a global."""
+    scope: dict[str, Any] = {}
+    outer: FrameType | None = frame
+    while outer is not None:
+        for name, value in outer.f_locals.items():
+            scope.setdefault(name, value)
+        outer = around.get(outer.f_code)
+    for name, value in [*frame.f_globals.items()]:
+        scope.setdefault(name, value)
+    return {name: value for name, value in scope.items() if not name.startswith("__")}
+
+
+def _names(frame: FrameType, around: Mapping[CodeType, FrameType]) -> Names:
     names = Names(has_context=compat.has_context_mesh())
-    # What is nearest says most: a local before a global, a name before an attribute.
-    for scope in (frame.f_locals, frame.f_globals):
-        for name, value in [*scope.items()]:
-            if not name.startswith("__"):
-                _note(names, name, value)
-    for scope in (frame.f_locals, frame.f_globals):
-        for name, value in [*scope.items()]:
-            if not name.startswith("__"):
-                for path, inner in _inside(name, value):
-                    _note(names, path, inner)
+    scope = _in_scope(frame, around)
+    # What is nearest says most, and a name more than an attribute.
+    for name, value in scope.items():
+        _note(names, name, value)
+    for name, value in scope.items():
+        for path, inner in _inside(name, value):
+            _note(names, path, inner)
     return names
 
 

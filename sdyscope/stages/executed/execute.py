@@ -51,6 +51,9 @@ _ADDRESS = re.compile(r"\d{12,}")
 #: Steps before the clock is started.
 WARM_UPS = 2
 
+#: How many steps a trace has at most.
+TRACED = 5
+
 #: Seconds that a process in which a step failed waits for the others to fail as well: one that
 #: runs on waits for this one, and never comes.
 FAILING_TOGETHER = 10.0
@@ -76,6 +79,7 @@ class Runner:
       function: what computes the results that the program should have, to compare with; None to
         compare with the program's own jaxpr.
       values: flat values for the arguments; None to ask the program, or to make some.
+      traces: folder for a profiler's trace under each partitioner; None to make none.
 
     Raises:
       CompilerError: the program can't be traced.
@@ -95,7 +99,9 @@ class Runner:
         alone: Callable[[], Program] | None = None,
         function: Callable[..., Any] | None = None,
         values: Sequence[Any] | None = None,
+        traces: Path | None = None,
     ) -> None:
+        self.traces = traces
         self.program, self.group = program, group
         self._alone, self._function = alone, function
         self._traced_alone: Any = None
@@ -308,6 +314,8 @@ class Runner:
             self.notify(f"running under {partitioner}", done, self.steps)
             times.append(call.seconds())
         self.notify(f"running under {partitioner}", self.steps, self.steps)
+        if self.traces is not None:
+            self._traced(partitioner, call, self.traces / partitioner)
         return Execution(
             partitioner,
             arrays=arrays,
@@ -317,6 +325,14 @@ class Runner:
             memory=device_memory(call.compiled, self.local, used_before),
             notes=tuple(notes),
         )
+
+    def _traced(self, partitioner: Partitioner, call: Call, folder: Path) -> None:
+        """Runs some more steps while JAX's profiler looks on, which slows them down."""
+        steps = min(self.steps, TRACED)
+        with jax.profiler.trace(str(folder)):
+            for done in range(steps):
+                self.notify(f"profiling {partitioner}", done, steps)
+                call.seconds()
 
     def _compiled(self, partitioner: Partitioner) -> tuple[Any, float]:
         """The executable, made once, and how long XLA took."""

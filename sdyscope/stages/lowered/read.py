@@ -25,7 +25,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
 
-__all__ = ["hlo_text", "probe", "read", "read_bytes"]
+__all__ = ["hlo_text", "hlo_text_of", "probe", "read", "read_bytes"]
 
 #: Larger files can't be addressed by MLIR's source locations.
 LARGEST = 2**31
@@ -110,7 +110,12 @@ def read_bytes(data: bytes, path: Path | None = None) -> LoweredModule:
 
 def hlo_text(path: Path) -> str | None:
     """The text of the module in a HloModuleProto or HloProto; None for any other file."""
-    proto = _hlo_proto(path.read_bytes())
+    return hlo_text_of(path.read_bytes())
+
+
+def hlo_text_of(data: bytes) -> str | None:
+    """The text of the module in a HloModuleProto or HloProto; None for any other bytes."""
+    proto = _hlo_proto(data)
     if proto is None:
         return None
     return str(compat.hlo.HloModule.from_serialized_hlo_module_proto(proto).to_string())

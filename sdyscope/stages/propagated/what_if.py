@@ -24,7 +24,7 @@ from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
-    from sdyscope.stages.propagated.annotate import ShardingEdit
+    from sdyscope.stages.propagated.annotate import ModuleEdit
 
 __all__ = ["Wish", "find", "joined", "parse_priority", "parse_sharding", "rewritten"]
 
@@ -45,12 +45,19 @@ class Wish:
         spec: how it is to be sharded; None to keep what is there.
         priorities: (dimension, priority): the order of propagation, 0 first.
         unspecified: whether it is to say nothing: the compiler decides.
+        donated: whether it is to be donated.
     """
 
     name: str
     spec: PartitionSpec | None = None
     priorities: tuple[tuple[int, int], ...] = ()
     unspecified: bool = False
+    donated: bool = False
+
+    @property
+    def shards(self) -> bool:
+        """Whether it says anything about the sharding."""
+        return self.spec is not None or bool(self.priorities) or self.unspecified
 
 
 def parse_sharding(text: str) -> Wish:
@@ -94,7 +101,11 @@ def joined(wishes: Iterable[Wish]) -> tuple[Wish, ...]:
         priorities = {**dict(before.priorities), **dict(wish.priorities)}
         says = wish if wish.unspecified or wish.spec is not None else before
         found[wish.name] = Wish(
-            wish.name, says.spec, tuple(sorted(priorities.items())), says.unspecified
+            wish.name,
+            says.spec,
+            tuple(sorted(priorities.items())),
+            says.unspecified,
+            before.donated or wish.donated,
         )
     return tuple(found.values())
 
@@ -188,13 +199,21 @@ def _changes(
     partitioner: Partitioner,
     graphs: Mapping[Partitioner, OpGraph],
     known: frozenset[Mesh],
-) -> Iterator[ShardingEdit]:
-    from sdyscope.stages.propagated.annotate import ShardingEdit
+) -> Iterator[ModuleEdit]:
+    from sdyscope.stages.propagated.annotate import Donation, ShardingEdit
 
     for wish, rows in found:
         for row in rows:
             if partitioner in row.lowered:
                 there, spec = row.lowered[partitioner], wish.spec
+                if wish.donated:
+                    if there.kind != "argument":
+                        raise TargetError(
+                            f"{there.path} is a {there.kind}; only arguments are donated."
+                        )
+                    yield Donation(there)
+                    if not wish.shards:
+                        continue
                 unspecified = wish.unspecified and there.kind != "constraint"
                 if wish.unspecified and not unspecified:
                     spec = PartitionSpec((UNCONSTRAINED,) * len(there.shape or ()))

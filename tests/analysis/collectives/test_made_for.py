@@ -62,7 +62,7 @@ def test_tags_of_both_ends() -> None:
     part = gathered(
         ', metadata={op_name="jit(f)/dot_general"}', {"c": ((5,),), "g": ((9,),), "d": ((9,),)}
     )
-    assert (part.tags, part.makers, part.named_after) == (((9,),), (), "op")
+    assert (part.tags, part.makers, part.named_after) == (((9,),), ((5,),), "op")
 
 
 def test_an_argument_is_known_by_its_name() -> None:

@@ -297,10 +297,17 @@ module @gathered attributes {mhlo.num_partitions = 8 : i32} {
 """
 
 
-def test_what_is_gathered_is_in_pieces_along_the_axes() -> None:
-    """The `shard_map` gathers its argument; that its result is cut again gathers nothing."""
-    found = Inspection(read_bytes(GATHERED.encode())).collectives("shardy")
-    gathers = [origin for one, _, origin in parts_of(found) if one.kind == "all-gather"]
-    assert gathers
-    for origin in gathers:
-        assert [one.kind for one in origin.annotations] == ["argument"], origin_text(origin)
+def test_a_shard_map_gathers_what_it_takes_and_what_its_body_returns() -> None:
+    """Its specs leave out an axis of both; that its result is cut again gathers nothing."""
+    gathers = {
+        part.shape.leaves[0].dimensions: origin
+        for one, part, origin in parts_of(
+            Inspection(read_bytes(GATHERED.encode())).collectives("shardy")
+        )
+        if one.kind == "all-gather"
+    }
+    taken, returned = gathers.pop((1, 2, 8)), gathers.pop((2, 8))
+    assert not gathers
+    assert [one.kind for one in taken.annotations] == ["argument"]
+    assert [one.kind for one in returned.annotations] == ["constraint"]
+    assert "P('y', None) but manual_computation requires P(None, None)" in origin_text(returned)

@@ -9,6 +9,7 @@ import user_programs
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from sharded_programs import Recipe, Step
+from sharded_programs import mesh as devices_mesh
 
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.verify.causes import causes_stage
@@ -118,6 +119,24 @@ def test_what_once_disagreed_agrees(name):
         assert stage.disagreements == ()
     assert stage.stage == "causes"
     assert stage.compared
+
+
+def summed(x, y, z):
+    """Four sums with one name: XLA combines those of `b` and `c`, whose shapes differ."""
+    c, b = x.sum(0), y.sum()
+    a = (x * c).sum()
+    d = (z * a).sum()
+    return a, b, c, d
+
+
+def test_sums_that_are_called_alike_are_told_apart_by_their_lines():
+    """Without the sharding of `x`, the sum of `y` stands where that of `x * c` was."""
+    sharded = NamedSharding(devices_mesh(), P(("a", "b")))
+    args = [jax.ShapeDtypeStruct((64, 4), jnp.float32, sharding=sharded)] * 3
+    subject = Inspection(Program("summed", jax.jit(summed), tuple(args)), ["shardy"])
+    (program,) = subject.verify(6).programs
+    assert program.stages[-1].compared
+    assert program.stages[-1].disagreements == ()
 
 
 @pytest.fixture(scope="module", params=PARTITIONERS)

@@ -5,11 +5,13 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import fix_cases
 import jsonschema
 import pytest
 from ci_cases import NASTY, document
 
 from sdyscope.ci.forms import FORMS, Reader
+from sdyscope.ci.forms.sarif import render_fix
 from sdyscope.commands import document_type
 from sdyscope.commands.ci import command
 from sdyscope.page.markdown import LIMIT
@@ -182,6 +184,23 @@ def test_sarif_follows_its_schema(found):
     assert run["invocations"][0]["executionSuccessful"] is False
     notified = run["invocations"][0]["toolExecutionNotifications"]
     assert notified[0]["message"]["text"].startswith("broken: target could not be done: step.py:9")
+
+
+def test_sarif_carries_the_edits_of_proven_remedies_alone(tmp_path):
+    fix = fix_cases.fix(tmp_path)
+    read = json.loads(render_fix(fix, str(tmp_path)))
+    schema = json.loads((ASSETS / "sarif-2.1.0-rtm.5.json").read_text())
+    jsonschema.Draft4Validator(schema).validate(read)
+    proven, other = read["runs"][0]["results"]
+    assert (proven["level"], other["level"]) == ("warning", "note")
+    assert "fixes" not in other
+    assert "Not proven" in other["message"]["text"]
+    (change,) = proven["fixes"][0]["artifactChanges"]
+    assert change["artifactLocation"] == {"uri": "step.py", "uriBaseId": "%SRCROOT%"}
+    region = {"startLine": 2, "startColumn": 1, "endLine": 3, "endColumn": 1}
+    assert change["replacements"] == [{"deletedRegion": region}]
+    place = proven["locations"][0]["physicalLocation"]
+    assert place["region"] == {"startLine": 2}
 
 
 def test_the_schema_refuses_what_is_no_sarif(found):

@@ -1,0 +1,295 @@
+"""How far is the peak from live ranges from the compiler's own?
+
+    python benchmarks/peak.py [--on cpu|cuda:h100:1x1x8|tpu:v3:2x2|tpu:v5e:2x4] [--only PART]
+
+Each program is compiled for eight devices, there or not, under Shardy. What is compared is what the
+compiler says there:
+
+- GPUs and TPUs: ``memory_analysis().peak_memory_in_bytes``. That of a TPU counts arguments,
+  results, constants and the heap of the one memory whose heap is largest, which is the vector
+  memory (`S(1)`) where temporaries fit into that: the column `heap` says which.
+- CPUs: arguments, results, constants and what is reserved for temporaries, since the peak there
+  leaves temporaries out. What is reserved has gaps, which no value is in. With the buffer
+  assignment, each two values that are held at one time are looked at: they must not be in the same
+  bytes. One may be written over another at the instruction that reads that last.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from rich.console import Console
+from rich.table import Table
+
+F, L, P, A = "fsdp-transformer", "levanter-gpt2", "parallel-3d", "axlearn-transformer"
+
+#: A name, the program and its settings.
+PROGRAMS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("mlp", "mlp", {"batch": 512}),
+    ("mlp, donated", "mlp", {"batch": 512, "layers": 3, "donate": True}),
+    ("mlp, bf16", "mlp", {"batch": 512, "layers": 2, "dtype": "bfloat16"}),
+    ("mlp, sgd", "mlp", {"batch": 256, "layers": 6, "optimizer": "sgd"}),
+    ("transformer", F, {}),
+    ("transformer, donated", F, {"donate": True}),
+    ("transformer, long", F, {"donate": True, "sequence": 256, "batch": 8}),
+    ("transformer, f32", F, {"dtype": "float32"}),
+    ("transformer, sgd", F, {"optimizer": "sgd"}),
+    ("transformer, tied", F, {"tied": True}),
+    ("transformer, remat", F, {"remat": True, "layers": 3}),
+    ("transformer, no constraints", F, {"constrained": False}),
+    ("transformer, 6 layers", F, {"layers": 6}),
+    ("transformer, scan", F, {"scan": True, "layers": 4, "donate": True}),
+    ("transformer, scan, 8", F, {"scan": True, "layers": 8}),
+    ("transformer, scan, remat", F, {"scan": True, "layers": 4, "remat": True, "donate": True}),
+    ("transformer, scan, wide", F, {"scan": True, "d_model": 512, "d_ff": 2048, "donate": True}),
+    ("gpt2", L, {}),
+    ("gpt2, fsdp", L, {"parallelism": "fsdp", "gradient_checkpointing": False}),
+    ("gpt2, data", L, {"parallelism": "data", "donate": False}),
+    ("gpt2, context", L, {"parallelism": "context"}),
+    ("gpt2, dropout", L, {"dropout": 0.1, "layers": 4}),
+    ("axlearn", A, {}),
+    ("axlearn, repeat", A, {"repeat": True, "blocks": 3}),
+    ("axlearn, adafactor", A, {"learner": "adafactor", "donate": False}),
+    ("axlearn, bf16", A, {"dtype": "bfloat16", "batch": 16, "sequence": 64}),
+    ("pipeline", P, {}),
+    ("pipeline, no remat", P, {"remat": False, "donate": False}),
+    ("pipeline, sgd", P, {"optimizer": "sgd", "dropout": 0.1}),
+    ("pipeline, channels", P, {"cut": "channels"}),
+    ("random, rbg", "rng-gotcha", {"generator": "rbg"}),
+    ("random, threefry", "rng-gotcha", {"generator": "threefry"}),
+    ("random, split", "rng-gotcha", {"split": True}),
+    ("guide, in and out", "shardy-guide", {"scale": 64}),
+    ("guide, shard_map", "shardy-guide", {"example": "shard-map-auto", "scale": 16}),
+    ("guide, priorities", "shardy-guide", {"example": "priorities", "scale": 16}),
+)
+
+
+@dataclass
+class Compared:
+    """One program."""
+
+    instructions: int
+    ours: int
+    compiler: int
+    heap: int
+    seconds: float
+    overlaps: int | None = None
+
+
+def compared(program: str, settings: dict[str, Any], on: str) -> Compared:
+    from sdyscope.hlo import read_hlo
+    from sdyscope.hlo.allocation import allocate
+    from sdyscope.hlo.live import live_ranges
+    from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve
+    from sdyscope.values.entry_layout import read_entry_layout
+
+    inspection = Inspection(resolve(program, settings=settings), ["shardy"])
+    made = inspection.compiled("shardy", None if on == "cpu" else on)
+    assert made.memory is not None
+    assert made.hardware is not None
+    platform = made.hardware.platform
+    assert platform != "any"
+    begun = time.process_time()
+    module = read_hlo(made.hlo)
+    live = live_ranges(module, read_entry_layout(made.hlo))
+    allocation = allocate(live, platform)
+    heaps = {space: max(allocation.heap(space), default=0) for space in allocation.spaces}
+    seconds = time.process_time() - begun
+    fixed = made.memory.arguments + made.memory.results + allocation.constants
+    largest = max(heaps, key=lambda space: heaps[space], default=0)
+    theirs = made.memory.peak or 0
+    if platform == "cpu":
+        theirs = fixed + made.memory.temporaries
+    found = Compared(len(live.schedule), fixed + heaps.get(largest, 0), theirs, largest, seconds)
+    if platform == "cpu":
+        found.overlaps = overlaps(inspection, live, allocation)
+    return found
+
+
+# The buffer assignment of a CPU.
+
+
+def overlaps(inspection: Any, live: Any, allocation: Any) -> int:
+    """How many pairs of values are in the same bytes while both are held, by the live ranges."""
+    names, proto = assignment(inspection)
+    values: dict[tuple[str, int], list[int]] = {}
+    for value, maker in enumerate(live.makers):
+        values.setdefault((maker.name, live.elements[value]), []).append(value)
+    found = 0
+    for places in proto:
+        held: list[tuple[int, int, int, int, int]] = []
+        for instruction, element, offset, size in places:
+            for value in values.get((names.get(instruction, ""), element), ()):
+                spans = allocation.held(live.buffers[value])
+                held += [(start, end, offset, size, live.buffers[value]) for start, end in spans]
+        held.sort()
+        for at, (_, end, offset, size, buffer) in enumerate(held):
+            for other in held[at + 1 :]:
+                if other[0] >= end:
+                    break
+                apart = other[2] >= offset + size or offset >= other[2] + other[3]
+                found += not apart and other[4] != buffer
+    return found
+
+
+def assignment(inspection: Any) -> tuple[dict[int, str], list[list[tuple[int, int, int, int]]]]:
+    """Names of instructions, and for each allocation (instruction, element, offset, size)."""
+    from sdyscope.stages.compiled import compiler_child
+    from sdyscope.stages.compiled.compiler import default_hardware, partitions
+
+    lowered, graph = inspection._module_for(
+        "shardy", default_hardware(inspection.lowered["shardy"], inspection.graph("shardy"))
+    )
+    from sdyscope.stages.compiled.compiler import _free
+
+    count = partitions(lowered, graph)
+    child = """
+import sys, json
+from pathlib import Path
+from sdyscope.hardware.names import Hardware
+from sdyscope.stages.compiled import compiler_child
+folder = Path(sys.argv[1])
+def keep(executable):
+    stats = executable.get_compiled_memory_stats()
+    (folder / "assignment").write_bytes(stats.serialized_buffer_assignment_proto)
+    module = executable.hlo_modules()[0]
+    (folder / "module").write_bytes(module.as_serialized_hlo_module_proto())
+compiler_child._memory = keep
+compiler_child.serve(str(folder))
+"""
+    from dataclasses import asdict
+
+    from sdyscope.hardware.names import Hardware
+    from sdyscope.stages.compiled.topology import environment
+
+    hardware = Hardware("cpu", count)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / compiler_child.MODULE).write_bytes(lowered.bytecode())
+        options = {"hardware": asdict(hardware), "num_partitions": count, "shardy": True}
+        (folder / compiler_child.OPTIONS).write_text(json.dumps({**options, **_free(graph)}))
+        subprocess.run(
+            [sys.executable, "-c", child, name],
+            env=environment(hardware),
+            check=True,
+            capture_output=True,
+        )
+        names = {
+            dict(fields(instruction)).get(35, 0): str(dict(fields(instruction))[1], "utf-8")
+            for number, computation in fields((folder / "module").read_bytes())
+            if number == 3
+            for at, instruction in fields(computation)
+            if at == 2
+        }
+        return names, list(allocations((folder / "assignment").read_bytes()))
+
+
+def allocations(proto: bytes) -> Iterator[list[tuple[int, int, int, int]]]:
+    """Of a ``BufferAssignmentProto`` (``xla/service/hlo.proto``)."""
+    where: dict[int, tuple[int, int]] = {}
+    rest = []
+    for number, value in fields(proto):
+        if number == 1:
+            buffer = dict(fields(value))
+            place = dict(fields(buffer.get(3, b"")))
+            index = place.get(3, b"")
+            where[buffer.get(1, 0)] = (place.get(4, 0), index[0] if index else 0)
+        elif number == 3:
+            rest.append(list(fields(value)))
+    for allocation in rest:
+        if any(number == 3 and value for number, value in allocation):
+            continue  # of one thread
+        places = []
+        for number, value in allocation:
+            if number == 9:
+                assigned = dict(fields(value))
+                instruction, element = where[assigned.get(1, 0)]
+                places.append((instruction, element, assigned.get(2, 0), assigned.get(3, 0)))
+        yield places
+
+
+def fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protocol buffer: numbers, and bytes of what has a length."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        shift = found = 0
+        while True:
+            byte = message[at]
+            at += 1
+            found |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return found
+
+    while at < len(message):
+        key = number()
+        match key & 7:
+            case 0:
+                yield key >> 3, number()
+            case 2:
+                length = number()
+                yield key >> 3, message[at : at + length]
+                at += length
+            case 1 | 5 as width:
+                size = 8 if width == 1 else 4
+                yield key >> 3, message[at : at + size]
+                at += size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--on", default="cpu")
+    parser.add_argument("--only", default="", help="programs with this in their names")
+    asked = parser.parse_args()
+    console = Console(width=120)
+    table = Table("program", *(["heap"] if "tpu" in asked.on else []), title=asked.on)
+    for column in ("instructions", "from live ranges", "compiler", "difference", "s"):
+        table.add_column(column, justify="right")
+    found = []
+    for name, program, settings in PROGRAMS:
+        if asked.only not in name:
+            continue
+        try:
+            one = compared(program, settings, asked.on)
+        except Exception as error:  # a program that this compiler refuses
+            console.print(f"{name}: {str(error).splitlines()[0][:90]}")
+            continue
+        found.append(one)
+        difference = 100 * (one.ours - one.compiler) / one.compiler
+        table.add_row(
+            name,
+            *([f"S({one.heap})" if one.heap else "main"] if "tpu" in asked.on else []),
+            f"{one.instructions:,}",
+            f"{one.ours:,}",
+            f"{one.compiler:,}",
+            "0" if one.ours == one.compiler else f"{difference:+.2f} %",
+            f"{one.seconds:.2f}",
+        )
+        print(f"{name}: {difference:+.3f} %", file=sys.stderr, flush=True)
+    console.print(table)
+    errors = sorted(abs(one.ours - one.compiler) / one.compiler for one in found)
+    exact = sum(one.ours == one.compiler for one in found)
+    console.print(
+        f"{len(found)} programs: {exact} to the byte, {sum(e <= 0.02 for e in errors)} within 2 %, "
+        f"{sum(e <= 0.01 for e in errors)} within 1 %, at most {100 * errors[-1]:.2f} %"
+    )
+    pairs = [one.overlaps for one in found if one.overlaps is not None]
+    if pairs:
+        console.print(f"values held at one time in the same bytes: {sum(pairs)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+// A step over time: what a device computes and sends when, and what of it nothing hides.
+
+import { el, svg } from "../base/dom.js";
+import { count, whole } from "../base/format.js";
+
+/** The lanes of a step on one scale, and the collectives that are exposed most. */
+export function timeline(step) {
+  return el(
+    "div.timeline",
+    {},
+    el("p.timeline-title", { dir: "auto" }, step.title),
+    el(
+      "div.timeline-lanes",
+      { role: "img", "aria-label": step.title },
+      step.lanes.map((lane, number) => row(lane, step.columns, number === 0)),
+    ),
+    el("p.timeline-scale", { "aria-hidden": "true" }, el("span", {}, "0"), el("span", {}, step.length)),
+    el(
+      "ul.timeline-legend",
+      { "aria-hidden": "true" },
+      el("li", { data: { time: "compute" } }, "compute"),
+      el("li", { data: { time: "exposed" } }, "exposed"),
+      el("li", { data: { time: "hidden" } }, "hidden"),
+    ),
+    step.pipelines.map((words) => el("p", { dir: "auto" }, words)),
+    step.exposed.length
+      ? [
+          el("h3.timeline-subtitle", {}, "Communication that nothing hides"),
+          el("ol.exposed-list", {}, step.exposed.map(exposed)),
+          step.more ? el("p.muted", {}, `${count(step.more, "more")}`) : null,
+        ]
+      : null,
+    step.notes.map((words) => el("p.muted", { dir: "auto" }, words)),
+  );
+}
+
+function row(lane, columns, computes) {
+  const bars = lane.columns.flatMap(([from, to, dark, light]) => [
+    bar(from, to, 0, dark, computes ? "compute" : "exposed"),
+    bar(from, to, dark, light, "hidden"),
+  ]);
+  return el(
+    "div.timeline-lane",
+    {},
+    el("span.timeline-name", {}, lane.name),
+    svg(
+      "svg.timeline-bars",
+      { viewBox: `0 0 ${columns} 10`, preserveAspectRatio: "none", "aria-hidden": "true" },
+      bars.filter(Boolean),
+    ),
+    el("span.timeline-time", {}, lane.time),
+  );
+}
+
+function bar(from, to, below, share, time) {
+  if (!share) return null;
+  return svg("rect", {
+    data: { time },
+    x: String(from),
+    width: String(to - from),
+    y: String(10 * (1 - below - share)),
+    height: String(10 * share),
+  });
+}
+
+function exposed(one) {
+  return el(
+    "li.exposed",
+    {},
+    el(
+      "span.collective-sent",
+      {},
+      el("span.collective-size", {}, one.exposed),
+      el(
+        "span.pair-track",
+        { "aria-hidden": "true" },
+        el("span", { data: { time: "exposed" }, style: { width: `${100 * one.share}%` } }),
+      ),
+    ),
+    el(
+      "span.exposed-what",
+      {},
+      el("strong", {}, one.kind),
+      one.over ? ` over ${one.over}` : null,
+      el("span.muted", {}, ` ${whole(one.count)} ×, ${one.time} in all`),
+      one.why ? el("span.muted.exposed-why", { dir: "auto" }, one.why) : null,
+    ),
+    el(
+      "span.exposed-way",
+      {},
+      el("span", { title: one.words }, one.way),
+      el("span.muted.exposed-why", { dir: "auto" }, [one.scope, one.line].filter(Boolean).join(" ")),
+    ),
+  );
+}

@@ -1,0 +1,197 @@
+"""What would lower the peak of a program, each tried by a compile.
+
+An argument that is donated, or sharded over axes that it does not use, or a constraint on what is
+held at the peak over one more axis. The program is not traced again: see ``Staged.with_wishes``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sdyscope.analysis.memory.held import Held
+from sdyscope.analysis.memory.memory import Memory, memory_of
+from sdyscope.analysis.memory.options import cut_further, saved_together
+from sdyscope.analysis.memory.over_time import over_time_of
+from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.errors import ConversionError, SdyscopeError
+from sdyscope.facts.over_time import MemoryOverTime, Remedy
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.tensors import Tensor
+from sdyscope.hardware.names import Hardware
+from sdyscope.staged import Staged, compile_together
+from sdyscope.stages.propagated.what_if import Wish
+from sdyscope.values.convert import to_named_sharding
+from sdyscope.values.tiling import TupleSharding
+
+__all__ = ["candidates", "tried"]
+
+#: What part of the peak a change must be about to be tried.
+_WORTH = 0.01
+
+#: How many tensors a remedy names.
+_NAMED = 200
+
+
+def candidates(
+    program: Staged, memory: Memory, over_time: MemoryOverTime
+) -> list[tuple[Remedy, tuple[Wish, ...]]]:
+    """Changes that may lower the peak, what is about most bytes first.
+
+    Args:
+        program: the program.
+        memory: what a device holds of it.
+        over_time: the same over a step.
+    """
+    if memory.partitioner is None or program.is_compiled:
+        return []
+    found = [
+        *_donations(memory),
+        *_shardings(memory),
+        *_constraints(program, memory.partitioner, over_time),
+    ]
+    worth = [pair for pair in found if pair[0].hopes >= _WORTH * over_time.peak]
+    return sorted(worth, key=lambda pair: -pair[0].hopes)
+
+
+def tried(
+    program: Staged,
+    memory: Memory,
+    over_time: MemoryOverTime,
+    on: Hardware | str | None,
+    most: int,
+) -> tuple[Remedy, ...]:
+    """The candidates that are about most bytes, each with the peak that a compile finds.
+
+    Args:
+        program: the program.
+        memory: what a device holds of it.
+        over_time: the same over a step.
+        on: what it was compiled for, as ``Staged.compiled`` takes it.
+        most: how many to compile.
+    """
+    chosen = candidates(program, memory, over_time)[:most]
+    changed: list[tuple[Remedy, Staged]] = []
+    found: list[Remedy] = []
+    for remedy, wishes in chosen:
+        try:
+            changed.append((remedy, program.with_wishes(wishes)))
+        except SdyscopeError as error:
+            found.append(replace(remedy, refused=error.message))
+    compile_together((other, memory.partitioner, on) for _, other in changed)
+    for remedy, other in changed:
+        try:
+            after = over_time_of(other, memory_of(other, memory.partitioner, on), origins=False)
+        except SdyscopeError as error:
+            found.append(replace(remedy, refused=error.message))
+            continue
+        found.append(replace(remedy, peak=after.peak, saves=over_time.peak - after.peak))
+    return tuple(sorted(found, key=lambda one: -(one.saves or 0)))
+
+
+def _pairs(memory: Memory) -> Iterator[tuple[Held, Held]]:
+    """Arguments and the results that are their next values."""
+    arguments = [one for one in memory.tensors if one.kind == "argument" and one.name]
+    results = [one for one in memory.tensors if one.kind == "result"]
+    for number, other in mirrored(
+        [Leaf(one.name, one.type[0], one.dtype) for one in results],
+        [Leaf(one.name, one.type[0], one.dtype) for one in arguments],
+    ).items():
+        yield arguments[other], results[number]
+
+
+def _donations(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
+    """All arguments together whose next values could have their buffers."""
+    fitting = [
+        argument
+        for argument, result in _pairs(memory)
+        if not argument.donated
+        and not result.shares
+        and argument.stored.bytes == result.stored.bytes
+    ]
+    if not fitting:
+        return
+    groups = dict.fromkeys(argument.group for argument in fitting)
+    remedy = Remedy(
+        "donate",
+        tuple(argument.name for argument in fitting[:_NAMED]),
+        ", ".join(groups),
+        None,
+        None,
+        sum(argument.stored.bytes for argument in fitting),
+        memory.partitioner,
+    )
+    yield remedy, tuple(Wish(argument.name, donated=True) for argument in fitting)
+
+
+def _shardings(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
+    """Arguments that are held by several devices, each with its next value."""
+    next_values = {argument.name: result for argument, result in _pairs(memory)}
+    for saving in saved_together(memory.under_sharded):
+        first = saving.tensors[0]
+        if first.kind != "argument" or first.sharding is None:
+            continue
+        wishes = [Wish(tensor.name, tensor.best) for tensor in saving.tensors]
+        for tensor in saving.tensors:
+            result = next_values.get(tensor.name)
+            if result is not None and result.placed == tensor.placed:
+                wishes.append(Wish(result.name, tensor.best))
+        shared = all(tensor.shares for tensor in saving.tensors)
+        remedy = Remedy(
+            "shard",
+            tuple(tensor.name for tensor in saving.tensors[:_NAMED]),
+            saving.name,
+            first.sharding.spec,
+            first.best,
+            saving.saves * (1 if shared else 2),
+            memory.partitioner,
+        )
+        yield remedy, tuple(wishes)
+
+
+def _constraints(
+    program: Staged, partitioner: Partitioner, over_time: MemoryOverTime
+) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
+    """Constraints that what is held at the peak has its sharding from."""
+    held: dict[str, int] = defaultdict(int)
+    for holding in over_time.held:
+        if holding.op:
+            for name in {one.name for one in holding.origins if one.kind == "constraint"}:
+                held[name] += holding.bytes
+    mesh = program.only_mesh(partitioner)
+    for row in _constrained(program.tensors.tensors, partitioner):
+        size, sharding = held.get(row.name, 0), row.lowered[partitioner].sharding
+        if (
+            not size
+            or row.shape is None
+            or sharding is None
+            or isinstance(sharding, str | TupleSharding)
+        ):
+            continue
+        try:
+            named = to_named_sharding(sharding, len(row.shape), mesh)
+        except ConversionError:
+            continue
+        best, factor = cut_further(named, row.shape)
+        if factor > 1:
+            remedy = Remedy(
+                "constrain",
+                (row.name,),
+                row.name,
+                named.spec,
+                best,
+                size - size // factor,
+                partitioner,
+                source=row.source,
+            )
+            yield remedy, (Wish(row.name, best),)
+
+
+def _constrained(rows: Sequence[Tensor], partitioner: Partitioner) -> Iterator[Tensor]:
+    """Rows of constraints, the first of each name."""
+    seen: set[str] = set()
+    for row in rows:
+        if row.kind == "constraint" and partitioner in row.lowered and row.name not in seen:
+            seen.add(row.name)
+            yield row

@@ -1,0 +1,181 @@
+"""Which instruction of a compiled program says what another one makes.
+
+XLA keeps the names of the ops that it was given, and makes others of them: a fusion is named after
+what is in it, a copy after what it copies, a stack that a loop fills after what is written there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+
+from sdyscope.hlo import Computation, HloModule, Instruction
+
+__all__ = ["Speakers"]
+
+_SCOPE = re.compile(r'op_name="[^"]*/')
+_CALLED = re.compile(r"calls=%?([^\s,}]+)")
+_INDEX = re.compile(r"index=(\d+)")
+
+#: Ops that pass their first operand on, or change its form alone.
+_FORMS = frozenset(
+    {"bitcast", "convert", "copy", "copy-done", "copy-start", "reshape", "transpose"}
+)
+
+#: How far it is looked for.
+_FAR = 16
+
+
+class Speakers:
+    """Finds them in one module.
+
+    Args:
+        module: the program of one device.
+    """
+
+    def __init__(self, module: HloModule) -> None:
+        self.module = module
+        self._found: dict[str, Instruction] = {}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Instruction]:
+        """The instructions of the module, whose names are all different."""
+        return {instruction.name: instruction for instruction in self.module.instructions()}
+
+    def of(self, instruction: Instruction) -> Instruction:
+        """What says what an instruction makes: an instruction with a scope, or a parameter.
+
+        The instruction itself where there is none.
+        """
+        found = self._found.get(instruction.name)
+        if found is None:
+            found = self._found[instruction.name] = self._search(instruction)
+        return found
+
+    def speaks(self, instruction: Instruction) -> bool:
+        """Whether an instruction has a scope, or anything in it that is fused."""
+        if _SCOPE.search(instruction.rest):
+            return True
+        fused = self.fused(instruction)
+        return fused is not None and any(
+            _SCOPE.search(inside.rest) for inside in fused.instructions.values()
+        )
+
+    def opcode(self, instruction: Instruction) -> str:
+        """HLO's opcode; of a fusion that of its last op."""
+        made = next(iter(self._results(instruction)), instruction)
+        return made.opcode
+
+    def updates(self, instruction: Instruction) -> bool:
+        """Whether an instruction writes a part of an array, as a loop does that fills a stack."""
+        return any(one.opcode == "dynamic-update-slice" for one in self._results(instruction))
+
+    def fused(self, instruction: Instruction) -> Computation | None:
+        """The computation of a fusion."""
+        match = _CALLED.search(instruction.rest) if instruction.opcode == "fusion" else None
+        return None if match is None else self.module.computations.get(match[1])
+
+    def _search(self, instruction: Instruction) -> Instruction:
+        best: Instruction | None = None
+        at: Instruction | None = instruction
+        index = 0
+        for _ in range(_FAR):
+            if at is None:
+                break
+            if at.opcode == "parameter":
+                return at if best is None and at.op_name else best or instruction
+            if at.opcode == "get-tuple-element":
+                match = _INDEX.search(at.rest)
+                index = 0 if match is None else int(match[1])
+                at = self.by_name.get(at.operands[0])
+                continue
+            best = self._named(at, index) or best
+            before = self._before(at, index)
+            if before is None:
+                break
+            at, index = before, 0
+        return best or instruction
+
+    def _named(self, instruction: Instruction, index: int) -> Instruction | None:
+        """The instruction with a scope that makes a result of this one."""
+        fused = self.fused(instruction)
+        if fused is not None:
+            result = self._result(fused, index)
+            if result is not None and _SCOPE.search(result.rest):
+                return result
+            inside = reversed(tuple(fused.instructions.values()))
+            named = next((one for one in inside if _SCOPE.search(one.rest)), None)
+            if named is not None:
+                return named
+        return instruction if _SCOPE.search(instruction.rest) else None
+
+    def _before(self, instruction: Instruction, index: int) -> Instruction | None:
+        """What tells more than an instruction does; None where that tells enough."""
+        match instruction.opcode:
+            case "while":
+                bodies = map(self.module.computations.get, instruction.called("body"))
+                body = next((one for one in bodies if one is not None), None)
+                made = None if body is None else self._result(body, index)
+                # What a loop only passes on is what it was given.
+                return None if made is None or made.opcode in _PASSED else made
+            case "tuple":
+                operands = instruction.operands
+                return self.by_name.get(operands[index]) if index < len(operands) else None
+            case "dynamic-update-slice":
+                return self.by_name.get(instruction.operands[1])
+            case "fusion":
+                return self._update(instruction, index)
+        if instruction.opcode in _FORMS or not _SCOPE.search(instruction.rest):
+            return next((self.by_name.get(name) for name in instruction.operands), None)
+        return None
+
+    def _update(self, instruction: Instruction, index: int) -> Instruction | None:
+        """What a fusion writes a part of its result with; of one without a scope its operand."""
+        fused = self.fused(instruction)
+        if fused is None:
+            return None
+        made = self._result(fused, index)
+        if made is not None and made.opcode == "dynamic-update-slice":
+            made = fused.instructions.get(made.operands[1])
+        elif self.speaks(instruction):
+            return None
+        while made is not None and made.opcode in _FORMS:
+            made = fused.instructions.get(made.operands[0])
+        if made is None or made.opcode != "parameter":
+            return made if made is None or _SCOPE.search(made.rest) else None
+        operands, number = instruction.operands, int(made.operand_text)
+        return self.by_name.get(operands[number]) if number < len(operands) else None
+
+    def _results(self, instruction: Instruction) -> list[Instruction]:
+        """What makes each result of an instruction: itself, or what is fused in it."""
+        fused = self.fused(instruction)
+        if fused is None or fused.root is None:
+            return [instruction]
+        root = fused.root
+        names = root.operands if root.opcode == "tuple" else (root.name,)
+        made = (_behind_forms(fused, fused.instructions.get(name)) for name in names)
+        return [one for one in made if one is not None]
+
+    def _result(self, computation: Computation, index: int) -> Instruction | None:
+        """What makes one result of a computation."""
+        root = computation.root
+        if root is None or root.opcode != "tuple":
+            made = root
+        else:
+            operands = root.operands
+            made = computation.instructions.get(operands[index]) if index < len(operands) else None
+        return _behind_forms(computation, made)
+
+
+def _behind_forms(computation: Computation, made: Instruction | None) -> Instruction | None:
+    """An instruction, or what is behind those that only change its form."""
+    while made is not None and made.opcode in _FORMS:
+        before = computation.instructions.get(made.operands[0])
+        if before is None or before.opcode == "parameter":
+            break
+        made = before
+    return made
+
+
+_PASSED = frozenset({"get-tuple-element", "parameter"})

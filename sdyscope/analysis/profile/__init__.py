@@ -1,0 +1,1 @@
+"""Measured time, from traces."""

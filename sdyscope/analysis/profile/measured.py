@@ -1,0 +1,413 @@
+"""What the ops and collectives of a program took, joined with what is known of them.
+
+The instructions of a trace are those of the program that is kept with it, which has their scopes
+and source lines; the causes of its collectives are those of the program that the trace is of, where
+that is named, as far as its compiled collectives are the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from sdyscope.analysis.collectives.bytes import KINDS
+from sdyscope.analysis.collectives.comms import collectives_under
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.naming.scopes import folded_scopes, phase_of, scope_of
+from sdyscope.analysis.naming.speakers import Speakers
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.measured import (
+    AnnotationTime,
+    AxesTime,
+    CollectiveTime,
+    LineTime,
+    Measured,
+    Occurrence,
+    OpTime,
+    ScopeTime,
+    TracedProgram,
+    Unknown,
+)
+from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.facts.program import Partitioner
+from sdyscope.hlo import HloModule, Instruction, read_hlo
+from sdyscope.staged import Staged
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["measured"]
+
+#: Instructions whose events have those of other instructions in them.
+_AROUND = frozenset({"call", "conditional", "while"})
+
+
+def measured(
+    traced: TracedProgram,
+    meshes: Iterable[Mesh] = (),
+    program: Staged | None = None,
+    partitioner: Partitioner | None = None,
+    on: str | None = None,
+) -> Measured:
+    """What a program took.
+
+    Args:
+        traced: what ran.
+        meshes: meshes whose axes to name.
+        program: the program that ran; its collectives' causes are told.
+        partitioner: under which it ran.
+        on: what it ran on, as ``Staged.compiled`` takes it.
+
+    Raises:
+        CompilerError: the program that is named can't be compiled.
+    """
+    return _Join(traced, tuple(meshes), program, partitioner, on).made()
+
+
+class _Join:
+    """One program of a trace."""
+
+    def __init__(
+        self,
+        traced: TracedProgram,
+        meshes: tuple[Mesh, ...],
+        program: Staged | None,
+        partitioner: Partitioner | None,
+        on: str | None,
+    ) -> None:
+        self.on = on
+        self.traced = traced
+        self.program = program
+        self.partitioner = partitioner
+        self.unknown: list[Unknown] = []
+        self.module = self._module()
+        self.found = None if self.module is None else self._collectives(meshes)
+        if traced.hosts > 1:
+            self.unknown.append("several clocks")
+
+    def made(self) -> Measured:
+        ops = sorted(self.ops(), key=lambda one: -one.seconds)
+        named = {one.name for one in self.collective_times}
+        of_collectives = sum(one.seconds for one in self.collective_times)
+        known = [one.waiting for one in self.collective_times if one.waiting is not None]
+        by_name = {one.name: one for one in self.collective_times}
+        return Measured(
+            partitioner=self.partitioner,
+            program=self.traced.name,
+            devices=self.traced.devices,
+            hosts=self.traced.hosts,
+            steps=self.traced.steps,
+            mesh=None if self.found is None else self.found.mesh,
+            step_seconds=tuple(self.step_seconds()),
+            busy=self.busy(),
+            compute=sum(one.seconds for one in ops if _begun(one.name) not in named),
+            collective=of_collectives,
+            waiting=sum(known) if known else None,
+            ops=tuple(ops),
+            collectives=self.collective_times,
+            by_line=tuple(_lines(ops, by_name)),
+            by_scope=tuple(_scopes(ops, by_name)),
+            by_axes=tuple(_axes(self.collective_times)),
+            by_annotation=tuple(_annotations(self.collective_times)),
+            unknown=tuple(self.unknown),
+        )
+
+    # The program.
+
+    def _module(self) -> HloModule | None:
+        if not self.traced.hlo:
+            self.unknown.append("no program")
+            return None
+        try:
+            module = read_hlo(self.traced.hlo)
+        except SdyscopeError:
+            self.unknown.append("no program")
+            return None
+        # The form in which it is kept leaves out for how many devices it is.
+        partitions = {"num_partitions": str(self.traced.devices)}
+        return replace(module, attributes={**module.attributes, **partitions})
+
+    def _collectives(self, meshes: tuple[Mesh, ...]) -> Collectives:
+        assert self.module is not None
+        found = collectives(self.module, meshes)
+        if found.mesh is None and found.collectives:
+            self.unknown.append("no mesh")
+        return found
+
+    @cached_property
+    def origins(self) -> Mapping[str, CollectiveOrigin | None]:
+        """The causes of collectives by name, where the program that is named has the same ones."""
+        if self.program is None or self.found is None or not self.found.collectives:
+            return {}
+        compiled = collectives_under(self.program, self.partitioner, self.on)
+        theirs = defaultdict(list)
+        for collective in compiled.collectives:
+            theirs[_likeness(collective)].append(collective)
+        ours = Counter(map(_likeness, self.found.collectives))
+        if ours != {key: len(members) for key, members in theirs.items()}:
+            self.unknown.append("other program")
+            return {}
+        return {
+            collective.name: theirs[_likeness(collective)].pop(0).largest.origin
+            for collective in self.found.collectives
+        }
+
+    # Times.
+
+    @property
+    def device_steps(self) -> int:
+        return max(self.traced.devices * self.traced.steps, 1)
+
+    def ops(self) -> Iterator[OpTime]:
+        instructions: dict[str, Instruction] = {}
+        if self.module is not None:
+            instructions = {one.name: one for one in self.module.instructions()}
+        differentiated = any("transpose(" in one.rest for one in instructions.values())
+        for name, found in self.traced.occurrences.items():
+            instruction = instructions.get(name)
+            if instruction is not None and instruction.opcode in _AROUND:
+                continue
+            of_device: dict[int, float] = defaultdict(float)
+            for _, device, _, seconds in found:
+                of_device[device] += seconds
+            steps = max(self.traced.steps, 1)
+            op_name = "" if instruction is None else self.op_name(instruction)
+            scope, primitive = scope_of(op_name) if op_name else ("", "")
+            source = None if instruction is None else self.source(instruction)
+            if (known := self.parts.get(_begun(name))) is not None:
+                # What several ops communicate together is named after the largest of them.
+                scope, source = known.scope or scope, known.source or source
+            each = [of_device.get(device, 0.0) / steps for device in range(self.traced.devices)]
+            yield OpTime(
+                name,
+                "" if instruction is None else instruction.opcode,
+                scope,
+                primitive,
+                phase_of(op_name, differentiated),
+                source,
+                len(found) / self.device_steps,
+                sum(each) / max(len(each), 1),
+                min(each, default=0.0),
+                max(each, default=0.0),
+            )
+
+    @cached_property
+    def parts(self) -> Mapping[str, Part]:
+        """The largest tensor of each collective, by name."""
+        every = () if self.found is None else self.found.collectives
+        return {collective.name: collective.largest for collective in every}
+
+    @cached_property
+    def speakers(self) -> Speakers | None:
+        return None if self.module is None else Speakers(self.module)
+
+    def op_name(self, instruction: Instruction) -> str:
+        assert self.speakers is not None
+        speaker = self.speakers.of(instruction)
+        return speaker.op_name if "/" in speaker.op_name else ""
+
+    def source(self, instruction: Instruction) -> SourceLocation | None:
+        assert self.module is not None
+        assert self.speakers is not None
+        return self.module.source(self.speakers.of(instruction))
+
+    @cached_property
+    def collective_times(self) -> tuple[CollectiveTime, ...]:
+        every = [] if self.found is None else list(map(self.collective, self.found.collectives))
+        every += [] if self.found is not None else list(self.nameless())
+        return tuple(sorted((one for one in every if one.count), key=lambda one: -one.seconds))
+
+    def collective(self, collective: Collective) -> CollectiveTime:
+        """What one collective took: from its start to its end, what begins and ends it together."""
+        found = self.occurrences(collective.name)
+        seconds = sum(one[3] for one in found) / self.device_steps
+        waiting, late = self.waiting(collective, found)
+        moving = None if waiting is None else max(seconds - waiting, 0.0)
+        part = collective.largest
+        return CollectiveTime(
+            collective.name,
+            collective.kind,
+            collective.axes,
+            len(found) / self.device_steps,
+            collective.sent,
+            part.scope,
+            part.source,
+            seconds,
+            waiting,
+            moving,
+            late,
+            collective.sent / moving if moving and collective.sent else None,
+            None,
+            self.origins.get(collective.name),
+        )
+
+    def nameless(self) -> Iterator[CollectiveTime]:
+        """Collectives of a trace without its program, by what instructions are called."""
+        for name in self.traced.occurrences:
+            kind = next((one for one in KINDS if name.startswith(one)), None)
+            if kind is None or "-done" in name:
+                continue
+            found = self.occurrences(name)
+            seconds = sum(one[3] for one in found) / self.device_steps
+            count = len(found) / self.device_steps
+            yield CollectiveTime(
+                name, kind, None, count, 0, "", None, seconds, None, None, None, None, None, None
+            )
+
+    def occurrences(self, name: str) -> Sequence[Occurrence]:
+        """Each time that a collective runs: from its start to its end where these are two."""
+        begun = self.traced.occurrences.get(name, ())
+        ended = self.traced.occurrences.get(_ended(name), ())
+        if not ended or _ended(name) == name:
+            return begun
+        ends: dict[tuple[int, int], list[float]] = defaultdict(list)
+        for step, device, start, seconds in ended:
+            ends[step, device].append(start + seconds)
+        found = []
+        for step, device, start, seconds in begun:
+            after = next((end for end in ends[step, device] if end >= start), start + seconds)
+            if after in ends[step, device]:
+                ends[step, device].remove(after)
+            found.append((step, device, start, after - start))
+        return found
+
+    def waiting(
+        self, collective: Collective, found: Sequence[Occurrence]
+    ) -> tuple[float | None, int | None]:
+        """Seconds a step until the last of a group arrives, and whom most wait for."""
+        groups = self.groups(collective)
+        if groups is None or self.traced.hosts > 1:
+            return None, None
+        of_device: dict[tuple[int, int], list[Occurrence]] = defaultdict(list)
+        for one in found:
+            of_device[one[0], one[1]].append(one)
+        total = 0.0
+        caused: dict[int, float] = defaultdict(float)
+        for step in range(self.traced.steps):
+            for group in groups:
+                members = [of_device.get((step, device), []) for device in group]
+                # The first of each device meet, then the second, as they do in a loop.
+                for meeting in zip(*members, strict=False):
+                    last = max(meeting, key=lambda one: one[2])
+                    wait = sum(min(last[2] - one[2], one[3]) for one in meeting)
+                    total += wait
+                    caused[last[1]] += wait
+        late = max(caused, key=caused.__getitem__, default=None)
+        return total / self.device_steps, late if total else None
+
+    def groups(self, collective: Collective) -> list[list[int]] | None:
+        """The devices that work together in a collective; None of a permutation."""
+        assert self.module is not None
+        instruction = next(
+            (
+                one
+                for computation in self.module.computations.values()
+                if (one := computation.instructions.get(collective.name)) is not None
+            ),
+            None,
+        )
+        try:
+            found = None if instruction is None else instruction.replica_groups
+            return None if found is None else found.groups(self.traced.devices)
+        except SdyscopeError:
+            return None
+
+    def step_seconds(self) -> Iterator[float]:
+        """From the first start to the last end, on the host where that is longest."""
+        spans: dict[tuple[int, int], list[float]] = {}
+        for found in self.traced.occurrences.values():
+            for step, device, start, seconds in found:
+                key = (step, self.traced.host_of[device])
+                span = spans.setdefault(key, [start, start + seconds])
+                span[0], span[1] = min(span[0], start), max(span[1], start + seconds)
+        for step in range(self.traced.steps):
+            yield max(
+                (end - start for (number, _), (start, end) in spans.items() if number == step),
+                default=0.0,
+            )
+
+    def busy(self) -> float:
+        """Seconds of a step in which a device runs anything."""
+        of_device: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for found in self.traced.occurrences.values():
+            for _, device, start, seconds in found:
+                of_device[device].append((start, start + seconds))
+        total = 0.0
+        for spans in of_device.values():
+            spans.sort()
+            reached = float("-inf")
+            for start, end in spans:
+                total += max(end - max(start, reached), 0.0)
+                reached = max(reached, end)
+        return total / self.device_steps
+
+
+def _likeness(collective: Collective) -> object:
+    """What is the same of one collective in two compiles of a program."""
+    shapes = tuple(str(part.shape) for part in collective.parts)
+    return collective.kind, collective.channel_id, collective.groups, shapes
+
+
+def _begun(name: str) -> str:
+    """What begins what an instruction ends: ``all-gather-start.3`` of ``all-gather-done.3``."""
+    return name.replace("-done", "-start", 1)
+
+
+def _ended(name: str) -> str:
+    return name.replace("-start", "-done", 1)
+
+
+def _lines(ops: Iterable[OpTime], named: Mapping[str, CollectiveTime]) -> Iterator[LineTime]:
+    found: dict[SourceLocation | None, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for one in ops:
+        line = None if one.source is None else replace(one.source, column=0)
+        found[line][0] += one.seconds
+        found[line][1] += one.seconds if _begun(one.name) in named else 0.0
+    for line, (seconds, sent) in sorted(found.items(), key=lambda pair: -pair[1][0]):
+        yield LineTime(line, seconds, sent)
+
+
+def _scopes(ops: Sequence[OpTime], named: Mapping[str, CollectiveTime]) -> Iterator[ScopeTime]:
+    folded = folded_scopes(one.scope for one in ops)
+    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for one in ops:
+        scope = folded[one.scope]
+        found[scope][0] += one.seconds
+        found[scope][1] += one.seconds if _begun(one.name) in named else 0.0
+    for scope, (seconds, sent) in sorted(found.items(), key=lambda pair: -pair[1][0]):
+        yield ScopeTime(scope, seconds, sent)
+
+
+def _axes(times: Iterable[CollectiveTime]) -> Iterator[AxesTime]:
+    found: dict[tuple[AxisRef, ...] | None, list[CollectiveTime]] = defaultdict(list)
+    for one in times:
+        found[one.axes].append(one)
+    every = []
+    for axes, members in found.items():
+        known = [one for one in members if one.waiting is not None and one.moving is not None]
+        moving = sum((one.moving or 0.0 for one in known), 0.0)
+        moved = sum(one.sent for one in known)
+        waiting = sum((one.waiting or 0.0 for one in known), 0.0)
+        every.append(
+            AxesTime(
+                axes,
+                sum(one.seconds for one in members),
+                waiting if len(known) == len(members) else None,
+                sum(one.sent for one in members),
+                moved / moving if moved and moving else None,
+            )
+        )
+    yield from sorted(every, key=lambda one: -one.seconds)
+
+
+def _annotations(times: Iterable[CollectiveTime]) -> Iterator[AnnotationTime]:
+    found: dict[object, tuple[OriginAnnotation, float]] = {}
+    for one in times:
+        annotations = () if one.origin is None else one.origin.annotations
+        for key, annotation in {each.key: each for each in annotations}.items():
+            before = found.get(key, (annotation.written(), 0.0))
+            found[key] = before[0], before[1] + one.seconds
+    for annotation, seconds in sorted(found.values(), key=lambda pair: -pair[1]):
+        yield AnnotationTime(annotation, seconds)

@@ -1,0 +1,169 @@
+"""The document of `sdyscope profile`: one trace, or two beside each other."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sdyscope.analysis.account import account_of
+from sdyscope.analysis.profile.measured import measured
+from sdyscope.errors import TargetError, one_of
+from sdyscope.facts.account import Account
+from sdyscope.facts.measured import Difference, Measured, MeasuredDifference, Trace, TracedProgram
+from sdyscope.facts.program import Partitioner
+from sdyscope.staged import Staged
+from sdyscope.values.mesh import Mesh
+
+__all__ = ["ProfileDocument", "ProgramTime", "compared", "profile_document"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTime:
+    """A program of the trace.
+
+    Attributes:
+        name: its name in HLO.
+        steps: how often it runs.
+        seconds: what all its runs take on all devices.
+    """
+
+    name: str
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileDocument:
+    """The document of `sdyscope profile --json`.
+
+    Attributes:
+        schema: name and version of this form.
+        traces: files of the trace, one a host.
+        programs: what ran, what took most time first.
+        measured: the program that is looked at.
+        before: the same of the first trace, where two are compared.
+        difference: how the two differ; null where one is looked at.
+        account: what is not known of the program that was named.
+    """
+
+    schema: Literal["sdyscope.profile/1"] = "sdyscope.profile/1"
+    traces: tuple[str, ...]
+    programs: tuple[ProgramTime, ...]
+    measured: Measured
+    before: Measured | None = None
+    difference: MeasuredDifference | None = None
+    account: Account
+
+
+def profile_document(
+    trace: Trace,
+    program: Staged | None = None,
+    partitioner: Partitioner | None = None,
+    *,
+    mesh: Mesh | None = None,
+    module: str | None = None,
+    before: Trace | None = None,
+) -> ProfileDocument:
+    """What a program took.
+
+    Args:
+        trace: the trace.
+        program: the program that ran; None where it is not named.
+        partitioner: under which it ran.
+        mesh: the mesh whose axes to name, where the program does not say.
+        module: name of the program in the trace; by default what took most time.
+        before: another trace to compare with.
+
+    Raises:
+        CompilerError: the program that is named can't be compiled.
+        TargetError: there is no such program in a trace, or none at all.
+    """
+    chosen = _chosen(trace, module)
+    meshes = [mesh] if mesh is not None else []
+    if program is not None:
+        meshes += program.meshes.values()
+    found = measured(chosen, meshes, program, partitioner)
+    earlier = None if before is None else measured(_chosen(before, module or chosen.name), meshes)
+    return ProfileDocument(
+        traces=tuple(map(str, trace.files)),
+        programs=tuple(ProgramTime(one.name, one.steps, one.seconds) for one in trace.programs),
+        measured=found,
+        before=earlier,
+        difference=None if earlier is None else compared(earlier, found),
+        account=Account() if program is None else account_of(program),
+    )
+
+
+def _chosen(trace: Trace, module: str | None) -> TracedProgram:
+    file = trace.files[0]
+    if not trace.programs:
+        raise TargetError(
+            "No instruction of any program ran while this trace was made.",
+            file=file,
+            hint="Wait for the results inside the trace: jax.block_until_ready(step(...)).",
+        )
+    if module is None:
+        return trace.programs[0]
+    found = [one for one in trace.programs if one.name in (module, f"jit_{module}")]
+    if not found:
+        names = [one.name for one in trace.programs[:8]]
+        raise TargetError(
+            f"No program of this trace is called {module}.",
+            file=file,
+            hint=f"Name {one_of(names)}.",
+        )
+    return found[0]
+
+
+def compared(before: Measured, after: Measured) -> MeasuredDifference:
+    """Two traces beside each other."""
+    return MeasuredDifference(
+        totals=(
+            Difference("step", _step(before), _step(after)),
+            Difference("compute", before.compute, after.compute),
+            Difference("collectives", before.collective, after.collective),
+            Difference("waiting", before.waiting, after.waiting),
+        ),
+        scopes=_differences(
+            {one.scope: one.seconds for one in before.by_scope},
+            {one.scope: one.seconds for one in after.by_scope},
+        ),
+        lines=_differences(_lines(before), _lines(after)),
+        collectives=_differences(_collectives(before), _collectives(after)),
+        noise=max(map(_noise, (before.step_seconds, after.step_seconds))),
+    )
+
+
+def _step(found: Measured) -> float:
+    return statistics.median(found.step_seconds) if found.step_seconds else 0.0
+
+
+def _noise(seconds: Iterable[float]) -> float:
+    each = list(seconds)
+    middle = statistics.median(each) if each else 0.0
+    return max((abs(one - middle) for one in each), default=0.0) / middle if middle else 0.0
+
+
+def _lines(found: Measured) -> Mapping[str, float]:
+    return {
+        f"{one.source.file}:{one.source.line}": one.seconds for one in found.by_line if one.source
+    }
+
+
+def _collectives(found: Measured) -> Mapping[str, float]:
+    totals: dict[str, float] = {}
+    for one in found.collectives:
+        axes = "" if one.axes is None else f" over {', '.join(axis.name for axis in one.axes)}"
+        name = f"{one.kind}{axes}: {one.scope}" if one.scope else f"{one.kind}{axes}"
+        totals[name] = totals.get(name, 0.0) + one.seconds
+    return totals
+
+
+def _differences(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Difference, ...]:
+    found = (
+        Difference(name, before.get(name), after.get(name))
+        for name in dict.fromkeys([*before, *after])
+    )
+    return tuple(sorted(found, key=lambda one: -abs(one.change)))

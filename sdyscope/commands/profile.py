@@ -1,0 +1,145 @@
+"""`sdyscope profile`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import opening, options
+from sdyscope.errors import TargetError
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.profile.profile import ProfileDocument
+    from sdyscope.facts.measured import Measured
+    from sdyscope.terminal.table import Table
+
+
+@options.command(
+    examples=(
+        "profile /tmp/trace",
+        "profile /tmp/trace train.py:step --mesh data=4,model=2",
+        "profile /tmp/before /tmp/after",
+    ),
+)
+@click.argument("trace", metavar="TRACE")
+@click.argument("target", metavar="[TARGET]", required=False)
+@options.mesh
+@options.one_partitioner("The partitioner that the program ran under.")
+@options.settings
+@click.option(
+    "--module",
+    metavar="NAME",
+    help="Which program of the trace, such as jit_step; by default the one that took most time.",
+)
+@options.top(8, "rows of each table to show")
+@options.strict
+@options.json("analysis.profile.profile:ProfileDocument")
+def command(
+    trace: str,
+    target: str | None,
+    mesh: dict[str, int] | None,
+    partitioner: str | None,
+    settings: dict[str, str],
+    module: str | None,
+    top: int,
+    strict: bool,
+    as_json: bool,
+) -> int:
+    """Show what each line and collective of a program took, by a profiler's trace.
+
+    TRACE is the folder that `jax.profiler.trace` was given, or a .xplane.pb file. Shows the time
+    of each source line, scope and collective; of collectives, waiting for the slowest device apart
+    from moving bytes, and the bandwidth by mesh axis. With TARGET, the program that ran,
+    collectives have the annotations that caused them. TARGET may also be another trace: then the
+    two are compared.
+    """
+    from pathlib import Path
+
+    from sdyscope.analysis.profile.profile import profile_document
+    from sdyscope.process import output
+    from sdyscope.stages.executed.traces import is_trace, read_trace
+    from sdyscope.terminal import document, paragraphs
+    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.values.mesh import Mesh
+    from sdyscope.views import profile
+
+    if settings and target is None:
+        raise TargetError("--set is a setting of the program.", hint="Name it behind the trace.")
+    other = target is not None and is_trace(Path(target))
+    inspection = None
+    if target is not None and not other:
+        inspection = opening.open_under(target, partitioner, mesh=mesh, settings=settings)
+    first = read_trace(Path(trace))
+    second = read_trace(Path(target)) if target is not None and other else None
+    found = profile_document(
+        first if second is None else second,
+        inspection,
+        None if inspection is None else inspection.partitioners[0],
+        mesh=None if mesh is None else Mesh.of(mesh),
+        module=module,
+        before=None if second is None else first,
+    )
+    status = 1 if strict and (found.account or found.measured.unknown) else 0
+    here = output.answers()
+    if as_json:
+        here.write_bytes(document.encode(found))
+        return status
+    if found.difference is not None:
+        _print_difference(found, top)
+        return status
+    print_measured(found.measured, top)
+    here.write("")
+    paragraphs.print_paragraphs(profile.footer(found, top))
+    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    return status
+
+
+def print_measured(found: Measured, top: int) -> None:
+    """Prints what a program took."""
+    from sdyscope.process import output
+    from sdyscope.terminal import paragraphs, table
+    from sdyscope.views import profile
+
+    here = output.answers()
+    paragraphs.print_paragraphs(profile.heading(found))
+    tables: list[Table] = []
+    if found.by_axes:
+        tables += [profile.axes(found), profile.collectives(found, top, here.columns)]
+    if any(one.source for one in found.by_line):
+        tables.append(profile.lines(found, top))
+    if any(one.scope for one in found.by_scope):
+        tables.append(profile.scopes(found, top))
+    if found.by_annotation:
+        tables.append(profile.causes(found, top))
+    for one in tables:
+        here.write("")
+        table.print_table(one)
+
+
+def _print_difference(document: ProfileDocument, top: int) -> None:
+    from sdyscope.process import output
+    from sdyscope.terminal import paragraphs, table
+    from sdyscope.views import profile
+    from sdyscope.words.profile import noise_text
+
+    difference = document.difference
+    assert difference is not None
+    assert document.before is not None
+    here = output.answers()
+    paragraphs.print_paragraphs(profile.compared_heading(document.before, document.measured))
+    here.write("")
+    table.print_table(profile.totals(difference))
+    parts = (
+        ("collective", difference.collectives),
+        ("line", difference.lines),
+        ("scope", difference.scopes),
+    )
+    for title, rows in parts:
+        if rows:
+            here.write("")
+            table.print_table(profile.differences(title, rows, top, difference.noise))
+    here.write("")
+    paragraphs.print_paragraphs(
+        [paragraphs.Paragraph(noise_text(difference.noise), "muted", hang=3)]
+    )

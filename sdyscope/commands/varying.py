@@ -1,0 +1,93 @@
+"""`--vary NAME`: the sizes of a program that can be tried, and how each is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sdyscope.commands import opening
+from sdyscope.errors import TargetError, one_of
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.memory.peak import Varying
+    from sdyscope.hardware.names import Hardware
+    from sdyscope.inspection import Inspection
+    from sdyscope.staged import Staged
+
+__all__ = ["hardware_for", "varying"]
+
+
+def varying(
+    name: str,
+    target: str,
+    inspection: Inspection,
+    partitioner: str | None,
+    mesh: Mapping[str, int] | None,
+    settings: Mapping[str, str],
+    on: Hardware | None,
+) -> Varying:
+    """The size of a program that has a name.
+
+    Args:
+      name: a setting with a whole number, or a mesh axis.
+      target: the TARGET as it was typed.
+      inspection: the program as it is.
+      partitioner: as the command takes it.
+      mesh: likewise; None for the target's own.
+      settings: likewise.
+      on: likewise.
+
+    Raises:
+      TargetError: there is no such size, or it can't be varied.
+    """
+    from sdyscope.analysis.memory.peak import Varying
+    from sdyscope.targets import settings_of
+
+    known = {one.name: one for one in settings_of(target)}
+    axes = {axis: size for one in inspection.meshes.values() for axis, size in one.shape.items()}
+    if name in known:
+        text = settings.get(name, known[name].default)
+        if not str(text).isdecimal() or not int(str(text)):
+            raise TargetError(f"{name} is {text}, not a whole number that can be varied.")
+
+        def with_setting(value: int) -> tuple[Staged, Hardware | None]:
+            changed = {**settings, name: str(value)}
+            made = opening.open_under(target, partitioner, mesh=mesh, settings=changed)
+            return made, on
+
+        return Varying(name, "largest", int(str(text)), with_setting)
+    if name in axes:
+
+        def with_axis(value: int) -> tuple[Staged, Hardware | None]:
+            changed = {**axes, name: value}
+            made = opening.open_under(target, partitioner, mesh=changed, settings=settings)
+            return made, hardware_for(on, math.prod(changed.values()))
+
+        return Varying(name, "fewest", axes[name], with_axis)
+    numbers = [one.name for one in known.values() if one.type is int]
+    raise TargetError(
+        f"{target} has no size {name!r} to vary.",
+        hint=f"Name {one_of([*numbers, *axes])}."
+        if numbers or axes
+        else "Let a function return the program, with the size as a parameter.",
+    )
+
+
+def hardware_for(on: Hardware | None, devices: int) -> Hardware | None:
+    """The same hardware with another number of devices.
+
+    Raises:
+      TargetError: it is a TPU slice, whose shape nobody can know.
+    """
+    if on is None or on.platform == "cpu":
+        return None
+    if on.platform == "cuda" and on.config:
+        hosts = -(-devices // 8)
+        topology = f"1x1x{devices}" if hosts == 1 else f"1x{hosts}x8"
+        return replace(on, count=devices, topology=topology)
+    raise TargetError(
+        f"The number of devices of {on} can't be varied.",
+        hint="Vary a setting, or give another --on and --mesh.",
+    )

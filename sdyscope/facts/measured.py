@@ -1,0 +1,306 @@
+"""Measured time: what a profiler's trace says that each op of a program took. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from sdyscope.annotations import AnnotationKind
+from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.facts.over_time import Phase
+from sdyscope.facts.program import Partitioner
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.source import SourceLocation
+
+__all__ = [
+    "AnnotationTime",
+    "AxesTime",
+    "CollectiveTime",
+    "Difference",
+    "LineTime",
+    "Measured",
+    "MeasuredDifference",
+    "Occurrence",
+    "OpTime",
+    "ScopeTime",
+    "Trace",
+    "TracedProgram",
+    "Unknown",
+]
+
+Unknown: TypeAlias = Literal["no program", "no mesh", "other program", "several clocks"]
+"""``no program``: the trace has no program, so nothing is known but what instructions are called;
+``no mesh``: no mesh is known to name axes of; ``other program``: the program that was named has
+other collectives than the one that ran; ``several clocks``: who waits for whom can't be told."""
+
+Occurrence: TypeAlias = tuple[int, int, float, float]
+"""(step, device, seconds at which it starts, seconds that it takes)."""
+
+
+@dataclass(frozen=True)
+class TracedProgram:
+    """One program of a trace.
+
+    Attributes:
+        name: its name in HLO: ``jit_step``.
+        hlo: its text; empty where the trace does not have it.
+        devices: how many devices run it.
+        hosts: how many hosts these are on.
+        steps: how often it runs while the trace is made.
+        occurrences: by instruction each time that it runs, in order of their starts. Starts on two
+            hosts are by two clocks.
+        host_of: the host of each device.
+    """
+
+    name: str
+    hlo: str
+    devices: int
+    hosts: int
+    steps: int
+    occurrences: Mapping[str, Sequence[Occurrence]]
+    host_of: Sequence[int]
+
+    @property
+    def seconds(self) -> float:
+        """The time of all its instructions on all devices."""
+        return sum(one[3] for found in self.occurrences.values() for one in found)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A profiler's trace of one or several hosts.
+
+    Attributes:
+        files: its files, one a host.
+        programs: what ran, what took most time first.
+    """
+
+    files: tuple[Path, ...]
+    programs: tuple[TracedProgram, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """An instruction of the program.
+
+    Attributes:
+        name: its name.
+        opcode: HLO's; empty where the trace has no program.
+        scope: scope of the op that it was made for; empty likewise.
+        primitive: JAX's primitive; empty likewise.
+        phase: which pass it belongs to.
+        source: its line.
+        count: how often a step runs it.
+        seconds: what it takes in a step, on average over devices and steps.
+        least: the same of the device that it takes least time on.
+        most: of the one that it takes most time on.
+    """
+
+    name: str
+    opcode: str
+    scope: str
+    primitive: str
+    phase: Phase
+    source: SourceLocation | None
+    count: float
+    seconds: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTime:
+    """A collective of the program.
+
+    Attributes:
+        name: the instruction's name.
+        kind: what it does.
+        axes: mesh axes that it runs over; None where they are not known.
+        count: how often a step runs it.
+        sent: bytes that a device sends in a step.
+        scope: scope of what it was made for.
+        source: its line.
+        seconds: what it takes in a step, on average over devices and steps.
+        waiting: of these, until the last device of its group arrives; None where devices of a
+            group are by different clocks.
+        moving: the rest, in which bytes move; None likewise.
+        late: the device that others wait for most; None where there is no waiting.
+        bandwidth: bytes a second that a device sends meanwhile; None where that is not known.
+        predicted: seconds that the model of the hardware predicts; None where it has no figures.
+        origin: why it is there; None where that is not known.
+    """
+
+    name: str
+    kind: str
+    axes: tuple[AxisRef, ...] | None
+    count: float
+    sent: int
+    scope: str
+    source: SourceLocation | None
+    seconds: float
+    waiting: float | None
+    moving: float | None
+    late: int | None
+    bandwidth: float | None
+    predicted: float | None
+    origin: CollectiveOrigin | None
+
+
+@dataclass(frozen=True, slots=True)
+class LineTime:
+    """What a source line takes in a step.
+
+    Attributes:
+        source: the line; None for what has none.
+        seconds: of all its instructions, on average over devices and steps.
+        collectives: of these, in collectives.
+    """
+
+    source: SourceLocation | None
+    seconds: float
+    collectives: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeTime:
+    """What a scope takes in a step.
+
+    Attributes:
+        scope: the scope, with ``*`` for the numbers of layers.
+        seconds: of all its instructions, on average over devices and steps.
+        collectives: of these, in collectives.
+    """
+
+    scope: str
+    seconds: float
+    collectives: float
+
+
+@dataclass(frozen=True, slots=True)
+class AxesTime:
+    """Collectives over the same axes.
+
+    Attributes:
+        axes: the axes; None where they are not known.
+        seconds: what they take in a step.
+        waiting: of these, waiting for others; None where that is not known.
+        sent: bytes that a device sends.
+        bandwidth: bytes a second while they move; None where that is not known.
+    """
+
+    axes: tuple[AxisRef, ...] | None
+    seconds: float
+    waiting: float | None
+    sent: int
+    bandwidth: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationTime:
+    """Collectives that come from one annotation; what comes from several counts with each.
+
+    Attributes:
+        annotation: what is annotated.
+        seconds: what they take in a step.
+    """
+
+    annotation: OriginAnnotation
+    seconds: float
+
+    @property
+    def kind(self) -> AnnotationKind:
+        """What is annotated."""
+        return self.annotation.kind
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a program took, by a trace.
+
+    Attributes:
+        partitioner: under which it was compiled; None where that is not known.
+        program: its name in HLO.
+        devices: how many devices ran it.
+        hosts: how many hosts these are on.
+        steps: how many steps the trace has.
+        mesh: the mesh whose axes are named; None where none is known.
+        step_seconds: what each step took, from the first start to the last end on any device of
+            the host that took longest.
+        busy: seconds of a step in which a device runs anything, on average over devices and steps.
+        compute: seconds of a step in ops other than collectives. Ops that run at the same time
+            count each, as they do on a CPU's threads.
+        collective: seconds of a step in collectives, likewise.
+        waiting: of these, waiting for the last device of a group, where that is known; None where
+            it is of none.
+        ops: instructions, what takes most time first.
+        collectives: collectives, likewise.
+        by_line: source lines, likewise.
+        by_scope: scopes, likewise.
+        by_axes: collectives by mesh axes, likewise.
+        by_annotation: collectives by the annotations that they come from, likewise.
+        unknown: what is not known, and why.
+    """
+
+    partitioner: Partitioner | None
+    program: str
+    devices: int
+    hosts: int
+    steps: int
+    mesh: Mesh | None
+    step_seconds: tuple[float, ...]
+    busy: float
+    compute: float
+    collective: float
+    waiting: float | None
+    ops: tuple[OpTime, ...]
+    collectives: tuple[CollectiveTime, ...]
+    by_line: tuple[LineTime, ...]
+    by_scope: tuple[ScopeTime, ...]
+    by_axes: tuple[AxesTime, ...]
+    by_annotation: tuple[AnnotationTime, ...]
+    unknown: tuple[Unknown, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What something took in two traces.
+
+    Attributes:
+        name: what: a scope, a source line, a collective; ``step``, ``compute``, ``collectives`` and
+            ``waiting`` are of the whole step.
+        before: seconds of a step in the first; None where it is not there.
+        after: seconds of a step in the second; None likewise.
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+
+    __document__ = ("name", "before", "after", "change")
+
+    @property
+    def change(self) -> float:
+        """Seconds that it takes more; negative for less."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredDifference:
+    """Two traces beside each other.
+
+    Attributes:
+        totals: the step and its parts.
+        scopes: by scope, what changed most first.
+        lines: by source line, likewise.
+        collectives: by kind, scope and axes, likewise.
+        noise: how far steps of one trace are from their median, at most, as a part of it: what
+            changed less may well be chance.
+    """
+
+    totals: tuple[Difference, ...]
+    scopes: tuple[Difference, ...]
+    lines: tuple[Difference, ...]
+    collectives: tuple[Difference, ...]
+    noise: float

@@ -1,0 +1,706 @@
+"""Live ranges: from when to when a device holds each value of a scheduled module.
+
+The rules are XLA's: which results are buffers of their own and which are their operand's
+(``xla/hlo/analysis/hlo_dataflow_analysis.cc``, ``hlo_alias_analysis.cc``, ``alias_info.cc``), and
+how the schedules of called computations are flattened into one
+(``xla/hlo/utils/hlo_live_range.cc``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final, TypeAlias
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.hlo.model import Computation, HloModule, Instruction
+from sdyscope.hlo.shape import Shape, parse_shape
+from sdyscope.values.entry_layout import EntryLayout, stored_array
+
+__all__ = [
+    "ELEMENTWISE",
+    "Leaf",
+    "LiveRanges",
+    "Overwriting",
+    "Span",
+    "elements",
+    "is_scheduled",
+    "leaves_of",
+    "live_ranges",
+]
+
+#: Ops whose result is their first operand, as it is.
+_PASSING: Final = frozenset(
+    {"add-dependency", "bitcast", "domain", "opt-barrier", "optimization-barrier"}
+)
+#: Of these, and of tuples, no buffer is read.
+_NOT_READING: Final = frozenset({"domain", "get-tuple-element", "tuple"})
+
+#: Ops that take a whole computation in, and the attributes that name it.
+_CALLS: Final = ("to_apply", "calls", "called_computation", "called_computations")
+
+#: Ops whose result may be written over an operand of its shape, element by element.
+ELEMENTWISE: Final = frozenset(
+    {
+        "abs", "add", "and", "atan2", "bitcast-convert", "cbrt", "ceil", "clamp", "compare",
+        "complex", "convert", "cosine", "count-leading-zeros", "divide", "erf", "exponential",
+        "exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic",
+        "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power", "real",
+        "reduce-precision", "remainder", "round-nearest-afz", "round-nearest-even", "rsqrt",
+        "select", "shift-left", "shift-right-arithmetic", "shift-right-logical", "sign", "sine",
+        "sqrt", "stochastic-convert", "subtract", "tan", "tanh", "xor",
+    }
+)  # fmt: skip
+
+#: Besides those, ops whose result may be.
+_OVERWRITES: Final = ELEMENTWISE | {"fusion", "sort"}
+
+#: So many times the instructions of the text are followed at most, in computations that several
+#: instructions call.
+_REPEATED = 20
+
+_CALLED = re.compile(r"calls=%?([^\s,}]+)")
+#: ``"aliasing_operands":{"lists":[{"indices":["0","2"]}]}``
+_TOLD = '"aliasing_operands":{"lists":['
+_LISTS = re.compile(r'\{"indices":\[([^\]]*)\]\}')
+_NUMBER = re.compile(r'"(\d+)"')
+_INDEX = re.compile(r"index=(\d+)")
+#: ``output_to_operand_aliasing={{1}: (0, {}), {}: (2, {})}``
+_ALIASING = re.compile(r"\{\s*([\d, ]*)\}:\s*\((\d+),\s*\{\s*([\d, ]*)\}")
+
+Leaves: TypeAlias = list[int]
+"""The values in a result, in the order of its shape's arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An array in a shape.
+
+    Attributes:
+        text: the array and its layout as it is written; its element type where it holds no data.
+        bytes: what it takes, with the padding of its tiles.
+        space: the memory space that it is in; 0 is the device's main memory.
+    """
+
+    text: str
+    bytes: int
+    space: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of the schedule that a called computation takes; of a loop's body one iteration.
+
+    Attributes:
+        instruction: what runs it.
+        computation: its name.
+        start: position of its first instruction.
+        end: position behind its last.
+    """
+
+    instruction: Instruction
+    computation: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overwriting:
+    """An instruction whose results might be written over its operands.
+
+    Attributes:
+        position: where it is in the schedule.
+        results: its values; -1 for those that are in an operand's memory in any case.
+        operands: of each operand that is a single array that, what it is called there, and the
+            array's text; None of others.
+        told: where the compiler says what it has put in one place, as that for TPUs does, which
+            results are written over which operands.
+    """
+
+    position: int
+    results: tuple[int, ...]
+    operands: tuple[tuple[int, str, str] | None, ...]
+    told: frozenset[tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True)
+class LiveRanges:
+    """The values of a scheduled module, and when a device holds them.
+
+    A value is an array that an instruction makes; what only passes arrays on (tuples, bitcasts)
+    makes none. Sequences are by value.
+
+    Attributes:
+        schedule: the instructions in the order in which they run, those of called computations
+            before the instruction that calls them, of loops once.
+        spans: the computations that are called, in the order in which they begin.
+        makers: what makes each value; of one that a loop carries the loop.
+        elements: which array of its maker's result it is.
+        shapes: the array and its layout as text.
+        sizes: bytes, with the padding of tiles.
+        spaces: memory spaces.
+        starts: position at which it begins to be held.
+        ends: last position at which it is.
+        readers: positions of the instructions that read it.
+        buffers: a number that values have in common which must be in the same memory.
+        parameters: values of the program's parameters, those in a tuple one by one.
+        results: likewise of its results.
+        overwriting: instructions whose results might be written over their operands.
+        unfollowed: instructions that call computations in a way that is not known, or whose
+            operands are not there: their results are taken for new arrays.
+    """
+
+    module: HloModule
+    schedule: Sequence[Instruction]
+    spans: Sequence[Span]
+    makers: Sequence[Instruction]
+    elements: Sequence[int]
+    shapes: Sequence[str]
+    sizes: Sequence[int]
+    spaces: Sequence[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
+    readers: Sequence[Sequence[int]]
+    buffers: Sequence[int]
+    parameters: Sequence[int]
+    results: Sequence[int]
+    overwriting: Sequence[Overwriting]
+    unfollowed: Sequence[Instruction]
+
+    @cached_property
+    def in_buffer(self) -> Mapping[int, Sequence[int]]:
+        """The values of each buffer, by its number."""
+        found: dict[int, list[int]] = {}
+        for value, buffer in enumerate(self.buffers):
+            found.setdefault(buffer, []).append(value)
+        return found
+
+    def is_constant(self, value: int) -> bool:
+        """Whether it is a constant of the program, which is there from the start."""
+        return self.makers[value].opcode == "constant"
+
+
+def is_scheduled(module: HloModule) -> bool:
+    """Whether the module's text is in the order in which its instructions run."""
+    return module.attributes.get("is_scheduled") == "true"
+
+
+def live_ranges(module: HloModule, layout: EntryLayout) -> LiveRanges:
+    """The values of a module and when they are held.
+
+    Args:
+        module: a scheduled module.
+        layout: which of its parameters and results share a buffer.
+
+    Raises:
+        SdyscopeError: the module is not scheduled, its text is cut off or a shape in it can't be
+            read; or its computations are called too often to be followed.
+    """
+    if not is_scheduled(module):
+        raise SdyscopeError(
+            "The module is not scheduled: its text does not say in which order it runs.",
+            hint="Give the text after optimization, such as compiled.as_text().",
+        )
+    return _Walk(module).ranges(layout)
+
+
+@lru_cache(1 << 15)
+def leaves_of(text: str) -> tuple[Leaf, ...]:
+    """The arrays in a shape.
+
+    Raises:
+        SdyscopeError: the text is no shape.
+    """
+    return tuple(map(_leaf, parse_shape(text).leaves))
+
+
+def _leaf(shape: Shape) -> Leaf:
+    if shape.dtype in ("token", "opaque"):
+        return Leaf(shape.dtype, 0, 0)
+    text = f"{shape}{shape.layout}"
+    stored = stored_array(text)
+    return Leaf(text, stored.bytes, stored.memory_space)
+
+
+@lru_cache(1 << 15)
+def elements(text: str) -> int:
+    """How many elements the array has whose text this is; of a dynamic dimension its bound."""
+    sizes = text.partition("[")[2].partition("]")[0]
+    return math.prod(int(size.lstrip("<=")) for size in sizes.split(",") if size)
+
+
+@lru_cache(1 << 15)
+def _offsets(text: str) -> tuple[int, ...]:
+    """Of the elements of a tuple's shape the number of the first array in each, and their end."""
+    found = [0]
+    for element in parse_shape(text).elements:
+        found.append(found[-1] + len(element.leaves))
+    return tuple(found)
+
+
+@lru_cache(1 << 15)
+def _begins_with_operands(text: str, count: int) -> bool:
+    """Whether a shape is ``((operands), results, ...)``, as that of what is asynchronous."""
+    elements = parse_shape(text).elements
+    return bool(elements) and elements[0].is_tuple and len(elements[0].leaves) == count
+
+
+class _Walk:
+    """What has been walked through so far."""
+
+    def __init__(self, module: HloModule) -> None:
+        self.module = module
+        self.schedule: list[Instruction] = []
+        self.spans: list[Span] = []
+        self.makers: list[Instruction] = []
+        self.elements: list[int] = []
+        self.leaves: list[Leaf] = []
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self.readers: list[list[int]] = []
+        self.parents: list[int] = []
+        self.parameters: dict[int, Leaves] = {}
+        self.overwriting: list[Overwriting] = []
+        self.unfollowed: list[Instruction] = []
+        self.in_place: dict[str, dict[int, int]] = {}
+        self.invariant: dict[str, list[bool]] = {}
+        self.most = _REPEATED * max(
+            sum(len(c.instructions) for c in module.computations.values()), 1
+        )
+
+    def ranges(self, layout: EntryLayout) -> LiveRanges:
+        results = self.computation(self.module.computations[self.module.entry], None)
+        end = len(self.schedule)
+        for value in results:
+            self.ends[value] = end
+        parameters = [value for _, one in sorted(self.parameters.items()) for value in one]
+        given_up = layout.donors.union(layout.aliases.values())
+        for number, value in enumerate(parameters):
+            if number not in given_up:
+                self.ends[value] = end
+        for result, parameter in layout.aliases.items():
+            if result < len(results) and parameter < len(parameters):
+                self.join(results[result], parameters[parameter])
+        return LiveRanges(
+            self.module,
+            self.schedule,
+            self.spans,
+            self.makers,
+            self.elements,
+            [leaf.text for leaf in self.leaves],
+            [leaf.bytes for leaf in self.leaves],
+            [leaf.space for leaf in self.leaves],
+            self.starts,
+            self.ends,
+            self.readers,
+            [self.buffer(value) for value in range(len(self.leaves))],
+            parameters,
+            results,
+            self.overwriting,
+            self.unfollowed,
+        )
+
+    # Values.
+
+    def new(self, instruction: Instruction, leaves: Iterable[Leaf], first: int = 0) -> Leaves:
+        """Values that an instruction makes now."""
+        made = []
+        now = len(self.schedule)
+        for element, leaf in enumerate(leaves, first):
+            value = len(self.leaves)
+            self.makers.append(instruction)
+            self.elements.append(element)
+            self.leaves.append(leaf)
+            self.starts.append(now)
+            self.ends.append(now)
+            self.readers.append([])
+            self.parents.append(value)
+            made.append(value)
+        return made
+
+    def buffer(self, value: int) -> int:
+        """The first of the values that are in the same memory."""
+        parents = self.parents
+        while parents[value] != value:
+            parents[value] = parents[parents[value]]
+            value = parents[value]
+        return value
+
+    def join(self, one: int, other: int) -> None:
+        """Puts two values into the same memory."""
+        one, other = self.buffer(one), self.buffer(other)
+        if one != other:
+            self.parents[max(one, other)] = min(one, other)
+
+    def held(self, values: Iterable[int], position: int) -> None:
+        """Notes that values are still held."""
+        ends = self.ends
+        for value in values:
+            if position > ends[value]:
+                ends[value] = position
+
+    # Instructions.
+
+    def computation(self, computation: Computation, arguments: list[Leaves] | None) -> Leaves:
+        """Walks through a computation that is called with arguments, the program's with None."""
+        if len(self.schedule) > self.most:
+            raise SdyscopeError(
+                f"{computation.name} and others are called so often that the schedule has more "
+                f"than {self.most:,} instructions.",
+                line=computation.line,
+            )
+        values: dict[str, Leaves] = {}
+        schedule, ends, readers = self.schedule, self.ends, self.readers
+        for name, instruction in computation.instructions.items():
+            opcode = instruction.opcode
+            if opcode == "parameter":
+                values[name] = self.parameter(instruction, arguments)
+                schedule.append(instruction)
+                continue
+            if opcode == "constant":
+                values[name] = self.new(instruction, leaves_of(instruction.shape_text))
+                schedule.append(instruction)
+                continue
+            operands = [values.get(operand) for operand in instruction.operands]
+            if None in operands:
+                self.unfollowed.append(instruction)
+            known = [operand or [] for operand in operands]
+            made = self.made(computation, instruction, known)
+            now = len(schedule)
+            if opcode not in _NOT_READING and opcode != "while":
+                reads = opcode not in _PASSING
+                for operand in known:
+                    for value in operand:
+                        if now > ends[value]:
+                            ends[value] = now
+                        if reads:
+                            readers[value].append(now)
+            values[name] = made
+            schedule.append(instruction)
+        root = computation.root
+        results = [] if root is None else values.get(root.name, [])
+        self.held(results, len(schedule) - 1)
+        return results
+
+    def parameter(self, instruction: Instruction, arguments: list[Leaves] | None) -> Leaves:
+        text = instruction.rest.partition(")")[0].strip()
+        number = int(text) if text.isdecimal() else 0
+        if arguments is not None and number < len(arguments):
+            return arguments[number]
+        made = self.new(instruction, leaves_of(instruction.shape_text))
+        if arguments is None:
+            for value in made:
+                self.starts[value] = 0
+            self.parameters[number] = made
+        return made
+
+    def made(
+        self, computation: Computation, instruction: Instruction, operands: list[Leaves]
+    ) -> Leaves:
+        """The values in the result of an instruction."""
+        opcode = instruction.opcode
+        if opcode == "get-tuple-element":
+            return self.element(computation, instruction, operands)
+        if opcode == "tuple":
+            return [value for operand in operands for value in operand]
+        if opcode in _PASSING:
+            return operands[0] if operands else []
+        leaves = leaves_of(instruction.shape_text)
+        match opcode:
+            case "while":
+                made = self.loop(instruction, operands[0] if operands else [])
+            case "conditional":
+                made = self.branches(instruction, leaves, operands)
+            case "call":
+                made = self.call(instruction, operands)
+            case _ if opcode.endswith("-start") or opcode == "send":
+                made = self.start(computation, instruction, leaves, operands)
+            case "recv-done" | "send-done":
+                passed = operands[0][: len(leaves) - 1] if opcode == "recv-done" else []
+                made = [*passed, *self.new(instruction, leaves[len(passed) :], len(passed))]
+            case _ if opcode.endswith("-done"):
+                made = self.done(computation, instruction, operands)
+            case "async-update":
+                made = operands[0] if operands else []
+            case "copy" if len(leaves) != 1 and operands:
+                made = operands[0]  # Of a tuple only the table of addresses is copied.
+            case _:
+                made = self.computed(computation, instruction, leaves, operands)
+        if len(made) == len(leaves):
+            return made
+        self.unfollowed.append(instruction)
+        return self.new(instruction, leaves)
+
+    def element(
+        self, computation: Computation, instruction: Instruction, operands: list[Leaves]
+    ) -> Leaves:
+        match = _INDEX.search(instruction.rest)
+        whole = computation.instructions.get(instruction.operands[0])
+        if match is None or whole is None:
+            self.unfollowed.append(instruction)
+            return self.new(instruction, leaves_of(instruction.shape_text))
+        offsets, index = _offsets(whole.shape_text), int(match[1])
+        return operands[0][offsets[index] : offsets[index + 1]]
+
+    def called(self, instruction: Instruction) -> Computation | None:
+        """The computation that an instruction takes in."""
+        found = (self.module.computations.get(name) for name in instruction.called(*_CALLS))
+        return next((one for one in found if one is not None), None)
+
+    def inside(
+        self, instruction: Instruction, computation: Computation, arguments: list[Leaves]
+    ) -> Leaves:
+        """Walks through a computation that an instruction runs."""
+        at, start = len(self.spans), len(self.schedule)
+        span = Span(instruction, computation.name, start, start)
+        self.spans.append(span)
+        results = self.computation(computation, arguments)
+        self.spans[at] = Span(instruction, computation.name, start, len(self.schedule))
+        return results
+
+    def call(self, instruction: Instruction, operands: list[Leaves]) -> Leaves:
+        computation = self.called(instruction)
+        return [] if computation is None else self.inside(instruction, computation, operands)
+
+    def branches(
+        self, instruction: Instruction, leaves: Sequence[Leaf], operands: list[Leaves]
+    ) -> Leaves:
+        """A conditional: whichever branch is taken leaves its results in the same memory."""
+        names = instruction.called("branch_computations", "true_computation", "false_computation")
+        ended = []
+        for name, operand in zip(names, operands[1:], strict=False):
+            computation = self.module.computations.get(name)
+            if computation is not None:
+                ended.append(self.inside(instruction, computation, [operand]))
+        made = self.new(instruction, leaves)
+        for results in ended:
+            for one, other in zip(made, results, strict=False):
+                self.join(one, other)
+        return made
+
+    def loop(self, instruction: Instruction, initial: Leaves) -> Leaves:
+        """A loop: what it carries is in the same memory before, in and after it.
+
+        What it starts with is held until the body begins, then what is carried.
+        """
+        (body,) = self.computations(instruction, "body")
+        (condition,) = self.computations(instruction, "condition")
+        if body is None or condition is None:
+            return []
+        unchanged = self.unchanged(body, len(initial))
+        self.held(initial, len(self.schedule))
+        now = len(self.schedule)
+        carried = []
+        for number, value in enumerate(initial):
+            self.readers[value].append(now)
+            if not unchanged[number]:
+                (phi,) = self.new(instruction, (self.leaves[value],), number)
+                self.join(phi, value)
+                value = phi
+            carried.append(value)
+        self.inside(instruction, condition, [carried])
+        ended = self.inside(instruction, body, [carried])
+        now = len(self.schedule)
+        made = []
+        for number, (value, result) in enumerate(zip(carried, ended, strict=False)):
+            self.held((value,) if unchanged[number] else (result,), now)
+            if not unchanged[number]:
+                self.join(value, result)
+                (last,) = self.new(instruction, (self.leaves[value],), number)
+                self.join(last, value)
+                value = last
+            made.append(value)
+        return made
+
+    def computations(self, instruction: Instruction, *names: str) -> tuple[Computation | None, ...]:
+        called = instruction.called(*names)
+        return tuple(map(self.module.computations.get, called)) or (None,) * len(names)
+
+    def unchanged(self, body: Computation, count: int) -> list[bool]:
+        """Which of the arrays that a loop carries its body only passes on."""
+        if body.name in self.invariant:
+            return self.invariant[body.name]
+        places: dict[str, list[int]] = {}
+        for name, instruction in body.instructions.items():
+            match instruction.opcode:
+                case "parameter":
+                    places[name] = list(range(count))
+                case "get-tuple-element":
+                    whole, match = instruction.operands[0], _INDEX.search(instruction.rest)
+                    if whole in places and match is not None:
+                        offsets = _offsets(body.instructions[whole].shape_text)
+                        index = int(match[1])
+                        places[name] = places[whole][offsets[index] : offsets[index + 1]]
+                case "tuple":
+                    places[name] = [
+                        place
+                        for operand in instruction.operands
+                        for place in places.get(operand)
+                        or [-1] * len(leaves_of(body.instructions[operand].shape_text))
+                    ]
+                case opcode if opcode in _PASSING and instruction.operands[0] in places:
+                    places[name] = places[instruction.operands[0]]
+        root = body.root
+        last = [] if root is None else places.get(root.name, [])
+        found = [number < len(last) and last[number] == number for number in range(count)]
+        self.invariant[body.name] = found
+        return found
+
+    def start(
+        self,
+        caller: Computation,
+        instruction: Instruction,
+        leaves: Sequence[Leaf],
+        operands: list[Leaves],
+    ) -> Leaves:
+        """What begins something asynchronous: its operands, then what it makes, then its state."""
+        given = [value for operand in operands for value in operand]
+        match instruction.opcode:
+            case "copy-start":  # (copy, original, state)
+                return [
+                    *self.new(instruction, leaves[:1]),
+                    *given[:1],
+                    *self.new(instruction, leaves[2:], 2),
+                ]
+            case "send":
+                return [*given[:1], *self.new(instruction, leaves[1:], 1)]
+            case "all-reduce-start":
+                return self.computed(caller, instruction, leaves, operands)
+        computation = self.called(instruction)
+        if computation is not None and instruction.opcode != "fusion-start":
+            results = self.inside(instruction, computation, operands)
+            passed = [*given, *results]
+        elif instruction.opcode in ("all-gather-start", "collective-permute-start") or (
+            _begins_with_operands(instruction.shape_text, len(given))
+        ):
+            passed = given
+        else:
+            passed = []
+        return [*passed, *self.new(instruction, leaves[len(passed) :], len(passed))]
+
+    def done(
+        self, computation: Computation, instruction: Instruction, operands: list[Leaves]
+    ) -> Leaves:
+        """The results of what was begun."""
+        begun = computation.instructions.get(instruction.operands[0])
+        if begun is None:
+            return []
+        if instruction.opcode == "copy-done":
+            return operands[0][:1]
+        offsets = _offsets(begun.shape_text)
+        if instruction.opcode == "all-reduce-done" or len(offsets) < 3:
+            return operands[0]
+        return operands[0][offsets[1] : offsets[2]]
+
+    def computed(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        leaves: Sequence[Leaf],
+        operands: list[Leaves],
+    ) -> Leaves:
+        """New arrays, those that are written over an operand in its memory."""
+        made = self.new(instruction, leaves)
+        opcode = instruction.opcode
+        pairs: Mapping[int, int] = {}
+        match opcode:
+            case "dynamic-update-slice":
+                pairs = {0: 0}
+            case "scatter" | "all-reduce-start":
+                pairs = {number: number for number in range(len(made))}
+            case "ragged-all-to-all":
+                pairs = {0: 1}
+            case "fusion":
+                pairs = self.updates(instruction)
+        for result, operand in pairs.items():
+            if result < len(made) and operand < len(operands) and operands[operand]:
+                self.join(made[result], operands[operand][0])
+        if "output_to_operand_aliasing" in instruction.rest:
+            pairs = {**pairs, **self.aliasing(instruction, made, operands)}
+        told = _told(instruction, len(operands))
+        if opcode in _OVERWRITES if told is None else told:
+            inside = computation.instructions
+            self.overwriting.append(
+                Overwriting(
+                    len(self.schedule),
+                    tuple(-1 if number in pairs else value for number, value in enumerate(made)),
+                    tuple(
+                        (operand[0], name, leaves_of(inside[name].shape_text)[0].text)
+                        if len(operand) == 1
+                        else None
+                        for operand, name in zip(operands, instruction.operands, strict=True)
+                    ),
+                    told,
+                )
+            )
+        return made
+
+    def aliasing(
+        self, instruction: Instruction, made: Leaves, operands: list[Leaves]
+    ) -> dict[int, int]:
+        """Results that the compiler says are in an operand's memory."""
+        offsets = _offsets(instruction.shape_text)
+        found: dict[int, int] = {}
+        text = instruction.attributes.get("output_to_operand_aliasing", "")
+        for output, operand, _ in _ALIASING.findall(text):
+            index = int(output.split(",")[0]) if output.strip() else 0
+            result = offsets[index] if index < len(offsets) else 0
+            number = int(operand)
+            if result < len(made) and number < len(operands) and operands[number]:
+                self.join(made[result], operands[number][0])
+                found[result] = number
+        return found
+
+    def updates(self, instruction: Instruction) -> Mapping[int, int]:
+        """Which results of a fusion are written over which parameter: updates of a part of it."""
+        match = _CALLED.search(instruction.rest)
+        computation = None if match is None else self.module.computations.get(match[1])
+        if computation is None:
+            return {}
+        if computation.name not in self.in_place:
+            self.in_place[computation.name] = _updates(computation)
+        return self.in_place[computation.name]
+
+
+def _told(instruction: Instruction, operands: int) -> frozenset[tuple[int, int]] | None:
+    """Which results the compiler says that it has put over which operands; None where it does not.
+
+    Operands and results are numbered together, in lists of what is in one place.
+    """
+    if _TOLD not in instruction.rest:
+        return None
+    found = set()
+    for numbers in _LISTS.findall(instruction.rest):
+        places = [int(number) for number in _NUMBER.findall(numbers)]
+        found |= {
+            (result - operands, operand)
+            for result in places
+            for operand in places
+            if result >= operands > operand
+        }
+    return frozenset(found)
+
+
+def _updates(computation: Computation) -> dict[int, int]:
+    root, inside = computation.root, computation.instructions
+    if root is None:
+        return {}
+    found: dict[int, int] = {}
+    names = root.operands if root.opcode == "tuple" else (root.name,)
+    for number, name in enumerate(names):
+        made = _behind_bitcasts(inside, name)
+        if made is not None and made.opcode in ("dynamic-update-slice", "scatter"):
+            updated = _behind_bitcasts(inside, made.operands[0])
+            if updated is not None and updated.opcode == "parameter":
+                found[number] = int(updated.operand_text)
+    return found
+
+
+def _behind_bitcasts(inside: Mapping[str, Instruction], name: str) -> Instruction | None:
+    found = inside.get(name)
+    while found is not None and found.opcode == "bitcast":
+        found = inside.get(found.operands[0])
+    return found

@@ -1,0 +1,285 @@
+"""Traces of JAX's profiler: what ran when, and the programs that are kept with it.
+
+``jax.profiler.ProfileData`` reads the events of an XPlane file
+(``tsl/profiler/protobuf/xplane.proto``). Programs are in the metadata of events, which it does not
+show; they are taken from the file's own bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from jax.profiler import ProfileData
+
+from sdyscope.errors import TargetError
+from sdyscope.facts.measured import Occurrence, Trace, TracedProgram
+from sdyscope.process.progress import doing
+from sdyscope.stages.lowered.read import hlo_text_of
+
+__all__ = ["is_trace", "read_trace", "trace_files"]
+
+_ENDING: Final = ".xplane.pb"
+_METADATA: Final = b"/host:metadata"
+_PROGRAM: Final = b"Hlo Proto"
+
+#: Lines of a device's plane whose events are instructions.
+_OP_LINES: Final = ("XLA Ops", "Async XLA Ops")
+_DEVICE: Final = re.compile(r"/device:(?:TPU|GPU):(\d+)")
+#: What an instruction is called where the event is named after its text: ``%fusion.3 = f32[]...``.
+_NAMED: Final = re.compile(r"%?([\w.\-]+)(?: = |$)")
+#: ``jit_step(34)``
+_NUMBERED: Final = re.compile(r"(.*)\((\d+)\)$")
+#: Events of which there are many, and that are no instructions.
+_NO_OPS: Final = ("ThreadpoolListener", "$", "Rendezvous", "Wait")
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a path is a trace, or a folder with one."""
+    return bool(_candidates(path))
+
+
+def trace_files(path: Path) -> tuple[Path, ...]:
+    """The files of a trace, one a host; of a folder with several traces those of the last.
+
+    Raises:
+        TargetError: there are none.
+    """
+    found = _candidates(path)
+    if not found:
+        raise TargetError(
+            "There is no trace of JAX's profiler here.",
+            file=path,
+            hint="Give the folder that jax.profiler.trace was given, or a .xplane.pb file.",
+        )
+    # plugins/profile/2026_11_25_03_45_21/host.xplane.pb: one folder a trace.
+    last = max(file.parent for file in found)
+    return tuple(file for file in found if file.parent == last)
+
+
+def _candidates(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path] if path.name.endswith(_ENDING) else []
+    return sorted(path.glob(f"**/*{_ENDING}")) if path.is_dir() else []
+
+
+def read_trace(path: Path) -> Trace:
+    """What a trace has of programs that ran.
+
+    Args:
+        path: a file, or the folder that ``jax.profiler.trace`` was given.
+
+    Raises:
+        TargetError: there is no trace, or it is cut off.
+    """
+    files = trace_files(path)
+    hosts = [_host(file, number, len(files)) for number, file in enumerate(files)]
+    names = dict.fromkeys(name for host in hosts for name in host.events)
+    programs = [_program(name, hosts) for name in names]
+    return Trace(files, tuple(sorted(programs, key=lambda one: -one.seconds)))
+
+
+@dataclass
+class _Host:
+    """What one file has.
+
+    Attributes:
+        events: by program its events: (run, device, instruction, start, seconds).
+        texts: by program its HloProto.
+        devices: numbers of the devices that ran anything.
+    """
+
+    events: dict[str, list[tuple[Any, int, str, float, float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    texts: dict[str, bytes] = field(default_factory=dict)
+    devices: set[int] = field(default_factory=set)
+
+
+def _host(file: Path, number: int, files: int) -> _Host:
+    which = f" ({number + 1} of {files})" if files > 1 else ""
+    doing(f"reading {file.name}{which}")
+    try:
+        data = ProfileData.from_file(str(file))
+        planes = list(data.planes)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise TargetError(
+            "The trace can't be read: it is cut off, or no trace.",
+            file=file,
+            hint="A trace is written when jax.profiler.trace ends: did the program end before?",
+        ) from error
+    host = _Host()
+    for name, program in _programs(file.read_bytes()):
+        host.texts[name] = program
+    for plane in planes:
+        device = _DEVICE.match(plane.name)
+        if device is not None:
+            _on_accelerator(host, plane, int(device[1]))
+        elif plane.name.startswith("/host:CPU"):
+            _on_cpus(host, plane)
+    return host
+
+
+def _on_cpus(host: _Host, plane: Any) -> None:
+    """Instructions of virtual CPU devices say themselves what they are of."""
+    for line in plane.lines:
+        for event in line.events:
+            if event.name.startswith(_NO_OPS):
+                continue
+            said = dict(event.stats)
+            op = said.get("hlo_op")
+            if op is None:
+                continue
+            name = _key(str(said.get("hlo_module", "")), said.get("program_id"))
+            device = int(said.get("device_ordinal", 0))
+            host.devices.add(device)
+            start, seconds = event.start_ns * 1e-9, event.duration_ns * 1e-9
+            host.events[name].append((said.get("run_id"), device, str(op), start, seconds))
+
+
+def _on_accelerator(host: _Host, plane: Any, device: int) -> None:
+    """Instructions of a TPU or GPU are on lines of its plane, beside its programs' runs."""
+    lines = {line.name: line for line in plane.lines}
+    modules = [
+        (event.start_ns, event.start_ns + event.duration_ns, *_module(event))
+        for event in (lines["XLA Modules"].events if "XLA Modules" in lines else ())
+    ]
+    for name, line in lines.items():
+        if name not in _OP_LINES and not name.startswith("Stream"):
+            continue
+        for event in line.events:
+            said = dict(event.stats)
+            op = said.get("hlo_op") or (event.name if name in _OP_LINES else None)
+            match = None if op is None else _NAMED.match(str(op))
+            if match is None:
+                continue
+            program, run = _within(modules, event.start_ns)
+            if "hlo_module" in said:
+                program = _key(str(said["hlo_module"]), said.get("program_id"))
+            run = said.get("run_id", run)
+            host.devices.add(device)
+            start, seconds = event.start_ns * 1e-9, event.duration_ns * 1e-9
+            host.events[program].append((run, device, match[1], start, seconds))
+
+
+def _module(event: Any) -> tuple[str, Any]:
+    """The program of an event that is a whole run, and the run."""
+    said = dict(event.stats)
+    match = _NUMBERED.match(event.name)
+    name = _key(match[1], match[2]) if match is not None else event.name
+    return name, said.get("run_id", event.start_ns)
+
+
+def _within(modules: Sequence[tuple[float, float, str, Any]], start: float) -> tuple[str, Any]:
+    for begins, ends, name, run in modules:
+        if begins <= start <= ends:
+            return name, run
+    return "", None
+
+
+def _key(module: str, program: Any) -> str:
+    return module if program is None else f"{module}({program})"
+
+
+def _program(name: str, hosts: Sequence[_Host]) -> TracedProgram:
+    """One program on all hosts, whose steps are those of each host in order."""
+    occurrences: dict[str, list[Occurrence]] = defaultdict(list)
+    host_of: list[int] = []
+    steps = 0
+    for number, host in enumerate(hosts):
+        events = host.events.get(name, [])
+        if not events:
+            continue
+        devices = {device: at for at, device in enumerate(sorted(host.devices))}
+        first: dict[Any, float] = {}
+        for run, _, _, start, _ in events:
+            first[run] = min(start, first.get(run, start))
+        step_of = {run: step for step, run in enumerate(sorted(first, key=first.__getitem__))}
+        steps = max(steps, len(step_of))
+        for run, device, op, start, seconds in events:
+            place = len(host_of) + devices[device]
+            occurrences[op].append((step_of[run], place, start, seconds))
+        host_of += [number] * len(devices)
+    for found in occurrences.values():
+        found.sort(key=lambda one: one[2])
+    match = _NUMBERED.match(name)
+    proto = next((host.texts[name] for host in hosts if name in host.texts), None)
+    text = "" if proto is None else hlo_text_of(proto) or ""
+    return TracedProgram(
+        match[1] if match is not None else name,
+        text,
+        len(host_of),
+        len(set(host_of)),
+        steps,
+        occurrences,
+        host_of,
+    )
+
+
+# Programs, which are in the metadata of the plane of that name.
+
+
+def _programs(space: bytes) -> Iterator[tuple[str, bytes]]:
+    """The programs in an XSpace, by name and number, as HloProtos."""
+    for number, plane in _fields(space):
+        if number != 1:
+            continue
+        fields = list(_fields(plane))
+        if next((value for at, value in fields if at == 2), b"") != _METADATA:
+            continue
+        names = {key: dict(_fields(value)).get(2, b"") for key, value in _entries(fields, 5)}
+        for _, event in _entries(fields, 4):
+            parts = list(_fields(event))
+            name = next((value for at, value in parts if at == 2), b"")
+            for at, stat in parts:
+                said = dict(_fields(stat)) if at == 5 else {}
+                if names.get(said.get(1)) == _PROGRAM and isinstance(said.get(6), bytes):
+                    yield name.decode("utf-8", "replace"), said[6]
+
+
+def _entries(fields: Iterable[tuple[int, Any]], number: int) -> Iterator[tuple[Any, bytes]]:
+    """The entries of a map."""
+    for at, value in fields:
+        if at == number:
+            entry: Mapping[int, Any] = dict(_fields(value))
+            yield entry.get(1, 0), entry.get(2, b"")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protocol buffer: numbers, and bytes of what has a length.
+
+    Source: https://protobuf.dev/programming-guides/encoding/
+    """
+    at, length = 0, len(message)
+    while at < length:
+        key, at = _number(message, at)
+        match key & 7:
+            case 0:
+                value, at = _number(message, at)
+                yield key >> 3, value
+            case 2:
+                size, at = _number(message, at)
+                yield key >> 3, message[at : at + size]
+                at += size
+            case 1:
+                at += 8
+            case 5:
+                at += 4
+            case _:
+                return
+
+
+def _number(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(message):
+        byte = message[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+    return value, at

@@ -1,0 +1,159 @@
+"""Memory over a step on a terminal: the picture, what is held at the peak, what lowers it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
+from sdyscope.terminal.chart import Area, Band
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Row, Table, fitted, number
+from sdyscope.words.counts import percent, size
+from sdyscope.words.over_time import (
+    LEGEND,
+    PHASE_TEXTS,
+    basis,
+    fit_text,
+    holding_name,
+    remedies_text,
+    remedy_text,
+    varied_text,
+)
+from sdyscope.words.places import source_text
+from sdyscope.words.propagation import origin_text
+
+__all__ = [
+    "categories",
+    "fits",
+    "footer",
+    "held",
+    "picture",
+    "remedies",
+    "remedies_footer",
+    "trials",
+    "varied_paragraph",
+]
+
+
+def picture(over_time: MemoryOverTime, top: int) -> Area:
+    """What is held from the first instruction to the last.
+
+    Args:
+      over_time: memory over a step.
+      top: bytes that the height stands for, of all pictures that are compared.
+    """
+    moments = over_time.moments
+    length = max(over_time.instructions, 1)
+    peak = max(range(len(moments)), key=lambda number: moments[number].bytes, default=0)
+    return Area(
+        values=[moment.bytes for moment in moments],
+        top=top,
+        base=over_time.least,
+        labels=(size(top), size(top / 2), "0 B"),
+        mark=peak,
+        bands=[
+            Band(PHASE_TEXTS[phase.phase], phase.start / length, phase.end / length)
+            for phase in over_time.phases
+        ],
+    )
+
+
+def categories(over_time: MemoryOverTime) -> Table:
+    """A row for what memory is held for at the peak, what takes most first."""
+    found = sorted(over_time.by_category.items(), key=lambda pair: -pair[1])
+    rows: list[Row] = [
+        (category, size(count), percent(count, over_time.peak)) for category, count in found
+    ]
+    return Table(
+        (Column("held at the peak for"), number("per device"), number("share")), tuple(rows)
+    )
+
+
+def held(over_time: MemoryOverTime, top: int, columns: int | None) -> Table:
+    """A row for each of the largest things that are held at the peak.
+
+    Args:
+      over_time: memory over a step.
+      top: how many rows; 0 for all.
+      columns: the width to keep to. Where the table is wider, annotations and blocks are left out.
+    """
+    return fitted(lambda brief: _held(over_time, top, brief=brief), columns)
+
+
+def _held(over_time: MemoryOverTime, top: int, *, brief: bool) -> Table:
+    rows: list[Row] = []
+    for one in over_time.held[: top or None]:
+        count = f" ({one.count:,})" if one.count > 1 else ""
+        cells = [holding_name(one) + count, one.category, size(one.bytes)]
+        if not brief:
+            cells += [one.array.partition("{")[0], ", ".join(map(origin_text, one.origins))]
+        rows.append((*cells, source_text(one.source)))
+    columns = [Column("largest at the peak"), Column("for"), number("per device")]
+    if not brief:
+        columns += [Column("block", fold=False), Column("sharded by")]
+    return Table((*columns, Column("line")), tuple(rows))
+
+
+def footer(over_time: MemoryOverTime, top: int) -> Iterator[Paragraph]:
+    """What the figures are, and what was left out; ``top`` is as of ``held``."""
+    left = len(over_time.held) - top if top else 0
+    if left > 0:
+        rest = sum(one.bytes for one in over_time.held[top:])
+        yield Paragraph(f"{left:,} more, {size(rest)}, left out by --top", hang=3)
+    for text, is_well in basis(over_time):
+        yield Paragraph(text, "plain" if is_well else "warning", hang=3)
+    yield Paragraph(LEGEND, "muted", hang=3)
+
+
+def remedies(tried: Sequence[Remedy], over_time: MemoryOverTime) -> Table:
+    """A row for each change that was compiled, what lowers the peak most first."""
+    rows: list[Row] = []
+    for remedy in tried:
+        if remedy.peak is None or remedy.saves is None:
+            rows.append((remedy_text(remedy), Cell("-", "muted"), Cell(remedy.refused, "muted")))
+            continue
+        lower = remedy.saves > 0
+        change = f"-{size(remedy.saves)} ({percent(remedy.saves, over_time.peak)})"
+        higher = f"+{size(-remedy.saves)}" if remedy.saves else "no change"
+        rows.append(
+            (
+                remedy_text(remedy),
+                size(remedy.peak),
+                Cell(change if lower else higher, "good" if lower else "muted"),
+            )
+        )
+    return Table(
+        (Column("to lower the peak"), number("peak"), Column("change", fold=False)), tuple(rows)
+    )
+
+
+def remedies_footer(tried: Sequence[Remedy]) -> Paragraph:
+    """How many changes were compiled, and how many of them lower the peak."""
+    lower = sum((remedy.saves or 0) > 0 for remedy in tried)
+    return Paragraph(remedies_text(len(tried), lower), "plain", hang=3)
+
+
+def fits(every: Sequence[Fit]) -> Iterator[Paragraph]:
+    """Whether it fits, under each partitioner where that differs."""
+    differs = len({one.needs for one in every}) > 1
+    for one in every if differs else every[:1]:
+        under = f"{one.partitioner}: " if differs else ""
+        yield Paragraph(under + fit_text(one), "good" if one.fits else "bad", hang=3)
+
+
+def trials(varied: Varied, limit: int) -> Table:
+    """A row for each size that was compiled."""
+    rows: list[Row] = []
+    for trial in varied.trials:
+        if trial.needs is None:
+            rows.append((f"{trial.value:,}", "-", Cell(trial.refused, "muted")))
+        else:
+            fitting = trial.needs <= limit
+            verdict = Cell("fits", "good") if fitting else Cell("does not fit", "bad")
+            rows.append((f"{trial.value:,}", size(trial.needs), verdict))
+    return Table((number(varied.name), number("needs"), Column("")), tuple(rows))
+
+
+def varied_paragraph(varied: Varied) -> Paragraph:
+    """How far it can go."""
+    return Paragraph(varied_text(varied), "good" if varied.best is not None else "bad", hang=3)

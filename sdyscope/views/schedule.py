@@ -1,0 +1,125 @@
+"""A step over time on a terminal: the timeline, and the collectives that nothing hides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sdyscope.analysis.collectives.comms import CommsDocument
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.schedule import Exposed, Schedule
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Note, Row, Table, fitted, number
+from sdyscope.words.cost import pipeline_text
+from sdyscope.words.counts import counted, percent
+from sdyscope.words.mesh import mesh_words_of, over_text
+from sdyscope.words.origins import NOT_FOUND, origin_text
+from sdyscope.words.places import source_text
+from sdyscope.words.rates import time_text
+from sdyscope.words.schedule import (
+    LEGEND,
+    MODEL,
+    WAY_TEXTS,
+    flags_text,
+    step_text,
+    way_text,
+)
+
+__all__ = ["exposed", "footer", "heading", "lanes"]
+
+#: How many collectives are shown unless all are asked for.
+LISTED = 12
+
+
+def heading(
+    document: CommsDocument, schedule: Schedule, partitioners: Sequence[Partitioner]
+) -> Iterator[Paragraph]:
+    """The program, and how long a step takes."""
+    parts = [document.name]
+    if schedule.mesh is not None:
+        parts += mesh_words_of({"": schedule.mesh})
+    if schedule.hardware is not None:
+        under = f" under {' and '.join(partitioners)}" if partitioners else ""
+        parts.append(f"compiled for {schedule.hardware} ({schedule.device_kind}){under}")
+    yield Paragraph("; ".join(parts), hang=2)
+    yield Paragraph(step_text(schedule), "heading", hang=2)
+
+
+def lanes(schedule: Schedule) -> Table:
+    """A row for compute and for each set of axes: how long it is busy, and how long alone."""
+    rows: list[Row] = []
+    for lane in schedule.lanes:
+        alone = sum(span.end - span.start for span in lane.segments if span.exposed)
+        share = percent(lane.busy, schedule.seconds)
+        waited = Cell(time_text(alone), "bad" if alone else "plain")
+        first = lane is schedule.lanes[0]
+        rows.append((lane.name, time_text(lane.busy), share, "-" if first else waited))
+    return Table(
+        (Column("busy"), number("time"), number("of the step"), number("exposed")), tuple(rows)
+    )
+
+
+def exposed(schedule: Schedule, everything: bool, columns: int | None) -> Table:
+    """A row for each of the collectives that are exposed most, with its cause."""
+    return fitted(lambda brief: _exposed(schedule, everything, brief=brief), columns)
+
+
+def _exposed(schedule: Schedule, everything: bool, *, brief: bool) -> Table:
+    shown = schedule.collectives if everything else schedule.collectives[:LISTED]
+    files = {source_text(collective.source).rpartition(":")[0] for collective in shown}
+    file = files.pop() if brief and len(files) == 1 else ""
+    rows: list[Row] = []
+    for collective in shown:
+        source = source_text(collective.source)
+        cells: list[str | Cell] = [
+            f"{collective.kind} (async)" if collective.asynchronous else collective.kind,
+            over_text(collective.axes, schedule.mesh),
+            f"{collective.count:,}",
+            time_text(collective.seconds),
+            Cell(time_text(collective.exposed), "bad" if collective.exposed else "plain"),
+            way_text(collective),
+        ]
+        if not brief:
+            cells.append(collective.scope or Cell("-", "muted"))
+        cells.append(source.rpartition(":")[2] if file else source or Cell("-", "muted"))
+        rows.append(tuple(cells))
+        if why := _why(collective, file):
+            rows.append(Note(why))
+    columns = [
+        Column("collective"),
+        Column("over"),
+        number("x"),
+        number("time"),
+        number("exposed"),
+        Column("could hide it"),
+    ]
+    if not brief:
+        columns.append(Column("scope"))
+    return Table((*columns, number("line") if file else Column("source")), tuple(rows))
+
+
+def _why(collective: Exposed, file: str) -> str:
+    if collective.origin is None:
+        return ""
+    words = origin_text(collective.origin, file)
+    return words if words.startswith(NOT_FOUND) else f"because {words}"
+
+
+def footer(schedule: Schedule, everything: bool) -> Iterator[Paragraph]:
+    """Pipelines, what the columns mean, and what is not known."""
+    for pipeline in schedule.pipelines:
+        yield Paragraph(pipeline_text(pipeline), hang=2)
+    left = len(schedule.collectives) - LISTED
+    if left > 0 and not everything:
+        yield Paragraph(f"{counted(left, 'collective')} left out; --all lists every one", "muted")
+    yield Paragraph(f"{MODEL}; {LEGEND}", "muted", hang=2)
+    for way, words in WAY_TEXTS.items():
+        if any(collective.way == way for collective in schedule.collectives):
+            yield Paragraph(f"{'send less' if way == 'less' else way}: {words}", "muted", hang=2)
+    if flags := flags_text(schedule):
+        yield Paragraph(flags, hang=2)
+    if schedule.unknown:
+        yield Paragraph(
+            f"{counted(schedule.unknown, 'collective')} of unknown time: counted as none",
+            "warning",
+            hang=2,
+        )

@@ -1,0 +1,30 @@
+"""What is compared before numbers are called the same."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from sdyscope import Program
+from sdyscope.analysis.fix.prove import Twin
+from sdyscope.inspection import Inspection
+
+
+@pytest.mark.compiles
+def test_a_result_that_is_zero_in_both_proves_nothing_of_code_that_was_changed():
+    def half(x):
+        return x * 2, x * 0
+
+    argument = jax.ShapeDtypeStruct((8,), jnp.float32)
+    program = Inspection(Program("half", jax.jit(half), (argument,)), ("shardy",))
+    twin = Twin(program)
+    numbers = twin.against(program)
+    assert (numbers.verdict, numbers.compared, numbers.results) == ("same", 1, 2)
+    numbers = twin.against(program, rewrites=True)
+    assert (numbers.verdict, numbers.compared) == ("not compared", 1)
+    assert "only 1 of 2 results" in numbers.reason
+
+    def other(x):
+        return x * 3, x * 0
+
+    changed = Inspection(Program("half", jax.jit(other), (argument,)), ("shardy",))
+    assert twin.against(changed).verdict == "differ"

@@ -1,0 +1,231 @@
+"""Measured time: of traces that are written out here, and of one that is made."""
+
+# ruff: noqa: E501 - what is in a trace is long
+
+import pytest
+from jax.profiler import ProfileData
+
+from sdyscope.analysis.profile.measured import measured
+from sdyscope.analysis.profile.profile import compared, profile_document
+from sdyscope.errors import TargetError
+from sdyscope.stages.executed.traces import read_trace
+from sdyscope.values.mesh import Mesh
+
+HLO = """HloModule jit_f, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}, num_partitions=4
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %sine = f32[8]{0} sine(%p), metadata={op_name="jit(f)/layer0/sin" source_file="f.py" source_line=3}
+  ROOT %all-reduce = f32[8]{0} all-reduce(%sine), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=%add, metadata={op_name="jit(f)/layer0/psum" source_file="f.py" source_line=4}
+}
+"""
+MICRO = 1_000_000
+
+
+def plane(name, lines, metadata=""):
+    return f'planes {{ name: "{name}" {lines} {metadata} }}'
+
+
+def space(events, *, module="jit_f", names=None):
+    """An XSpace of one host: events are (op, device, run, start, length), in microseconds."""
+    ops = list(dict.fromkeys(event[0] for event in events))
+    named = "".join(
+        f'event_metadata {{ key: {number} value {{ id: {number} name: "{op}" }} }} '
+        for number, op in enumerate(ops, 1)
+    )
+    stats = ("hlo_op", "hlo_module", "device_ordinal", "run_id", "program_id")
+    named += "".join(
+        f'stat_metadata {{ key: {number} value {{ id: {number} name: "{stat}" }} }} '
+        for number, stat in enumerate(stats, 1)
+    )
+    written = "".join(
+        f"events {{ metadata_id: {ops.index(op) + 1} offset_ps: {start * MICRO} "
+        f"duration_ps: {length * MICRO} "
+        f'stats {{ metadata_id: 1 str_value: "{op}" }} '
+        f'stats {{ metadata_id: 2 str_value: "{module}" }} '
+        f"stats {{ metadata_id: 3 int64_value: {device} }} "
+        f"stats {{ metadata_id: 4 int64_value: {run} }} "
+        f"stats {{ metadata_id: 5 int64_value: 7 }} }} "
+        for op, device, run, start, length in events
+    )
+    return plane("/host:CPU", f'lines {{ name: "worker" {written} }}', named)
+
+
+def with_program(hlo):
+    """The plane in which the program is kept."""
+    from sdyscope.stages import compat
+
+    module = compat.hlo.hlo_module_from_text(hlo)
+    proto = module.as_serialized_hlo_module_proto()
+    length = len(proto)
+    size = b""
+    while length > 127:
+        size += bytes([length & 127 | 128])
+        length >>= 7
+    inner = b"\x0a" + size + bytes([length]) + proto
+    text = "".join(f"\\{byte:03o}" for byte in inner)
+    return plane(
+        "/host:metadata",
+        "",
+        'event_metadata { key: 1 value { id: 1 name: "jit_f(7)" '
+        f'stats {{ metadata_id: 1 bytes_value: "{text}" }} }} }} '
+        'stat_metadata { key: 1 value { id: 1 name: "Hlo Proto" } }',
+    )
+
+
+#: Two steps on four devices: in each, device 1 is late by 20 us, and moving takes 10 us.
+EVENTS = [
+    event
+    for run in (1, 2)
+    for device in range(4)
+    for event in (
+        ("sine", device, run, 1000 * run, 30 if device == 1 else 10),
+        (
+            "all-reduce",
+            device,
+            run,
+            1000 * run + (30 if device == 1 else 10),
+            10 if device in (1, 2, 3) else 30,
+        ),
+    )
+]
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(*planes, name="host"):
+        folder = tmp_path / "plugins" / "profile" / "now"
+        folder.mkdir(parents=True, exist_ok=True)
+        data = ProfileData.text_proto_to_serialized_xspace(" ".join(planes))
+        (folder / f"{name}.xplane.pb").write_bytes(data)
+        return tmp_path
+
+    return write
+
+
+def test_waiting_apart_from_moving(written):
+    (program,) = read_trace(written(space(EVENTS), with_program(HLO))).programs
+    assert (program.name, program.devices, program.steps, program.hosts) == ("jit_f", 4, 2, 1)
+    found = measured(program, [Mesh.of({"data": 2, "model": 2})])
+    (collective,) = found.collectives
+    assert [axis.name for axis in collective.axes] == ["model"]
+    # On average over four devices: one waits 20 us, and each moves for 10.
+    assert collective.seconds == pytest.approx(15e-6)
+    assert collective.waiting == pytest.approx(5e-6)
+    assert collective.moving == pytest.approx(10e-6)
+    assert collective.late == 1
+    # An all-reduce of 32 B in a group of two sends 32 B.
+    assert collective.bandwidth == pytest.approx(32 / 10e-6)
+    assert found.step_seconds == pytest.approx((40e-6, 40e-6))
+    assert found.compute == pytest.approx(15e-6)
+    assert {(one.source.line, round(one.seconds * 1e6)) for one in found.by_line} == {
+        (3, 15),
+        (4, 15),
+    }
+    assert found.unknown == ()
+    (sine,) = (one for one in found.ops if one.name == "sine")
+    assert (sine.scope, sine.primitive, sine.count) == ("layer0", "sin", 1)
+    assert (sine.least, sine.most) == pytest.approx((10e-6, 30e-6))
+
+
+def test_without_its_program_names_are_all_there_is(written):
+    (program,) = read_trace(written(space(EVENTS))).programs
+    found = measured(program)
+    assert found.unknown == ("no program",)
+    (collective,) = found.collectives
+    assert (collective.kind, collective.axes, collective.waiting) == ("all-reduce", None, None)
+    assert found.collective == pytest.approx(15e-6)
+
+
+def test_several_hosts_have_several_clocks(written):
+    written(space(EVENTS), with_program(HLO), name="a")
+    later = [
+        (op, device, run + 9, start + 5000, length) for op, device, run, start, length in EVENTS
+    ]
+    (program,) = read_trace(written(space(later), name="b")).programs
+    assert (program.devices, program.hosts, program.steps) == (8, 2, 2)
+    found = measured(program, [Mesh.of({"data": 4, "model": 2})])
+    assert "several clocks" in found.unknown
+    assert found.collectives[0].waiting is None
+    # Each host's step is by its own clock.
+    assert found.step_seconds == pytest.approx((40e-6, 40e-6))
+
+
+def test_what_is_started_and_done_is_one(written):
+    hlo = HLO.replace(
+        "ROOT %all-reduce = f32[8]{0} all-reduce(%sine)",
+        "%all-reduce-start = f32[8]{0} all-reduce-start(%sine)",
+    ).replace(
+        "source_line=4}\n",
+        "source_line=4}\n  ROOT %all-reduce-done = f32[8]{0} all-reduce-done(%all-reduce-start)\n",
+    )
+    events = []
+    for device in range(4):
+        events += [
+            ("all-reduce-start", device, 1, 0, 2),
+            ("sine", device, 1, 2, 30),
+            ("all-reduce-done", device, 1, 32, 8),
+        ]
+    (program,) = read_trace(written(space(events), with_program(hlo))).programs
+    (collective,) = measured(program, [Mesh.of({"data": 2, "model": 2})]).collectives
+    assert collective.seconds == pytest.approx(40e-6)
+    assert collective.count == 1
+
+
+def test_tpus_name_events_after_instructions(written):
+    ops = "".join(
+        f"events {{ metadata_id: {number} offset_ps: {start * MICRO} duration_ps: {length * MICRO} }} "
+        for number, start, length in ((1, 100, 10), (2, 110, 20))
+    )
+    lines = (
+        'lines { name: "XLA Modules" events { metadata_id: 3 offset_ps: 0 duration_ps: 500000000 } } '
+        f'lines {{ name: "XLA Ops" {ops} }}'
+    )
+    names = (
+        'event_metadata { key: 1 value { id: 1 name: "%sine = f32[8]{0} sine(f32[8]{0} %p)" } } '
+        'event_metadata { key: 2 value { id: 2 name: "%all-reduce = f32[8]{0} all-reduce(%sine)" } } '
+        'event_metadata { key: 3 value { id: 3 name: "jit_f(7)" } } '
+    )
+    trace = read_trace(written(plane("/device:TPU:0", lines, names), with_program(HLO)))
+    (program,) = trace.programs
+    assert (program.name, program.devices, program.steps) == ("jit_f", 1, 1)
+    assert set(program.occurrences) == {"sine", "all-reduce"}
+
+
+def test_two_traces(written, tmp_path):
+    (before,) = read_trace(written(space(EVENTS), with_program(HLO))).programs
+    slower = [
+        (op, device, run, start, length * (3 if op == "sine" else 1))
+        for op, device, run, start, length in EVENTS
+    ]
+    (after,) = read_trace(written(space(slower), with_program(HLO))).programs
+    difference = compared(measured(before), measured(after))
+    assert difference.lines[0].name == "f.py:3"
+    assert difference.lines[0].change == pytest.approx(30e-6)
+    assert difference.noise == pytest.approx(0.0)
+
+
+def test_what_is_no_trace(written, tmp_path):
+    with pytest.raises(TargetError, match="no trace of JAX's profiler"):
+        read_trace(tmp_path)
+    folder = written(space(EVENTS))
+    file = next(folder.glob("**/*.xplane.pb"))
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(TargetError, match="cut off"):
+        read_trace(folder)
+    file.write_bytes(b"")
+    with pytest.raises(TargetError, match="No instruction of any program ran"):
+        profile_document(read_trace(folder))
+
+
+def test_a_program_of_another_name(written):
+    trace = read_trace(written(space(EVENTS)))
+    assert profile_document(trace, module="f").measured.program == "jit_f"
+    with pytest.raises(TargetError, match="called g"):
+        profile_document(trace, module="g")

@@ -1,0 +1,105 @@
+"""`sdyscope profile`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.compiles
+
+#: A step that runs in a trace, on eight virtual CPU devices.
+SCRIPT = """
+import sys
+import jax, jax.numpy as jnp
+from sdyscope.targets import resolve
+
+program = resolve("mlp", mesh={"data": 4, "model": 2}, devices=jax.devices())
+given = jax.tree.map(
+    lambda one: jax.device_put(jnp.zeros(one.shape, one.dtype), one.sharding), program.args
+)
+jax.block_until_ready(program.fun(*given))
+for folder in sys.argv[1:]:
+    with jax.profiler.trace(folder):
+        for _ in range(3):
+            jax.block_until_ready(program.fun(*given))
+"""
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    """Two traces of the mlp's step."""
+    folder = tmp_path_factory.mktemp("traces")
+    names = [str(folder / "one"), str(folder / "two")]
+    environment = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
+
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT, *names], env={**os.environ, **environment}, check=True
+    )
+    return names
+
+
+def test_a_trace_with_its_program(sdyscope, traces):
+    done = sdyscope("profile", traces[0], "mlp", "--partitioner", "shardy", columns=100)
+    assert (done.status, done.err) == (0, "")
+    assert "jit_step: 3 steps on 8 devices; a step takes" in done.out
+    # The gradients of both matrices are summed together over the batch's axis.
+    assert "all-reduce data=4" in done.out
+    assert "models/mlp.py:99" in done.out
+    assert "constraint at models/mlp.py:98" in done.out
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+def test_its_document(sdyscope, traces):
+    done = sdyscope("profile", traces[0], "--mesh", "data=4,model=2", "--json")
+    measured = json.loads(done.out)["measured"]
+    assert measured["unknown"] == []
+    assert {tuple(one["axes"]) for one in measured["collectives"]} == {("data",), ("model",)}
+    for one in measured["collectives"]:
+        assert one["waiting"] + one["moving"] == pytest.approx(one["seconds"])
+        assert one["bandwidth"] == pytest.approx(one["sent"] / one["moving"])
+    assert len(measured["step_seconds"]) == 3
+    assert sum(one["seconds"] for one in measured["ops"]) == pytest.approx(
+        measured["compute"] + measured["collective"], rel=1e-6
+    )
+
+
+def test_without_a_mesh_axes_are_not_known(sdyscope, traces):
+    done = sdyscope("profile", traces[0])
+    assert done.status == 0
+    assert "no mesh is known to name axes of" in done.out
+    assert sdyscope("profile", traces[0], "--strict").status == 1
+
+
+def test_another_program_has_other_causes(sdyscope, traces):
+    done = sdyscope("profile", traces[0], "mlp", "--set", "layers=2", "--partitioner", "shardy")
+    assert "causes are left out" in " ".join(done.out.split())
+    assert "constraint at" not in done.out
+
+
+def test_two_traces(sdyscope, traces):
+    done = sdyscope("profile", *traces, columns=80)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("before: jit_step: 3 steps")
+    assert "models/mlp.py:99" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--module", "train"), "No program of this trace is called train"),
+        (("--set", "layers=2"), "--set is a setting of the program"),
+    ],
+)
+def test_what_can_not_be_asked(sdyscope, traces, words, said):
+    done = sdyscope("profile", traces[0], *words)
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err
+
+
+def test_no_trace(sdyscope, tmp_path):
+    done = sdyscope("profile", tmp_path)
+    assert (done.status, done.out) == (2, "")
+    assert "no trace of JAX's profiler" in done.err

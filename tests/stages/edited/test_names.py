@@ -1,0 +1,48 @@
+"""What code has names for at a line."""
+
+import jax
+from jax.sharding import AbstractMesh
+
+from sdyscope.stages.edited.names import named_at
+from sdyscope.values.mesh import Mesh
+
+OUTSIDE = AbstractMesh((2,), ("outside",))
+
+
+def around(mesh, hidden):
+    def inner(x: jax.Array):
+        hidden = [x]
+        return hidden[0]  # asked here
+
+    return inner
+
+
+class Model:
+    def __init__(self, mesh):
+        self.mesh = mesh
+
+    def call(self, x):
+        return x  # asked in a method
+
+
+def line(text):
+    with open(__file__) as source:
+        return next(at for at, row in enumerate(source, 1) if row.rstrip().endswith(f"# {text}"))
+
+
+def names(text, act):
+    _, found = named_at({__file__: frozenset([line(text)])}, act)
+    return found[__file__, line(text)]
+
+
+def test_names_of_the_function_around_are_in_scope_and_those_that_are_hidden_are_not():
+    one, other = AbstractMesh((8,), ("data",)), AbstractMesh((4,), ("model",))
+    found = names("asked here", lambda: around(one, other)(1))
+    assert found.meshes == {"mesh": Mesh.of({"data": 8}), "OUTSIDE": Mesh.of({"outside": 2})}
+    assert found.known["jax"] == "jax"
+
+
+def test_attributes_of_objects_are_named_too():
+    mesh = AbstractMesh((8,), ("data",))
+    found = names("asked in a method", lambda: Model(mesh).call(1))
+    assert found.meshes["self.mesh"] == Mesh.of({"data": 8})

@@ -1,0 +1,57 @@
+"""What `fix` prints, of values."""
+
+from dataclasses import replace
+
+import pytest
+from fix_cases import fix
+
+from sdyscope.analysis.fix.values import Numbers
+from sdyscope.terminal.paragraphs import lines
+from sdyscope.views import fix as view
+
+
+def text(paragraphs, columns=80):
+    return "\n".join(line for each in paragraphs for line in lines(each, columns))
+
+
+def test_a_remedy_is_called_proven_if_its_numbers_were_compared(tmp_path):
+    proven, other = fix(tmp_path).remedies
+    assert "remedy 1: proven" in text(view.remedy(1, proven))
+    assert "remedy 2: not proven" in text(view.remedy(2, other))
+    said = text(view.proof(fix(tmp_path), proven), None)
+    assert "compiled for cpu:8" in said
+    assert "3 of 4 results of the edited program equal the program's on 8 cpu devices" in said
+
+
+@pytest.mark.parametrize("verdict", ["other random", "differ", "not compared"])
+def test_nothing_else_is_proven(tmp_path, verdict):
+    remedy = replace(fix(tmp_path).remedies[0], numbers=Numbers(verdict, 3, 3))
+    assert not remedy.proven
+    assert "not proven" in text(view.remedy(1, remedy))
+    assert not replace(fix(tmp_path).remedies[0], verdict="loses").proven
+
+
+def test_what_changes_is_said_of_each_kind_and_axis(tmp_path):
+    found = fix(tmp_path)
+    rows = {str(row[0]): row[1:] for row in view.changes(found, found.remedies[0]).rows}
+    assert [getattr(cell, "text", cell) for cell in rows["all-gather over data"]] == [
+        "3.0 MiB",
+        "-",
+        "gone",
+    ]
+    assert rows["sent"][-1].text == "-75%"
+
+
+def test_80_columns_are_enough(tmp_path):
+    found = fix(tmp_path)
+    printed = text(
+        [
+            *view.heading(found),
+            *view.remedy(1, found.remedies[0]),
+            *view.proof(found, found.remedies[0]),
+            *view.footer(found),
+        ]
+    )
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "not taken: shard params['w'] as P(None)" in printed
+    assert "--all shows their patches" in printed
