@@ -261,7 +261,7 @@ def test_the_details_of_a_tensor_have_its_chain(open_page, mlp):
     page = open_page(mlp.html, "#tensors?tensor=%254")
     page.wait_for_selector(".details .path-line")
     assert "from the annotation {data}" in page.inner_text(".details")
-    page.click(".details .path-line a >> nth=0")
+    page.click(".details .path-line p a >> nth=0")
     page.wait_for_selector(".view[data-view=propagation]")
 
 
