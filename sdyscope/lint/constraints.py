@@ -9,6 +9,7 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.placement import Digits, Placement
+from sdyscope.words.places import source_text
 
 __all__ = ["conflicting_constraints", "constraint_overridden", "resharded_twice"]
 
@@ -96,7 +97,7 @@ def resharded_twice(subject: Subject) -> Iterator[Message]:
         if pair in pairs:
             continue
         pairs.add(pair)
-        where = f" at {first.source}" if first.source is not None else ""
+        where = f" at {source_text(first.source)}" if first.source is not None else ""
         yield Message(
             f"It is moved twice: the constraint{where} moves it first, and nothing is computed "
             "with that.",
@@ -146,7 +147,7 @@ def _function(annotation: Annotation) -> tuple[str, str] | None:
 def _conflict(
     subject: Subject, annotation: Annotation, other: Annotation, *, chained: bool
 ) -> Message:
-    where = f" at {other.source}" if other.source is not None else ""
+    where = f" at {source_text(other.source)}" if other.source is not None else ""
     sliced = _cuts(other, annotation) or (not chained and _cuts(annotation, other))
     if chained:
         message = f"It was constrained just before{where}, and is constrained differently here"

@@ -12,6 +12,7 @@ from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, r
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
+from sdyscope.words.places import source_text
 
 __all__ = [
     "activation_gathered_repeatedly",
@@ -74,7 +75,7 @@ def reduced_twice(subject: Subject) -> Iterator[Message]:
         for axis in one.axes:
             count *= subject.mesh.shape[axis]
         first = subject.graph.ops[one.other].source
-        where = f" at {first}" if first is not None else ""
+        where = f" at {source_text(first)}" if first is not None else ""
         over = _over(one.axes)
         if one.divided:
             yield _message(

@@ -1,5 +1,7 @@
 """Every rule finds what it is for, and spares what comes close."""
 
+import os
+
 import jax
 import pytest
 
@@ -40,6 +42,9 @@ def test_rule(case):
     assert case.tensor in first.tensor
     assert first.severity == (case.severity or RULES[case.rule].severity)
     assert first.message.endswith((".", "?")) or ": " in first.message
+    for finding in found.findings:  # Lines are told as everywhere, from the working directory.
+        for text in (finding.message, finding.expected, finding.found, finding.hint):
+            assert os.getcwd() not in (text or "")
     assert found.passed == (first.severity == "note")
 
 
