@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
@@ -90,7 +91,9 @@ def spec_of(annotation: Annotation, graph: OpGraph, mesh: Mesh) -> PartitionSpec
 def specs_near(
     spec: PartitionSpec | None, shape: Sequence[int], mesh: Mesh, axes: Iterable[str] = ()
 ) -> list[PartitionSpec]:
-    """Shardings that differ from one in the place of one axis; of the named axes first.
+    """Shardings that differ from one in the place of one axis, or have two dimensions exchanged.
+
+    Those that place a named axis otherwise come first.
 
     Args:
         spec: the sharding; None for whole.
@@ -103,19 +106,27 @@ def specs_near(
     if any(axis not in sizes for dim in here for axis in dim if mesh.shape.get(axis, 2) > 1):
         return []
     wanted = [axis for axis in axes if axis in sizes]
-    found: dict[PartitionSpec, None] = {}
+    near: list[list[tuple[str, ...]]] = []
     for axis in (*wanted, *(axis for axis in sizes if axis not in wanted)):
         bare = [tuple(one for one in dim if one != axis) for dim in here]
         for at in (*range(len(shape)), None):
-            made = [(*dim, axis) if at == number else dim for number, dim in enumerate(bare)]
-            if made == here:
-                continue
-            if all(
+            near.append([(*dim, axis) if at == number else dim for number, dim in enumerate(bare)])
+    # A spec that is turned round is two moves away, and what is between them may be worse.
+    for first, second in combinations([at for at, dim in enumerate(here) if dim], 2):
+        exchanged = list(here)
+        exchanged[first], exchanged[second] = here[second], here[first]
+        near.append(exchanged)
+    return list(
+        dict.fromkeys(
+            _spec(dims)
+            for dims in near
+            if dims != here
+            and all(
                 size % _product(sizes.get(one, 1) for one in dim) == 0
-                for size, dim in zip(shape, made, strict=True)
-            ):
-                found[_spec(made)] = None
-    return list(found)
+                for size, dim in zip(shape, dims, strict=True)
+            )
+        )
+    )
 
 
 def _product(sizes: Iterable[int]) -> int:
