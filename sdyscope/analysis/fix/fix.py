@@ -103,6 +103,16 @@ class _Change:
     time: float
     memory: float = 1.0
 
+    def times(self, further: _Change) -> _Change:
+        """Both changes, one after the other."""
+        return _Change(self.time * further.time, self.memory * further.memory)
+
+    def over(self, before: _Change) -> _Change:
+        """What is changed further than by `before`."""
+        return _Change(
+            self.time / max(before.time, _PROMISING), self.memory / max(before.memory, _PROMISING)
+        )
+
     @property
     def product(self) -> float:
         """Time by memory; the less, the better."""
@@ -478,16 +488,15 @@ class _Fixer:
                 prediction = self.predict(proposals)
                 if prediction is not None:
                     more.append(_Candidate(proposals, prediction, self.promise(prediction)))
-            found = min(more, key=lambda one: one.change.order, default=None)
-            if found is None or found.change.product > predicted.product * (1 - 2 * _WORTH):
+            added = min(more, key=lambda one: one.change.over(predicted).order, default=None)
+            if added is None:
                 return
-            if found.change.is_slower and not best.change.is_slower:
+            # Each edit has to be worth it beside those that are taken already.
+            change = added.change.over(predicted)
+            if change.is_slower or change.product > 1 - 2 * _WORTH:
                 return
-            change = _Change(
-                best.change.time * found.change.time / max(predicted.time, _PROMISING),
-                best.change.memory * found.change.memory / max(predicted.memory, _PROMISING),
-            )
-            best, predicted = replace(found, change=change), found.change
+            best = replace(added, change=best.change.times(change))
+            predicted = added.change
             yield best
 
     # --- the edited source ------------------------------------------------------------------------
