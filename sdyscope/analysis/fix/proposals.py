@@ -39,9 +39,11 @@ __all__ = [
     "Proposal",
     "Splices",
     "constraint_sites",
+    "dims_of",
     "donations",
     "new_constraint",
     "spec_of",
+    "spec_of_dims",
     "specs_near",
 ]
 
@@ -102,7 +104,7 @@ def specs_near(
         axes: the axes that matter most.
     """
     sizes = {axis.name: axis.size for axis in mesh.axes if axis.size > 1}
-    here = _dims(spec, len(shape))
+    here = dims_of(spec, len(shape))
     if any(axis not in sizes for dim in here for axis in dim if mesh.shape.get(axis, 2) > 1):
         return []
     wanted = [axis for axis in axes if axis in sizes]
@@ -118,7 +120,7 @@ def specs_near(
         near.append(exchanged)
     return list(
         dict.fromkeys(
-            _spec(dims)
+            spec_of_dims(dims)
             for dims in near
             if dims != here
             and all(
@@ -136,7 +138,8 @@ def _product(sizes: Iterable[int]) -> int:
     return total
 
 
-def _dims(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:
+def dims_of(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:
+    """The axes of each dimension."""
     made: list[tuple[str, ...]] = []
     for entry in () if spec is None else spec.entries[:rank]:
         if isinstance(entry, tuple):
@@ -146,7 +149,8 @@ def _dims(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:
     return made + [()] * (rank - len(made))
 
 
-def _spec(dims: Sequence[tuple[str, ...]]) -> PartitionSpec:
+def spec_of_dims(dims: Sequence[tuple[str, ...]]) -> PartitionSpec:
+    """The sharding with these axes on each dimension."""
     return PartitionSpec(tuple(dim[0] if len(dim) == 1 else dim or None for dim in dims))
 
 
