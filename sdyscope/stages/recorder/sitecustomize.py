@@ -26,12 +26,14 @@ def _start() -> None:
 
 
 def _explain_refusals() -> None:
-    """Has the traceback of a `ShardingTypeError` followed by what to write instead."""
+    """Has the traceback of what JAX refuses followed by what to write instead."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         before(kind, error, trace)
-        if kind.__name__ != "ShardingTypeError":
+        if kind.__name__ not in ("ShardingTypeError", "TypeError", "ValueError"):
+            return
+        if "jax" not in sys.modules:
             return
         with contextlib.suppress(Exception):  # this Python may have no sdyscope
             from sdyscope.views.refused import explanation
