@@ -16,6 +16,7 @@ from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.cost import cost_of
 from sdyscope.analysis.cost.links import axes_levels
 from sdyscope.analysis.cost.order import slowest
+from sdyscope.analysis.fix.change import WORTH, Change
 from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
 from sdyscope.analysis.fix.expressions import Expression, expressions
 from sdyscope.analysis.fix.focus import Focus, focus_on
@@ -52,14 +53,8 @@ from sdyscope.values.sharding import PartitionSpec
 
 __all__ = ["Effort", "fixed"]
 
-#: What is not better by this part is not better.
-_WORTH = 0.01
-
 #: What is predicted to be better by this part is worth asking XLA's partitioner.
 _PROMISING = 0.002
-
-#: What is better in one thing and worse in another is worth that from this product on.
-_TRADE = 0.95
 
 #: Below this, an expression is not behind enough bytes to be worth a constraint.
 _LEAST = 0.02
@@ -91,51 +86,13 @@ class Effort:
     checks: int = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """What a step takes with some edits, as a part of what it takes now.
-
-    Attributes:
-        time: its time.
-        memory: what a device holds.
-    """
-
-    time: float
-    memory: float = 1.0
-
-    def times(self, further: _Change) -> _Change:
-        """Both changes, one after the other."""
-        return _Change(self.time * further.time, self.memory * further.memory)
-
-    def over(self, before: _Change) -> _Change:
-        """What is changed further than by `before`."""
-        return _Change(
-            self.time / max(before.time, _PROMISING), self.memory / max(before.memory, _PROMISING)
-        )
-
-    @property
-    def product(self) -> float:
-        """Time by memory; the less, the better."""
-        return self.time * self.memory
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether time is paid for memory, which only the user can weigh."""
-        return self.time > 1 + _WORTH
-
-    @property
-    def order(self) -> tuple[bool, float]:
-        """What makes no step slower comes first."""
-        return self.is_slower, self.product
-
-
 @dataclass(frozen=True)
 class _Candidate:
     """Edits that are taken together, and what they promise."""
 
     proposals: tuple[Proposal, ...]
     prediction: Prediction | None
-    change: _Change
+    change: Change
 
 
 @dataclass
@@ -384,18 +341,18 @@ class _Fixer:
         per_byte = FLOPS_PER_BYTE if self.chip is None else self.chip.flops_per_byte
         return sent + (prediction.flops or 0.0) / (per_byte or FLOPS_PER_BYTE)
 
-    def promise(self, prediction: Prediction, base: Prediction | None = None) -> _Change:
+    def promise(self, prediction: Prediction, base: Prediction | None = None) -> Change:
         """What an edited program would take, by two predictions."""
         before = base or self.base
         needs = self.before.total or self.base.held
         held = max(needs + prediction.held - before.held, 1)
-        return _Change(self.time(prediction) / max(self.time(before), 1.0), held / max(needs, 1))
+        return Change(self.time(prediction) / max(self.time(before), 1.0), held / max(needs, 1))
 
-    def hope(self, proposal: Proposal) -> _Change:
+    def hope(self, proposal: Proposal) -> Change:
         """What an edit promises by what it leaves out; what makes numbers right comes first."""
         if proposal.corrects:
-            return _Change(0.0)
-        return _Change(max(1.0 - proposal.saves / max(self.time(self.base), 1.0), 0.0))
+            return Change(0.0)
+        return Change(max(1.0 - proposal.saves / max(self.time(self.base), 1.0), 0.0))
 
     def predict(self, proposals: Sequence[Proposal]) -> Prediction | None:
         """What some edits promise, by Shardy's passes; None where that can't be said."""
@@ -405,7 +362,7 @@ class _Fixer:
             found = self.trials.predict(edits, on_cpu=self.on_cpu)
         except (CompilerError, TargetError):
             return None
-        if self.base.flops and (found.flops or 0.0) > self.base.flops * (1 + 2 * _WORTH):
+        if self.base.flops and (found.flops or 0.0) > self.base.flops * (1 + 2 * WORTH):
             return None  # What sends less because every device computes more is no remedy.
         donated = [edit.annotation for edit in edits if isinstance(edit, Donation)]
         shared = sum(
@@ -429,7 +386,7 @@ class _Fixer:
             if prediction is not None:
                 single.append(_Candidate((one,), prediction, self.promise(prediction)))
         single.sort(key=lambda one: one.change.product)
-        good = [one for one in self.checked(single) if one.change.product < 1 - _WORTH]
+        good = [one for one in self.checked(single) if one.change.product < 1 - WORTH]
         good.sort(key=lambda one: one.change.order)
         together = list(self.together(good))
         return sorted([*unknown, *good, *together], key=lambda one: one.change.order)
@@ -464,7 +421,7 @@ class _Fixer:
             try:
                 traffic = self.trials.partition(edits, on_cpu=self.on_cpu)
             except (CompilerError, TargetError):
-                known[id(one)] = replace(one, change=_Change(1.0))
+                known[id(one)] = replace(one, change=Change(1.0))
                 continue
             made = replace(one.prediction, traffic=traffic)
             known[id(one)] = replace(one, change=self.promise(made, base))
@@ -493,7 +450,7 @@ class _Fixer:
                 return
             # Each edit has to be worth it beside those that are taken already.
             change = added.change.over(predicted)
-            if change.is_slower or change.product > 1 - 2 * _WORTH:
+            if change.is_slower or change.product > 1 - 2 * WORTH:
                 return
             best = replace(added, change=best.change.times(change))
             predicted = added.change
@@ -528,7 +485,7 @@ class _Fixer:
             made = self.build(one)
             if made is None:
                 continue
-            if one.prediction is not None and self.promise(made.prediction).product >= 1 + _WORTH:
+            if one.prediction is not None and self.promise(made.prediction).product >= 1 + WORTH:
                 self.refuse(one, "sends no less")
                 continue
             seen.append(one.prediction or made.prediction)
@@ -581,7 +538,7 @@ class _Fixer:
     def priced(self, built: Sequence[_Built]) -> list[Remedy]:
         """The edited programs, compiled and run, the best first."""
         compile_together([(one.program, "shardy", self.on) for one in built])
-        known: list[tuple[_Change, _Built, Verdict]] = []
+        known: list[tuple[Change, _Built, Verdict]] = []
         for one in built:
             self.compiled += 1
             try:
@@ -591,7 +548,7 @@ class _Fixer:
                 continue
             one.after = after
             change = self.change(after)
-            verdict = _verdict(change)
+            verdict = change.verdict
             if verdict == "loses":
                 self.refuse(one.candidate, "loses", after=after)
                 continue
@@ -600,7 +557,7 @@ class _Fixer:
             self.notify("running the program as it is", 0.75)
             self.twin.run()
 
-        def order(row: tuple[_Change, _Built, Verdict]) -> tuple[bool, float, int, float]:
+        def order(row: tuple[Change, _Built, Verdict]) -> tuple[bool, float, int, float]:
             # Of what comes to the same, the fewest edits.
             change, product = row[0], row[0].product
             return change.is_slower, round(product, 2), len(row[1].candidate.proposals), product
@@ -683,27 +640,19 @@ class _Fixer:
             seconds=seconds,
         )
 
-    def change(self, after: Figures) -> _Change:
+    def change(self, after: Figures) -> Change:
         """What an edited program takes once it is compiled."""
         if after.seconds is not None and self.before.seconds:
             time = after.seconds / self.before.seconds
         else:
             time = self.bytes(after) / max(self.bytes(self.before), 1.0)
         if after.total is not None and self.before.total:
-            return _Change(time, after.total / self.before.total)
-        return _Change(time)
+            return Change(time, after.total / self.before.total)
+        return Change(time)
 
     def bytes(self, figures: Figures) -> float:
         """Bytes that take as long as a step, where no rates are known."""
         return figures.sent + (figures.flops or 0.0) / FLOPS_PER_BYTE
-
-
-def _verdict(change: _Change) -> Verdict:
-    better, worse = 1 - _WORTH, 1 + _WORTH
-    time, memory = change.time, change.memory
-    if (time <= better and memory <= worse) or (memory <= better and time <= worse):
-        return "pays"
-    return "trade" if change.product <= _TRADE else "loses"
 
 
 def _alike(one: Prediction, other: Prediction) -> bool:
