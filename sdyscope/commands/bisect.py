@@ -54,7 +54,7 @@ def command(
     carry: str | None,
     **opening: Any,
 ) -> int:
-    """Find the commit that changed a sharding, a collective or a figure.
+    """Find the commit that changed a sharding or a figure.
 
     Searches the commits of your repository as git bisect does, each checked out in a worktree of
     its own: your tree, index and branches stay as they are. A commit is lowered first, and only

@@ -46,7 +46,7 @@ def command(
     strict: bool,
     as_json: bool,
 ) -> int:
-    """Show what each line and collective of a program took, by a profiler's trace.
+    """Show how long each line and collective took, from a trace.
 
     TRACE is the folder that `jax.profiler.trace` was given, or a .xplane.pb file. Shows the time
     of each source line, scope and collective; of collectives, waiting for the slowest device apart

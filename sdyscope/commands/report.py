@@ -38,7 +38,7 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
     if value is not None and not re.match(
         r"(?!javascript:|data:)[a-z][a-z0-9+.-]*:.*\{file\}", value
     ):
-        raise click.BadParameter(f"{value!r} is no address with {{file}} in it.")
+        raise click.BadParameter(f"{value!r} is no address of an application with {{file}} in it.")
     return value
 
 

@@ -57,7 +57,7 @@ def command(
     strict: bool,
     as_json: bool,
 ) -> int:
-    """Show your source, each line with its shardings, bytes and findings.
+    """Show your source, each line with its shardings and bytes.
 
     Only the lines that the program's ops come from, and a few around them. In the margin are the
     bytes a device sends per step for the line, and the largest block that it has of one of its

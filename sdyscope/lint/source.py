@@ -35,6 +35,8 @@ class SourceDocument:
         file: the file that it was read from; null for a program.
         hardware: what was compiled for, such as `cpu:8`; null where nothing was compiled.
         meshes: the meshes that its shardings are on.
+        collective_meshes: the mesh whose axes collectives are named by, by partitioner; null where
+            none fits.
         propagations: by whom it was propagated, and how much that is worth.
         failures: which partitioners did not, and why.
         not_compiled: why nothing is known of collectives; empty where the program was compiled.
@@ -52,6 +54,7 @@ class SourceDocument:
     file: str | None
     hardware: Hardware | None
     meshes: dict[str, Mesh]
+    collective_meshes: dict[Partitioner, Mesh | None]
     propagations: tuple[Propagated, ...]
     failures: tuple[Failure, ...]
     not_compiled: str
@@ -141,6 +144,9 @@ def source_of(
         file=program.file,
         hardware=None if comms is None else comms.hardware,
         meshes=program.meshes,
+        collective_meshes={
+            each.partitioner: each.mesh for each in programs if each.partitioner is not None
+        },
         propagations=propagated.propagations,
         failures=propagated.failures,
         not_compiled=not_compiled,

@@ -11,11 +11,10 @@ from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.values.source import is_installed
 from sdyscope.words.findings import Finding
-from sdyscope.words.mesh import over_text
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import file_text, op_text, source_text
-from sdyscope.words.source import BLOCK, collectives_text, unread_text, way_text
+from sdyscope.words.source import AS_NOW, BLOCK, difference_text, told_once, unread_text, way_text
 from sdyscope.words.types import type_text
 
 __all__ = ["part"]
@@ -32,12 +31,12 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     if document is None:
         return {"unavailable": "No line is known: the program was not propagated."}
     return {
-        "partitioners": document.partitioners,
+        "compiled": list(document.collective_meshes),
         "notCompiled": document.not_compiled,
         "files": [_file(file, document, pool) for file in document.files],
         "withoutLine": document.without_line,
         "sentWithoutLine": document.sent_without_line,
-        "legend": [SENT, BLOCK],
+        "legend": [SENT, BLOCK, *([] if document.file is None else [AS_NOW])],
     }
 
 
@@ -89,6 +88,7 @@ def _values(values: LineValues, pool: Pool) -> dict[str, Any]:
         "shardings": {by: pool.sharding(each) for by, each in values.shardings.items()},
         "same": values.same,
         "begins": values.begins,
+        "difference": difference_text(values),
     }
 
 
@@ -96,18 +96,15 @@ def _collectives(
     collectives: Sequence[LineCollectives], file: str, document: SourceDocument
 ) -> list[dict[str, Any]]:
     """Those of all partitioners once where they send the same, with the first one's causes."""
-    alike: dict[str, list[LineCollectives]] = {}
-    for each in collectives:
-        alike.setdefault(collectives_text(each), []).append(each)
+    alike = told_once(collectives, document.collective_meshes)
     return [
         {
             "kind": first.kind,
-            "over": over_text(first.axes, first.mesh),
             "sent": first.sent,
             "words": words,
             "cause": causes_text(first.origins, file),
             "partitioners": [each.partitioner for each in of_all],
-            "both": len(of_all) == len(document.partitioners),
+            "both": len(of_all) == len(document.collective_meshes),
         }
         for words, of_all in alike.items()
         for first in [of_all[0]]

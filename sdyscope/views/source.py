@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sdyscope.analysis.source.lines import LineCollectives, SourceFile, SourceLine
+from sdyscope.analysis.source.lines import SourceFile, SourceLine
 from sdyscope.facts.program import Partitioner
 from sdyscope.lint.source import SourceDocument
 from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.findings import TONES
 from sdyscope.terminal.listing import Listed, Listing, ListingNote
 from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.values.mesh import Mesh
 from sdyscope.views.propagate import provenance
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
@@ -19,9 +20,11 @@ from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import file_text
 from sdyscope.words.source import (
+    AS_NOW,
     BLOCK,
     collectives_text,
     finding_text,
+    told_once,
     unread_text,
     values_text,
     way_text,
@@ -55,7 +58,6 @@ def listings(
     """
     axes = tuple(dict.fromkeys(name for mesh in document.meshes.values() for name in mesh.shape))
     sides = _sides(document)
-    findings = document.findings_by_line
     for file in _shown(document, everything):
         title = file_text(file.file)
         if file.unread is not None:
@@ -65,7 +67,7 @@ def listings(
         yield Listing(
             title,
             (*(_sent_header(side, sides) for side in sides), "block", "line"),
-            tuple(_lines(file, sides, findings, everything=everything, stacks=stacks)),
+            tuple(_lines(file, document, sides, everything=everything, stacks=stacks)),
             axes,
         )
 
@@ -77,17 +79,10 @@ def _shown(document: SourceDocument, everything: bool) -> Sequence[SourceFile]:
 
 def _sides(document: SourceDocument) -> tuple[tuple[Partitioner, ...], ...]:
     """The partitioners that have a column of bytes sent: one for all where they send the same."""
-    names = tuple(
-        dict.fromkeys(
-            collectives.partitioner
-            for file in document.files
-            for line in file.lines
-            for collectives in line.collectives
-        )
-    )
-    if not names:
-        return ()
+    names = tuple(document.collective_meshes)
     lines = [line.sent for file in document.files for line in file.lines]
+    if not any(lines):
+        return ()
     alike = all(len({sent.get(name, 0) for name in names}) == 1 for sent in lines)
     return (names,) if alike else tuple((name,) for name in names)
 
@@ -98,12 +93,13 @@ def _sent_header(side: Sequence[Partitioner], sides: Sequence[object]) -> str:
 
 def _lines(
     file: SourceFile,
+    document: SourceDocument,
     sides: Sequence[Sequence[Partitioner]],
-    findings: Mapping[tuple[str, int], Sequence[Finding]],
     *,
     everything: bool,
     stacks: bool,
 ) -> Iterator[Listed]:
+    findings = document.findings_by_line
     gap = Listed(("",) * (len(sides) + 2), None)
     before = None
     for line in file.lines:
@@ -116,7 +112,12 @@ def _lines(
         margin += [size(largest) if largest else "", f"{line.line}"]
         notes = (
             *_values(line, everything),
-            *_collectives(line, file_text(file.file), [name for side in sides for name in side]),
+            *_collectives(
+                line,
+                file_text(file.file),
+                [name for side in sides for name in side],
+                document.collective_meshes,
+            ),
             *_findings(findings.get((file.file, line.line), ())),
             *_stacks(line, stacks),
         )
@@ -141,15 +142,16 @@ def _values(line: SourceLine, everything: bool) -> Iterator[ListingNote]:
 
 
 def _collectives(
-    line: SourceLine, file: str, partitioners: Sequence[Partitioner]
+    line: SourceLine,
+    file: str,
+    partitioners: Sequence[Partitioner],
+    meshes: Mapping[Partitioner, Mesh | None],
 ) -> Iterator[ListingNote]:
     """Those of all partitioners once where they send the same, with the first one's causes."""
-    alike: dict[str, list[LineCollectives]] = {}
-    for collectives in line.collectives:
-        alike.setdefault(collectives_text(collectives), []).append(collectives)
-    for of_all in alike.values():
+    for of_all in told_once(line.collectives, meshes).values():
         names = [collectives.partitioner for collectives in of_all]
-        words = collectives_text(of_all[0], names if len(names) < len(partitioners) else ())
+        under = names if len(names) < len(partitioners) else ()
+        words = collectives_text(of_all[0], meshes[names[0]], under)
         cause = causes_text(of_all[0].origins, file)
         yield ListingNote(f"{words}, {cause}" if cause else words)
 
@@ -210,10 +212,5 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
             f"{counted(elsewhere, 'finding')} without a line: sdyscope lint lists all", "muted"
         )
     if document.file is not None:
-        yield Paragraph(
-            "The text is that of the files as they are now; the module does not say whether they "
-            "have changed since.",
-            "muted",
-            hang=2,
-        )
+        yield Paragraph(AS_NOW, "muted", hang=2)
     yield from account_paragraphs(document.account)

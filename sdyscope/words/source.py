@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
@@ -17,9 +17,12 @@ from sdyscope.words.sharding import short
 from sdyscope.words.types import type_text
 
 __all__ = [
+    "AS_NOW",
     "BLOCK",
     "collectives_text",
+    "difference_text",
     "finding_text",
+    "told_once",
     "unread_text",
     "values_text",
     "way_text",
@@ -27,6 +30,12 @@ __all__ = [
 
 #: What the column of blocks is.
 BLOCK = "block: the largest that a device has of one value of the line"
+
+#: What the text of a module's lines is.
+AS_NOW = (
+    "The text is that of the files as they are now; the module does not say whether they have "
+    "changed since."
+)
 
 _UNREAD: Mapping[str, str] = {
     "not Python": "not shown: only files that end in .py are read",
@@ -58,11 +67,11 @@ class _Values(Protocol):
 
 class _Collectives(Protocol):
     @property
+    def partitioner(self) -> Partitioner: ...
+    @property
     def kind(self) -> str: ...
     @property
     def axes(self) -> tuple[AxisRef, ...] | None: ...
-    @property
-    def mesh(self) -> Mesh | None: ...
     @property
     def tensors(self) -> int: ...
     @property
@@ -71,6 +80,9 @@ class _Collectives(Protocol):
     def at_least(self) -> bool: ...
     @property
     def at_most(self) -> bool: ...
+
+
+_AnyCollectives = TypeVar("_AnyCollectives", bound=_Collectives)
 
 
 def unread_text(reason: str) -> str:
@@ -91,24 +103,49 @@ def values_text(values: _Values) -> str:
     if values.same is not False:
         return f"{what} {next(iter(texts.values()))}"
     sides = ", ".join(f"{text} under {by}" for by, text in texts.items())
-    where = "the difference begins here" if values.begins else "follows from an earlier difference"
-    return f"{what}: {sides}; {where}"
+    return f"{what}: {sides}; {difference_text(values)}"
 
 
-def collectives_text(collectives: _Collectives, partitioners: Sequence[Partitioner] = ()) -> str:
+def difference_text(values: _Values) -> str:
+    """Where a difference between partitioners begins; empty for values that they place alike."""
+    if values.same is not False:
+        return ""
+    return "the difference begins here" if values.begins else "follows from an earlier difference"
+
+
+def collectives_text(
+    collectives: _Collectives, mesh: Mesh | None, partitioners: Sequence[Partitioner] = ()
+) -> str:
     """`all-gather over data=4 of 2 tensors sends 12.0 KiB`.
 
     Args:
         collectives: collectives of one line, kind and axes.
+        mesh: the mesh of the axes; None where none fits.
         partitioners: under which they are there; none where that need not be said.
     """
-    over = over_text(collectives.axes, collectives.mesh)
+    over = over_text(collectives.axes, mesh)
     bound = "at most " if collectives.at_most else "at least " if collectives.at_least else ""
     words = (
         f"{collectives.kind}{f' over {over}' if over else ''} of "
         f"{counted(collectives.tensors, 'tensor')} sends {bound}{size(collectives.sent)}"
     )
     return f"{' and '.join(partitioners)}: {words}" if partitioners else words
+
+
+def told_once(
+    collectives: Iterable[_AnyCollectives], meshes: Mapping[Partitioner, Mesh | None]
+) -> dict[str, list[_AnyCollectives]]:
+    """The collectives of a line by their words, which those of several partitioners can share.
+
+    Args:
+        collectives: the collectives.
+        meshes: the mesh of each partitioner's axes.
+    """
+    alike: dict[str, list[_AnyCollectives]] = {}
+    for each in collectives:
+        words = collectives_text(each, meshes[each.partitioner])
+        alike.setdefault(words, []).append(each)
+    return alike
 
 
 def finding_text(findings: Sequence[Finding]) -> str:

@@ -1,5 +1,6 @@
 """What every command has in common."""
 
+import itertools
 import re
 import shlex
 
@@ -69,7 +70,7 @@ def test_help_has_own_options_first_examples_that_can_be_run_and_a_page(name, ca
     assert has_page or name == "docs"
     for example in command(name).examples:
         assert f"  sdyscope {example}\n" in text
-        words = shlex.split(example.partition(" >")[0])
+        words = [*itertools.takewhile(lambda word: word[0] != ">", shlex.split(example))]
         assert words[0] == name
         command(name).make_context(name, words[1:], parent=click.Context(cli, obj=()))
 

@@ -227,3 +227,12 @@ def test_what_can_t_be_run_is_said(sdyscope, mlp_files):
     stage = json.loads(done.out)["stages"][-1]
     assert (stage["state"], stage["verdict"]) == ("bad", "failed")
     assert "without input values" in stage["words"]
+
+
+@pytest.mark.parametrize(
+    "editor", ["vscode", "javascript:alert('{file}')", "idea://open?line={line}"]
+)
+def test_an_editor_is_an_address_with_a_file(sdyscope, editor):
+    done = sdyscope("report", "mlp", "--editor", editor)
+    assert done.status == 2
+    assert "is no address of an application with {file} in it." in " ".join(done.err.split())

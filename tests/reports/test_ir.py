@@ -50,7 +50,7 @@ def test_a_name_shows_its_definition_and_uses(ir, differing):
 
 def test_from_a_name_to_its_tensor_and_back(ir):
     ir.evaluate("location.hash = '#ir?value=%2523'")
-    ir.click(".details .pairs a >> nth=1")
+    ir.click('.details .pairs a[href^="#tensors"] >> nth=0')
     ir.wait_for_selector(".view[data-view=tensors] .details")
     assert "%23" in ir.inner_text(".details")
     ir.click(".details >> text=%23 in the module")
@@ -65,7 +65,7 @@ def test_the_second_module_leads_to_the_same_tensor(open_page, differing):
     page.locator(".ir-line[data-match] [data-value]").first.click()
     page.wait_for_selector(".details")
     assert "P('fsdp', None, None)" in page.inner_text(".details .pairs")
-    page.click(".details .pairs a >> nth=1")
+    page.click('.details .pairs a[href^="#tensors"] >> nth=0')
     page.wait_for_selector(".view[data-view=tensors] .details")
     assert "gather" in page.inner_text(".details")
 

@@ -250,7 +250,7 @@ def test_a_chain_is_followed_to_a_step(open_page, mlp):
     page.wait_for_selector(".path-line")
     words = page.inner_text(".propagation-chain")
     assert "from the annotation {data} on dim 0 of the constraint" in words
-    page.click(".path-line a >> nth=0")
+    page.click(".path-line p a >> nth=0")
     until(page, "location.hash", lambda found: "step=" in found)
     page.keyboard.press("Escape")
     page.wait_for_selector(".propagation-chain", state="hidden")
@@ -261,7 +261,7 @@ def test_the_details_of_a_tensor_have_its_chain(open_page, mlp):
     page = open_page(mlp.html, "#tensors?tensor=%254")
     page.wait_for_selector(".details .path-line")
     assert "from the annotation {data}" in page.inner_text(".details")
-    page.click(".details .path-line a >> nth=0")
+    page.click(".details .path-line p a >> nth=0")
     page.wait_for_selector(".view[data-view=propagation]")
 
 

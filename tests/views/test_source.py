@@ -37,8 +37,13 @@ def test_one_column_where_they_send_the_same(lookup_lines):
         replace(line, collectives=tuple(c for c in line.collectives if c.partitioner == "shardy"))
         for line in file.lines
     )
-    document = replace(lookup_lines, files=(replace(file, lines=shardy),))
-    (listing,) = source.listings(document)
+    both = replace(lookup_lines, files=(replace(file, lines=shardy),))
+    # The other one is compiled and sends nothing.
+    (listing,) = source.listings(both)
+    assert listing.columns == ("sent shardy", "sent gspmd", "block", "line")
+    assert any(text.startswith("shardy: all-") for text in notes(listing))
+    meshes = {"shardy": lookup_lines.collective_meshes["shardy"]}
+    (listing,) = source.listings(replace(both, collective_meshes=meshes))
     assert listing.columns == ("sent", "block", "line")
     assert not any(text.startswith(("shardy: ", "gspmd: ")) for text in notes(listing))
 

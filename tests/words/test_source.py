@@ -7,7 +7,13 @@ from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
 from sdyscope.words.mesh import axis_spans
-from sdyscope.words.source import collectives_text, finding_text, values_text, way_text
+from sdyscope.words.source import (
+    collectives_text,
+    finding_text,
+    told_once,
+    values_text,
+    way_text,
+)
 
 MESH = Mesh.of({"data": 4, "model": 2})
 
@@ -44,9 +50,9 @@ def test_values_that_differ_say_whose_and_where_it_begins():
 
 def collectives(**changed):
     fields = {
+        "partitioner": "shardy",
         "kind": "all-gather",
         "axes": (AxisRef("data"),),
-        "mesh": MESH,
         "tensors": 2,
         "sent": 2048,
         "at_least": False,
@@ -56,12 +62,21 @@ def collectives(**changed):
 
 
 def test_collectives_say_their_axes_tensors_and_bytes():
-    assert collectives_text(collectives()) == "all-gather over data=4 of 2 tensors sends 2.0 KiB"
-    assert collectives_text(collectives(tensors=1, at_most=True), ["gspmd"]) == (
+    assert (
+        collectives_text(collectives(), MESH) == "all-gather over data=4 of 2 tensors sends 2.0 KiB"
+    )
+    assert collectives_text(collectives(tensors=1, at_most=True), MESH, ["gspmd"]) == (
         "gspmd: all-gather over data=4 of 1 tensor sends at most 2.0 KiB"
     )
-    assert "sends at least 2.0 KiB" in collectives_text(collectives(at_least=True))
-    assert collectives_text(collectives(axes=None, mesh=None)).startswith("all-gather of 2")
+    assert "sends at least 2.0 KiB" in collectives_text(collectives(at_least=True), MESH)
+    assert collectives_text(collectives(axes=None), None).startswith("all-gather of 2")
+
+
+def test_what_partitioners_send_alike_is_told_once():
+    shardy, gspmd = collectives(), collectives(partitioner="gspmd")
+    other = collectives(partitioner="gspmd", kind="all-to-all")
+    groups = told_once([shardy, gspmd, other], {"shardy": MESH, "gspmd": MESH})
+    assert list(groups.values()) == [[shardy, gspmd], [other]]
 
 
 def test_findings_of_one_rule_are_the_first_and_a_number():

@@ -149,9 +149,7 @@ export function collectiveTable(collectives, { labels, shared, state }) {
           {},
           el("bdi", {}, one.scope || one.primitive || "no scope"),
           one.layers > 1 ? el("span.muted", {}, ` ${one.layers} layers`) : null,
-          one.sources.length
-            ? sourceLink(state, shared.source(one.sources[0]))
-            : null,
+          one.sources.length ? sourceLink(state, shared.source(one.sources[0])) : null,
         ),
         side(one.a),
         side(one.b),

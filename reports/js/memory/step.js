@@ -42,7 +42,7 @@ function chart(step, top, state) {
     });
     state.set({ at: String(nearest) });
   };
-  const side = at(step.moment) > 70 ? "before" : "after";
+  const side = at(step.moment) > 50 ? "before" : "after";
   const element = el(
     "figure.step",
     {},

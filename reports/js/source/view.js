@@ -34,11 +34,10 @@ export function mount(_root, { report, data, slots, state, shared }) {
 /** The partitioners that have a column of bytes sent: one for all where they send the same. */
 function sidesOf(data) {
   const lines = data.files.flatMap((file) => file.lines);
-  const names = [...new Set(lines.flatMap((line) => Object.keys(line.sent)))];
-  const alike = lines.every(
-    ({ sent }) => new Set(names.map((name) => sent[name] ?? 0)).size === 1,
-  );
-  return names.length && alike ? [names[0]] : names;
+  const names = data.compiled;
+  if (!lines.some((line) => Object.keys(line.sent).length)) return [];
+  const alike = lines.every(({ sent }) => new Set(names.map((name) => sent[name] ?? 0)).size === 1);
+  return alike ? [names[0]] : names;
 }
 
 function fileSection(file, own, context) {
@@ -195,9 +194,18 @@ function lineDetails(line, key, file, context) {
   return el(
     "div.source-details",
     {},
-    section("Findings", line.findings.map((one) => finding(one, state))),
-    section("Collectives", line.collectives.map((one) => collective(one))),
-    section("Values", line.values.map((one) => value(one, context))),
+    section(
+      "Findings",
+      line.findings.map((one) => finding(one, state)),
+    ),
+    section(
+      "Collectives",
+      line.collectives.map((one) => collective(one)),
+    ),
+    section(
+      "Values",
+      line.values.map((one) => value(one, context)),
+    ),
     section(
       "Through",
       line.through.map((way) => el("li", {}, el("bdi", {}, way))),
@@ -276,13 +284,7 @@ function value(one, { shared }) {
       spec(shared.sharding(number)?.short ?? "-"),
       one.same === false ? ` under ${partitionerName(by)}` : null,
     ]),
-    one.same === false
-      ? el(
-          "span.verdict",
-          { data: { tone: "warning" } },
-          one.begins ? " the difference begins here" : " follows from an earlier difference",
-        )
-      : null,
+    one.difference ? el("span.source-difference", {}, ` ${one.difference}`) : null,
   );
 }
 
@@ -297,5 +299,7 @@ function notes(data) {
     rest.map(([side, sent]) =>
       el("p.muted", {}, `${size(sent)} sent under ${partitionerName(side)} without a line`),
     ),
-  ].flat().filter(Boolean);
+  ]
+    .flat()
+    .filter(Boolean);
 }

@@ -28,10 +28,7 @@ export function details(rows, row, context, close) {
     ["SSA name", get.ssa(row)],
     [
       "source",
-      source && [
-        sourceLink(context.state, source),
-        within(shared.sourceFunction(get.source(row))),
-      ],
+      source && [sourceLink(context.state, source), within(shared.sourceFunction(get.source(row)))],
     ],
     ["donated", get.donated(row) ? "its buffer may be used again" : ""],
   ];

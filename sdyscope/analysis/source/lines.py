@@ -19,7 +19,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import OpGraph
-from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation, is_library, stack_around
 
 __all__ = [
@@ -79,7 +79,6 @@ class LineCollectives:
         at_most: whether the bytes are an upper bound: those of a ragged all-to-all are data.
         origin: why the largest of the tensors is communicated; null where that was not looked for.
         origins: why each of them is.
-        mesh: the mesh of the axes.
     """
 
     partitioner: Partitioner
@@ -91,7 +90,6 @@ class LineCollectives:
     at_least: bool
     at_most: bool
     origins: tuple[CollectiveOrigin, ...]
-    mesh: Mesh | None
 
     __document__ = (
         "partitioner",
@@ -244,10 +242,8 @@ def source_files(
     """
     gathered: dict[Place, _Gathered] = {}
     _gather_values(gathered, values, graphs)
-    meshes: dict[Partitioner, Mesh | None] = {}
     for program in programs:
         if program.partitioner is not None:
-            meshes[program.partitioner] = program.mesh
             _gather_collectives(gathered, program, program.partitioner)
     for source in others:
         gathered.setdefault((source.file, source.line), _Gathered()).functions[source.function] = (
@@ -262,7 +258,7 @@ def source_files(
             None,
             next(filter(None, known.functions), ""),
             tuple(_line_values(known.values, first, beginning)),
-            tuple(_line_collectives(known, meshes)),
+            tuple(_line_collectives(known)),
             tuple(filter(None, known.through)),
             tuple(filter(None, known.callers)),
         )
@@ -340,10 +336,7 @@ def _shardings(value: ProgramValue) -> dict[Partitioner, Sharded]:
     }
 
 
-def _line_collectives(
-    known: _Gathered, meshes: Mapping[Partitioner, Mesh | None]
-) -> Iterator[LineCollectives]:
-    order = list(meshes)
+def _line_collectives(known: _Gathered) -> Iterator[LineCollectives]:
     rows = [
         LineCollectives(
             *alike,
@@ -357,10 +350,11 @@ def _line_collectives(
                 for _, part in sorted(moved, key=lambda pair: -pair[1].bytes)
                 if part.origin is not None
             ),
-            mesh=meshes[alike.partitioner],
         )
         for alike, moved in known.collectives.items()
     ]
+    # Shardy's first, as everywhere: those of each partitioner were gathered in that order.
+    order = list(dict.fromkeys(row.partitioner for row in rows))
     yield from sorted(rows, key=lambda row: (order.index(row.partitioner), -row.sent))
 
 
