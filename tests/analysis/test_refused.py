@@ -107,10 +107,10 @@ PROGRAMS = {
 }
 
 
-def compiled(path, expression, names):
+def compiled(path, expression, names, scope=()):
     path.write_text(HEAD.format(expression=expression, names=", ".join(names)))
     linecache.checkcache(str(path))
-    namespace = {}
+    namespace = dict(scope)
     exec(compile(path.read_text(), str(path), "exec"), namespace)
     return jax.jit(namespace["f"])
 
@@ -165,6 +165,7 @@ def test_a_mesh_that_is_set_needs_no_name(tmp_path):
 def test_what_no_edit_of_one_place_explains_is_left_alone(tmp_path):
     assert refusal(None) is None
     assert refusal(ValueError("Got incompatible shardings")) is None
+
     # A statement has no text that could be traced by itself.
     arguments = {"x": array((8, 16), "data", None), "y": array((8, 16), None, "data")}
     path = tmp_path / "step.py"
@@ -173,6 +174,18 @@ def test_what_no_edit_of_one_place_explains_is_left_alone(tmp_path):
     namespace = {}
     exec(compile(text, str(path), "exec"), namespace)
     assert refused(jax.jit(namespace["f"]), arguments) is None
+
+
+def test_functions_of_the_author_s_are_called_if_they_are_few(tmp_path):
+    arguments = PROGRAMS["x + y"][0]
+    path = tmp_path / "own.py"
+    path.write_text("def g(x, depth):\n    return g(x, depth - 1) if depth else -x\n")
+    own = {}
+    exec(compile(path.read_text(), str(path), "exec"), own)
+    step = compiled(tmp_path / "step.py", "g(x, 2) + y", arguments, own)
+    assert [operand.text for operand in refused(step, arguments).operands] == ["g(x, 2)", "y"]
+    step = compiled(tmp_path / "step.py", "g(x, 100) + y", arguments, own)
+    assert refused(step, arguments) is None
 
 
 def test_results_keep_their_sizes(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +26,17 @@ from sdyscope.stages import compat
 from sdyscope.stages.edited.names import Names, names_in
 from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.values.source import PACKAGE, SourceLocation, is_installed
+from sdyscope.values.source import PACKAGE, SourceLocation, is_own
 
 __all__ = ["RefusedExpression", "Tried", "refused_expression"]
 
 #: What JAX raises for shardings that an op can't combine.
 _ERROR = "ShardingTypeError"
+
+#: How many calls of the author's functions an expression may make.
+_MOST_CALLS = 64
+
+_OUTSIDE = (str(Path(jax.__file__).parent), str(PACKAGE))
 
 
 @dataclass(frozen=True)
@@ -141,8 +147,9 @@ class RefusedExpression:
 def refused_expression(error: BaseException) -> RefusedExpression | None:
     """The author's expression that a ``ShardingTypeError`` is about.
 
-    None for another error, and where the expression by itself is not refused as well: in a `vmap`,
-    say, its operands are others than the op's.
+    None for another error; where the expression by itself is not refused as well (in a `vmap`, say,
+    its operands are others than the op's); and where it runs much of the author's code, as the
+    gradient of a model does, which would be traced for each edit.
     """
     own = _own_frame(error) if type(error).__name__ == _ERROR else None
     if own is None:
@@ -157,21 +164,21 @@ def refused_expression(error: BaseException) -> RefusedExpression | None:
         return None  # of a statement, such as x += y
     if not _is_refused(text, scope):
         return None
-    operands = {
-        operand: part
+    operands = [
+        (operand, part)
         for part in _operands(node)
         if (operand := _operand(_segment(text, part), scope)) is not None
-    }
+    ]
     if not operands:
         return None
     return RefusedExpression(
         text,
         SourceLocation(file, position[0], position[2], frame.f_code.co_name),
-        tuple(operands),
+        tuple(operand for operand, _ in operands),
         _result(text, scope),
         scope,
         names_in(frame),
-        tuple(operands.values()),
+        tuple(part for _, part in operands),
         _quote(file),
     )
 
@@ -182,18 +189,20 @@ _Position: TypeAlias = tuple[int, int, int, int]
 
 def _own_frame(error: BaseException) -> tuple[FrameType, _Position] | None:
     """The author's innermost frame, and where the expression stands that it runs."""
-    outside = (str(Path(jax.__file__).parent), str(PACKAGE), "<")
     found = None
     entry = error.__traceback__
     while entry is not None:
         frame, last = entry.tb_frame, entry.tb_lasti
         entry = entry.tb_next
-        file = frame.f_code.co_filename
-        if not file.startswith(outside) and not is_installed(file):
+        if _is_author_s(frame.f_code.co_filename):
             found = frame, [*frame.f_code.co_positions()][last // 2]
     if found is None or None in found[1]:
         return None
     return found[0], cast(_Position, found[1])
+
+
+def _is_author_s(file: str) -> bool:
+    return is_own(file) and not file.startswith((*_OUTSIDE, "<"))
 
 
 def _text(file: str, position: _Position) -> str:
@@ -267,10 +276,21 @@ def _traced(text: str, scope: Mapping[str, Any], *, sharded: bool = True) -> Any
 
 
 def _is_refused(text: str, scope: Mapping[str, Any]) -> bool:
+    """Whether JAX refuses an expression by itself, without tracing much of the author's code."""
+    calls = 0
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal calls
+        calls += event == "call" and _is_author_s(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
     try:
         _traced(text, scope)
     except Exception as error:  # the author's code runs here
-        return type(error).__name__ == _ERROR
+        return type(error).__name__ == _ERROR and calls <= _MOST_CALLS
+    finally:
+        sys.setprofile(before)
     return False
 
 

@@ -8,8 +8,12 @@ import contextlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 from typing import Any
+
+# What JAX says where `check_vma` refuses a program.
+_OF_SHARD_MAP = re.compile("given out_specs|manual ax[ei]s")
 
 
 def _start() -> None:
@@ -31,9 +35,7 @@ def _explain_refusals() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         before(kind, error, trace)
-        if kind.__name__ not in ("ShardingTypeError", "TypeError", "ValueError"):
-            return
-        if "jax" not in sys.modules:
+        if kind.__name__ != "ShardingTypeError" and not _OF_SHARD_MAP.search(str(error)):
             return
         with contextlib.suppress(Exception):  # this Python may have no sdyscope
             from sdyscope.views.refused import explanation
