@@ -593,7 +593,14 @@ class _Fixer:
             remedies.append(self.remedy(one, verdict, numbers))
         proven = [remedy.edits for remedy in remedies if remedy.proven]
         self.not_taken = [each for each in self.not_taken if each.edits not in proven]
-        return sorted(remedies, key=lambda one: (one.verdict != "corrects", not one.proven))
+        # Random numbers can't be compared, and what draws others can still be the best by far.
+        return sorted(
+            remedies,
+            key=lambda one: (
+                one.verdict != "corrects",
+                not one.proven and one.numbers.verdict != "other random",
+            ),
+        )
 
     def on_one(self, texts: Mapping[str, str]) -> Program:
         """The edited program on a mesh of one device.
