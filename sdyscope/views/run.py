@@ -262,7 +262,7 @@ def trained(found: Training) -> Table:
             Column("trained under", fold=False),
             number("steps"),
             number("largest error"),
-            Column("results as placed after the last step"),
+            Column("results as placed at the end"),
             number("time"),
         ),
         rows=tuple(rows),
