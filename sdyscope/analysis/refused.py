@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["refusal"]
 
-#: How many shardings of the result are tried.
+#: How many shardings of the result are tried; three axes on two dimensions have 27.
 _OF_RESULT = 64
 
 
 def refusal(error: BaseException | None) -> Refusal | None:
-    """What a ``ShardingTypeError`` is about, and every edit of one place that JAX accepts.
+    """What a ``ShardingTypeError`` is about, and the edits of one place that JAX accepts.
 
     An operand is resharded with one axis placed otherwise, two dimensions exchanged, or like
     another operand; or ``out_sharding`` puts axes of the operands on the result. Where no operand
