@@ -606,7 +606,7 @@ def main() -> None:
         print("libtpu is not installed: faults that only show on a TPU are left out")
     faults = [one for one in FAULTS if has_libtpu or not one.words]
     faults = [one for one in faults if fnmatch.fnmatch(f"{one.program}: {one.kind}", given.only)]
-    folder = Path(given.keep or tempfile.mkdtemp())
+    folder = Path(given.keep or tempfile.mkdtemp()).resolve()
     folder.mkdir(exist_ok=True)
     sound: dict[tuple[str, tuple[str, ...]], tuple[float, float]] = {}
     for fault in faults:

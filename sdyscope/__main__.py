@@ -87,7 +87,8 @@ def run_here(arguments: Sequence[str]) -> int:
     try:
         return int(cli.main(words, prog_name="sdyscope", standalone_mode=False, obj=words) or 0)
     except SdyscopeError as error:
-        return _fail(error.whole + _traceback(error, "--verbose" in words))
+        is_verbose = "--verbose" in words
+        return _fail(error.whole + _explained(error, is_verbose) + _traceback(error, is_verbose))
     except click.exceptions.NoArgsIsHelpError as error:
         output.say(error.format_message())
         return FAILED
@@ -124,6 +125,16 @@ def run_here(arguments: Sequence[str]) -> int:
             f"internal error: {_describe(error)}\n"
             f"This is a bug in sdyscope: please report it, with what {DEBUG}=1 shows.",
         )
+
+
+def _explained(error: SdyscopeError, every: bool) -> str:
+    """What can be done about an exception of the user's own; empty where nothing is known."""
+    if error.rest is None or error.__cause__ is None:
+        return ""
+    from sdyscope.views.refused import explanation
+
+    text = explanation(error.__cause__, every=every)
+    return f"\n{text}" if text else ""
 
 
 def _traceback(error: SdyscopeError, wanted: bool) -> str:

@@ -16,6 +16,7 @@ from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.cost import cost_of
 from sdyscope.analysis.cost.links import axes_levels
 from sdyscope.analysis.cost.order import slowest
+from sdyscope.analysis.fix.change import WORTH, Change
 from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
 from sdyscope.analysis.fix.expressions import Expression, expressions
 from sdyscope.analysis.fix.focus import Focus, focus_on
@@ -52,14 +53,8 @@ from sdyscope.values.sharding import PartitionSpec
 
 __all__ = ["Effort", "fixed"]
 
-#: What is not better by this part is not better.
-_WORTH = 0.01
-
 #: What is predicted to be better by this part is worth asking XLA's partitioner.
 _PROMISING = 0.002
-
-#: What is better in one thing and worse in another is worth that from this product on.
-_TRADE = 0.95
 
 #: Below this, an expression is not behind enough bytes to be worth a constraint.
 _LEAST = 0.02
@@ -97,7 +92,7 @@ class _Candidate:
 
     proposals: tuple[Proposal, ...]
     prediction: Prediction | None
-    score: float
+    change: Change
 
 
 @dataclass
@@ -346,18 +341,18 @@ class _Fixer:
         per_byte = FLOPS_PER_BYTE if self.chip is None else self.chip.flops_per_byte
         return sent + (prediction.flops or 0.0) / (per_byte or FLOPS_PER_BYTE)
 
-    def promise(self, prediction: Prediction, base: Prediction | None = None) -> float:
-        """Time by memory, of what the program has now; the less, the better."""
+    def promise(self, prediction: Prediction, base: Prediction | None = None) -> Change:
+        """What an edited program would take, by two predictions."""
         before = base or self.base
         needs = self.before.total or self.base.held
         held = max(needs + prediction.held - before.held, 1)
-        return (self.time(prediction) / max(self.time(before), 1.0)) * (held / max(needs, 1))
+        return Change(self.time(prediction) / max(self.time(before), 1.0), held / max(needs, 1))
 
-    def hope(self, proposal: Proposal) -> float:
+    def hope(self, proposal: Proposal) -> Change:
         """What an edit promises by what it leaves out; what makes numbers right comes first."""
         if proposal.corrects:
-            return 0.0
-        return max(1.0 - proposal.saves / max(self.time(self.base), 1.0), 0.0)
+            return Change(0.0)
+        return Change(max(1.0 - proposal.saves / max(self.time(self.base), 1.0), 0.0))
 
     def predict(self, proposals: Sequence[Proposal]) -> Prediction | None:
         """What some edits promise, by Shardy's passes; None where that can't be said."""
@@ -367,7 +362,7 @@ class _Fixer:
             found = self.trials.predict(edits, on_cpu=self.on_cpu)
         except (CompilerError, TargetError):
             return None
-        if self.base.flops and (found.flops or 0.0) > self.base.flops * (1 + 2 * _WORTH):
+        if self.base.flops and (found.flops or 0.0) > self.base.flops * (1 + 2 * WORTH):
             return None  # What sends less because every device computes more is no remedy.
         donated = [edit.annotation for edit in edits if isinstance(edit, Donation)]
         shared = sum(
@@ -390,10 +385,11 @@ class _Fixer:
             prediction = self.predict([one])
             if prediction is not None:
                 single.append(_Candidate((one,), prediction, self.promise(prediction)))
-        single.sort(key=lambda one: one.score)
-        good = [one for one in self.checked(single) if one.score < 1 - _WORTH]
+        single.sort(key=lambda one: one.change.product)
+        good = [one for one in self.checked(single) if one.change.product < 1 - WORTH]
+        good.sort(key=lambda one: one.change.order)
         together = list(self.together(good))
-        return sorted([*unknown, *good, *together], key=lambda one: one.score)
+        return sorted([*unknown, *good, *together], key=lambda one: one.change.order)
 
     def checked(self, single: Sequence[_Candidate]) -> list[_Candidate]:
         """The best edits by what XLA's own partitioner makes of them, the rest as predicted.
@@ -401,7 +397,7 @@ class _Fixer:
         Shardy's reshards promise too much of some edits and too little of others, and what is best
         of many is most often one of the first.
         """
-        hopeful = [one for one in single if one.score < 1 - _PROMISING]
+        hopeful = [one for one in single if one.change.product < 1 - _PROMISING]
         places: Counter[object] = Counter()
         asked: list[_Candidate] = []
         for one in hopeful:
@@ -415,7 +411,7 @@ class _Fixer:
             return list(single)
         self.notify("partitioning the best edits", 0.4)
         try:
-            base = replace(self.base, traffic=self.trials.partition())
+            base = replace(self.base, traffic=self.trials.partition(on_cpu=self.on_cpu))
         except (CompilerError, TargetError):
             return list(single)
         known: dict[int, _Candidate] = {}
@@ -423,13 +419,13 @@ class _Fixer:
             edits = [edit for each in one.proposals for edit in each.trial or ()]
             assert one.prediction is not None
             try:
-                traffic = self.trials.partition(edits)
+                traffic = self.trials.partition(edits, on_cpu=self.on_cpu)
             except (CompilerError, TargetError):
-                known[id(one)] = replace(one, score=1.0)
+                known[id(one)] = replace(one, change=Change(1.0))
                 continue
             made = replace(one.prediction, traffic=traffic)
-            known[id(one)] = replace(one, score=self.promise(made, base))
-        return sorted((known.get(id(one), one) for one in single), key=lambda one: one.score)
+            known[id(one)] = replace(one, change=self.promise(made, base))
+        return [known.get(id(one), one) for one in single]
 
     def together(self, good: Sequence[_Candidate]) -> Iterator[_Candidate]:
         """The best edit with others, as long as each wins something more."""
@@ -449,11 +445,15 @@ class _Fixer:
                 prediction = self.predict(proposals)
                 if prediction is not None:
                     more.append(_Candidate(proposals, prediction, self.promise(prediction)))
-            found = min(more, key=lambda one: one.score, default=None)
-            if found is None or found.score > predicted * (1 - 2 * _WORTH):
+            added = min(more, key=lambda one: one.change.over(predicted).order, default=None)
+            if added is None:
                 return
-            best = replace(found, score=best.score * found.score / max(predicted, _PROMISING))
-            predicted = found.score
+            # Each edit has to be worth it beside those that are taken already.
+            change = added.change.over(predicted)
+            if change.is_slower or change.product > 1 - 2 * WORTH:
+                return
+            best = replace(added, change=best.change.times(change))
+            predicted = added.change
             yield best
 
     # --- the edited source ------------------------------------------------------------------------
@@ -466,10 +466,14 @@ class _Fixer:
         seen: list[Prediction] = []
         places: Counter[object] = Counter()
         count = rewritten = 0
+        # The last compile is for memory that is paid with time, where that promises more.
+        slower = next((one.change.product for one in candidates if one.change.is_slower), None)
+        is_kept = slower is not None and slower < candidates[0].change.product
         for one in candidates:
             # Of edits of code only the compiled program tells, so they do not wait for their turn.
             is_code = one.prediction is None
-            if count == self.effort.compiles and not is_code:
+            kept = is_kept and not one.change.is_slower
+            if count >= self.effort.compiles - kept and not is_code:
                 continue
             if is_code and rewritten == self.effort.compiles:
                 continue
@@ -481,7 +485,7 @@ class _Fixer:
             made = self.build(one)
             if made is None:
                 continue
-            if one.prediction is not None and self.promise(made.prediction) >= 1 + _WORTH:
+            if one.prediction is not None and self.promise(made.prediction).product >= 1 + WORTH:
                 self.refuse(one, "sends no less")
                 continue
             seen.append(one.prediction or made.prediction)
@@ -534,7 +538,7 @@ class _Fixer:
     def priced(self, built: Sequence[_Built]) -> list[Remedy]:
         """The edited programs, compiled and run, the best first."""
         compile_together([(one.program, "shardy", self.on) for one in built])
-        known: list[tuple[float, _Built, Verdict]] = []
+        known: list[tuple[Change, _Built, Verdict]] = []
         for one in built:
             self.compiled += 1
             try:
@@ -543,16 +547,24 @@ class _Fixer:
                 self.refuse(one.candidate, "refused", error.message)
                 continue
             one.after = after
-            verdict, score = self.judged(after)
+            change = self.change(after)
+            verdict = change.verdict
+            if verdict == "loses" and _leaves_out_a_collective(self.before, after):
+                verdict = "pays"
             if verdict == "loses":
                 self.refuse(one.candidate, "loses", after=after)
                 continue
-            known.append((score, one, verdict))
-        # Of what comes to the same, the fewest edits.
+            known.append((change, one, verdict))
         if known:
             self.notify("running the program as it is", 0.75)
             self.twin.run()
-        known.sort(key=lambda each: (round(each[0], 2), len(each[1].candidate.proposals), each[0]))
+
+        def order(row: tuple[Change, _Built, Verdict]) -> tuple[bool, float, int, float]:
+            # Of what comes to the same, the fewest edits.
+            change, product = row[0], row[0].product
+            return change.is_slower, round(product, 2), len(row[1].candidate.proposals), product
+
+        known.sort(key=order)
         remedies: list[Remedy] = []
         for number, (_, one, verdict) in enumerate(known):
             corrects = any(proposal.corrects for proposal in one.candidate.proposals)
@@ -581,7 +593,14 @@ class _Fixer:
             remedies.append(self.remedy(one, verdict, numbers))
         proven = [remedy.edits for remedy in remedies if remedy.proven]
         self.not_taken = [each for each in self.not_taken if each.edits not in proven]
-        return sorted(remedies, key=lambda one: (one.verdict != "corrects", not one.proven))
+        # Random numbers can't be compared, and what draws others can still be the best by far.
+        return sorted(
+            remedies,
+            key=lambda one: (
+                one.verdict != "corrects",
+                not one.proven and one.numbers.verdict != "other random",
+            ),
+        )
 
     def on_one(self, texts: Mapping[str, str]) -> Program:
         """The edited program on a mesh of one device.
@@ -630,26 +649,30 @@ class _Fixer:
             seconds=seconds,
         )
 
-    def judged(self, after: Figures) -> tuple[Verdict, float]:
-        """What an edited program is worth, and its time by its memory, of what it was before."""
+    def change(self, after: Figures) -> Change:
+        """What an edited program takes once it is compiled."""
         if after.seconds is not None and self.before.seconds:
-            taken = after.seconds / self.before.seconds
+            time = after.seconds / self.before.seconds
         else:
-            taken = self.bytes(after) / max(self.bytes(self.before), 1.0)
-        held = 1.0
+            time = self.bytes(after) / max(self.bytes(self.before), 1.0)
         if after.total is not None and self.before.total:
-            held = after.total / self.before.total
-        better, worse = 1 - _WORTH, 1 + _WORTH
-        verdict: Verdict = "loses"
-        if (taken <= better and held <= worse) or (held <= better and taken <= worse):
-            verdict = "pays"
-        elif taken * held <= _TRADE:
-            verdict = "trade"
-        return verdict, taken * held
+            return Change(time, after.total / self.before.total)
+        return Change(time)
 
     def bytes(self, figures: Figures) -> float:
         """Bytes that take as long as a step, where no rates are known."""
         return figures.sent + (figures.flops or 0.0) / FLOPS_PER_BYTE
+
+
+def _leaves_out_a_collective(before: Figures, after: Figures) -> bool:
+    """Whether a program has fewer collectives and takes no more of anything."""
+    return (
+        after.count < before.count
+        and after.sent <= before.sent
+        and (after.total or 0) <= (before.total or 0)
+        and (after.flops or 0) <= (before.flops or 0)
+        and (after.seconds or 0) <= (before.seconds or 0)
+    )
 
 
 def _alike(one: Prediction, other: Prediction) -> bool:

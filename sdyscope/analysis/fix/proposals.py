@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
@@ -38,9 +39,11 @@ __all__ = [
     "Proposal",
     "Splices",
     "constraint_sites",
+    "dims_of",
     "donations",
     "new_constraint",
     "spec_of",
+    "spec_of_dims",
     "specs_near",
 ]
 
@@ -90,7 +93,9 @@ def spec_of(annotation: Annotation, graph: OpGraph, mesh: Mesh) -> PartitionSpec
 def specs_near(
     spec: PartitionSpec | None, shape: Sequence[int], mesh: Mesh, axes: Iterable[str] = ()
 ) -> list[PartitionSpec]:
-    """Shardings that differ from one in the place of one axis; of the named axes first.
+    """Shardings that differ from one in the place of one axis, or have two dimensions exchanged.
+
+    Those that place a named axis otherwise come first.
 
     Args:
         spec: the sharding; None for whole.
@@ -99,23 +104,31 @@ def specs_near(
         axes: the axes that matter most.
     """
     sizes = {axis.name: axis.size for axis in mesh.axes if axis.size > 1}
-    here = _dims(spec, len(shape))
+    here = dims_of(spec, len(shape))
     if any(axis not in sizes for dim in here for axis in dim if mesh.shape.get(axis, 2) > 1):
         return []
     wanted = [axis for axis in axes if axis in sizes]
-    found: dict[PartitionSpec, None] = {}
+    near: list[list[tuple[str, ...]]] = []
     for axis in (*wanted, *(axis for axis in sizes if axis not in wanted)):
         bare = [tuple(one for one in dim if one != axis) for dim in here]
         for at in (*range(len(shape)), None):
-            made = [(*dim, axis) if at == number else dim for number, dim in enumerate(bare)]
-            if made == here:
-                continue
-            if all(
+            near.append([(*dim, axis) if at == number else dim for number, dim in enumerate(bare)])
+    # A spec that is turned round is two moves away, and what is between them may be worse.
+    for first, second in combinations([at for at, dim in enumerate(here) if dim], 2):
+        exchanged = list(here)
+        exchanged[first], exchanged[second] = here[second], here[first]
+        near.append(exchanged)
+    return list(
+        dict.fromkeys(
+            spec_of_dims(dims)
+            for dims in near
+            if dims != here
+            and all(
                 size % _product(sizes.get(one, 1) for one in dim) == 0
-                for size, dim in zip(shape, made, strict=True)
-            ):
-                found[_spec(made)] = None
-    return list(found)
+                for size, dim in zip(shape, dims, strict=True)
+            )
+        )
+    )
 
 
 def _product(sizes: Iterable[int]) -> int:
@@ -125,7 +138,8 @@ def _product(sizes: Iterable[int]) -> int:
     return total
 
 
-def _dims(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:
+def dims_of(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:
+    """The axes of each dimension."""
     made: list[tuple[str, ...]] = []
     for entry in () if spec is None else spec.entries[:rank]:
         if isinstance(entry, tuple):
@@ -135,7 +149,8 @@ def _dims(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:
     return made + [()] * (rank - len(made))
 
 
-def _spec(dims: Sequence[tuple[str, ...]]) -> PartitionSpec:
+def spec_of_dims(dims: Sequence[tuple[str, ...]]) -> PartitionSpec:
+    """The sharding with these axes on each dimension."""
     return PartitionSpec(tuple(dim[0] if len(dim) == 1 else dim or None for dim in dims))
 
 

@@ -123,6 +123,7 @@ def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, in
     and type.
     """
     found: dict[int, int] = {}
+    taken: set[int] = set()
     # By every end of their paths: layers are many that end alike at last.
     alike: dict[object, list[int]] = {}
     for other, argument in enumerate(arguments):
@@ -137,7 +138,10 @@ def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, in
                 if _same_value(result.keys[1:], arguments[other].keys[1:]) == length
             ]
             if same:
-                found[number] = same[0]
+                # Parameters and their momentum end alike: each has a next value of its own.
+                other = next((other for other in same if other not in taken), same[0])
+                found[number] = other
+                taken.add(other)
                 break
     bare: dict[tuple[object, ...], tuple[list[int], list[int]]] = {}
     for number, result in enumerate(results):

@@ -154,8 +154,14 @@ class Trials:
             flops=float(made.flops),
         )
 
-    def partition(self, edits: Sequence[ModuleEdit] = ()) -> tuple[Traffic, ...]:
+    def partition(
+        self, edits: Sequence[ModuleEdit] = (), *, on_cpu: bool = False
+    ) -> tuple[Traffic, ...]:
         """What XLA's partitioner makes the program send.
+
+        Args:
+            edits: what to write.
+            on_cpu: whether as CPUs do it, which have no reduce-scatter.
 
         Raises:
             CompilerError: XLA refuses it.
@@ -167,7 +173,8 @@ class Trials:
 
         changed = annotate(self.lowered, self.graph, edits)
         module = read_hlo(spmd(changed, build(changed.module)))
-        return traffic(reduce_scatters(collectives(module, (self.mesh,)), module))
+        sent = collectives(module, (self.mesh,))
+        return traffic(sent if on_cpu else reduce_scatters(sent, module))
 
     def compile(self, written: Sequence[Written] = ()) -> Compiled:
         """What the compiler makes of the program with other shardings of arguments and results.

@@ -25,7 +25,7 @@ from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding
 
-__all__ = ["Names", "named_at"]
+__all__ = ["Names", "named_at", "names_in"]
 
 _Made = TypeVar("_Made")
 
@@ -40,6 +40,8 @@ _WANTED: Mapping[int, str] = {
     id(JaxPartitionSpec): "PartitionSpec",
     id(JaxNamedSharding): "NamedSharding",
     id(with_sharding_constraint): "with_sharding_constraint",
+    id(jax.numpy): "jax.numpy",
+    id(jax.sharding.reshard): "reshard",
 }
 
 
@@ -103,6 +105,11 @@ def named_at(
     finally:
         sys.settrace(before)
     return made, found
+
+
+def names_in(frame: FrameType) -> Names:
+    """The names of a call that failed or is running."""
+    return _names(frame, {})
 
 
 def _defined_in(code: CodeType) -> Iterator[CodeType]:

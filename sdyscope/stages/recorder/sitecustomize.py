@@ -4,11 +4,16 @@ It starts the recorder, takes the folder off the path again (child processes sti
 environment), and then runs the `sitecustomize` that this one stood in front of, if there is any.
 """
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 from typing import Any
+
+# What JAX says where `check_vma` refuses a program.
+_OF_SHARD_MAP = re.compile("given out_specs|manual ax[ei]s")
 
 
 def _start() -> None:
@@ -18,9 +23,29 @@ def _start() -> None:
     if folder:
         try:
             _keeping(here).start(folder, both=os.environ.get("SDYSCOPE_RECORD_BOTH") == "1")
+            _explain_refusals()
         except Exception as error:  # whatever it is, the program has to run
             print(f"sdyscope record: this process is not recorded: {error}", file=sys.stderr)
     _run_the_next()
+
+
+def _explain_refusals() -> None:
+    """Has the traceback of what JAX refuses followed by what to write instead."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        before(kind, error, trace)
+        if kind.__name__ != "ShardingTypeError" and not _OF_SHARD_MAP.search(str(error)):
+            return
+        with contextlib.suppress(Exception):  # this Python may have no sdyscope
+            from sdyscope.views.refused import explanation
+
+            with importlib.import_module("sdyscope_recorder.hearing").busy():
+                text = explanation(error, every=True)
+            if text:
+                print(f"sdyscope record: {text}", file=sys.stderr)
+
+    sys.excepthook = hook
 
 
 def _keeping(here: str) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from page_files import fenced
 
+from sdyscope.analysis.fix.change import Change
 from sdyscope.analysis.fix.fix import Effort, fixed
 from sdyscope.analysis.fix.focus import focus_on
 from sdyscope.analysis.fix.proposals import specs_near
@@ -126,6 +127,34 @@ def test_a_sum_of_a_sum_is_corrected_and_compared_with_one_device(tmp_path):
     found = fixed(Inspection(build(), ("shardy",)), build, effort=replace(QUICK, arguments=0))
     assert not any(one.verdict == "corrects" for one in found.remedies)
     assert not any(one.proven for one in found.remedies if one.edits[0].kind != "donation")
+
+
+def test_two_dimensions_are_exchanged_where_both_are_sharded():
+    mesh = Mesh.of({"a": 4, "b": 2})
+    assert P(("b", "a")) in specs_near(P(("a", "b")), (8, 8), mesh)
+    assert P(("b", None, "a")) in specs_near(P(("a", None, "b")), (8, 3, 8), mesh)
+    # 6 does not divide by 4.
+    assert P(("b", "a")) not in specs_near(P(("a", "b")), (8, 6), mesh)
+
+
+def test_what_makes_no_step_slower_comes_first():
+    faster, smaller, slower = Change(0.9, 1.0), Change(1.0, 0.95), Change(1.2, 0.5)
+    assert sorted([slower, smaller, faster], key=lambda change: change.order) == [
+        faster,
+        smaller,
+        slower,
+    ]
+    assert [change.verdict for change in (faster, smaller, slower)] == ["pays", "pays", "trade"]
+    assert (Change(1.2, 0.9).verdict, Change(0.995, 0.995).verdict) == ("loses", "loses")
+
+
+def test_an_edit_is_weighed_beside_those_that_are_taken():
+    """As in a program with a spec that is turned round: the second edit only pays on its own."""
+    first, both = Change(0.25, 0.8), Change(0.27, 0.72)
+    assert not both.is_slower
+    added = both.over(first)
+    assert added.is_slower
+    assert first.times(added).product == pytest.approx(both.product)
 
 
 def test_shardings_near_another_divide_and_differ_in_one_axis():

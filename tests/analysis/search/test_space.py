@@ -71,6 +71,13 @@ def test_results_are_arguments_next_values():
     assert mirrored([leaf("result['w']", dtype="bf16")], arguments) == {}
 
 
+def test_trees_that_are_alike_have_a_next_value_each():
+    """`params, momentum = step(params, momentum)`: in order, as nothing else tells them apart."""
+    arguments = [leaf("params['w']"), leaf("momentum['w']")]
+    assert mirrored([leaf("result[0]['w']"), leaf("result[1]['w']")], arguments) == {0: 0, 1: 1}
+    assert mirrored([leaf("result['w']")], arguments) == {0: 0}
+
+
 def test_arrays_by_themselves_are_matched_in_order_where_that_is_clear():
     arguments = [leaf("w1"), leaf("w2"), leaf("x", (4, 8))]
     assert mirrored([leaf("result[0]"), leaf("result[1]")], arguments) == {0: 0, 1: 1}

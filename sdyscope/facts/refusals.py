@@ -1,0 +1,93 @@
+"""An expression whose operands' shardings JAX can't combine, and what it accepts instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import PartitionSpec
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["ArrayType", "Choice", "Operand", "Refusal", "Sent"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """The type of an array on Explicit axes.
+
+    Attributes:
+        shape: its shape.
+        dtype: MLIR element type.
+        spec: its sharding.
+        mesh: the mesh that it is on.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    spec: PartitionSpec
+    mesh: Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An array that a refused expression is made of.
+
+    Attributes:
+        text: the operand, as it is written.
+        type: its type.
+    """
+
+    text: str
+    type: ArrayType
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a choice sends.
+
+    Attributes:
+        kind: the collective.
+        axes: the mesh axes that it is over.
+        bytes: bytes that a device sends.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What an expression can be instead; JAX has traced it.
+
+    Attributes:
+        text: the expression, edited.
+        results: the types of what it makes.
+        sent: its predicted collectives, most bytes first; None where there is no prediction.
+    """
+
+    text: str
+    results: tuple[ArrayType, ...]
+    sent: tuple[Sent, ...] | None
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes that a device sends; None where there is no prediction."""
+        return None if self.sent is None else sum(row.bytes for row in self.sent)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An expression that JAX refuses with a ``ShardingTypeError``.
+
+    Attributes:
+        text: the expression, as it is written.
+        source: its line.
+        operands: its operands.
+        choices: what JAX accepts instead, fewest bytes first.
+    """
+
+    text: str
+    source: SourceLocation
+    operands: tuple[Operand, ...]
+    choices: tuple[Choice, ...]

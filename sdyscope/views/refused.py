@@ -1,0 +1,30 @@
+"""What an error message goes on with where JAX refuses shardings, or how values vary."""
+
+from __future__ import annotations
+
+from sdyscope.analysis.refused import refusal
+from sdyscope.words.refusals import refusal_text
+from sdyscope.words.varying import varying_text
+
+__all__ = ["explanation"]
+
+
+def explanation(error: BaseException | None, *, every: bool = False) -> str:
+    """What to write instead of what JAX refuses.
+
+    Of a ``ShardingTypeError`` the operands, and what JAX accepts; of an error of ``check_vma``
+    where ``psum`` or ``pcast`` belongs.
+
+    Args:
+        error: what JAX raised.
+        every: list every choice, not only those that send least.
+
+    Returns:
+        Lines of text; empty for another error, and where nothing is known.
+    """
+    from sdyscope.stages.lowered.varying import varying
+
+    if values := varying(str(error)):
+        return varying_text(values)
+    refused = refusal(error)
+    return "" if refused is None else refusal_text(refused, every=every)

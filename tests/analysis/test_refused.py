@@ -1,0 +1,197 @@
+"""What Explicit mode refuses and what JAX accepts instead: JAX is asked about the edited source."""
+
+import linecache
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax._src.core import ShardingTypeError
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as JaxP
+
+from sdyscope.analysis.refused import refusal
+from sdyscope.values.sharding import PartitionSpec as P
+from sdyscope.words.types import jax_type_text
+
+pytestmark = pytest.mark.compiles
+
+AXES = ("data", "model")
+MESH = AbstractMesh((4, 2), AXES, axis_types=(AxisType.Explicit,) * 2)
+HEAD = """import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+
+def f({names}):
+    return {expression}
+"""
+
+
+def array(shape, *spec, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(MESH, JaxP(*spec)))
+
+
+#: The arguments; the operands with their types; one edit, with what it sends.
+PROGRAMS = {
+    "x @ w": (
+        {"x": array((8, 16), "data", "model"), "w": array((16, 32), "model", None)},
+        {"x": "f32[8@data,16@model]", "w": "f32[16@model,32]"},
+        ("jnp.matmul(x, w, out_sharding=", "f32[8@data,32]", {"all-reduce": 256}),
+    ),
+    "x @ y": (
+        {"x": array((8, 16), "data", None), "y": array((16, 32), None, "data")},
+        {"x": "f32[8@data,16]", "y": "f32[16,32@data]"},
+        ("jax.sharding.reshard(x, ", "f32[8,32@data]", {"all-gather": 384}),
+    ),
+    'jnp.einsum("bse,ef->bsf", x, w)': (
+        {"x": array((8, 2, 16), "data", None, "model"), "w": array((16, 8), "model", None)},
+        {"x": "f32[8@data,2,16@model]", "w": "f32[16@model,8]"},
+        (
+            'jnp.einsum("bse,ef->bsf", x, w, out_sharding=',
+            "f32[8@data,2,8]",
+            {"all-reduce": 128},
+        ),
+    ),
+    "x + y": (
+        {"x": array((8, 16), "data", None), "y": array((8, 16), None, "data")},
+        {"x": "f32[8@data,16]", "y": "f32[8,16@data]"},
+        ("jax.sharding.reshard(x, ", "f32[8,16@data]", {"all-to-all": 96}),
+    ),
+    "x[:, None] * y[None, :]": (
+        {"x": array((8,), "data"), "y": array((8,), "data")},
+        {"x[:, None]": "f32[8@data,1]", "y[None, :]": "f32[1,8@data]"},
+        ("jax.sharding.reshard(x[:, None], ", "f32[8,8@data]", {"all-gather": 24}),
+    ),
+    'table["w"][tokens]': (
+        {
+            "table": {"w": array((32, 16), "model", None)},
+            "tokens": array((8,), "data", dtype=jnp.int32),
+        },
+        {'table["w"]': "f32[32@model,16]", "tokens": "i32[8@data]"},
+        ('table["w"].at[tokens].get(out_sharding=', "f32[8@data,16]", {"all-reduce": 128}),
+    ),
+    "x.reshape(16, 8)": (
+        {"x": array((8, 16), "data", "model")},
+        {"x": "f32[8@data,16@model]"},
+        ("x.reshape(16, 8, out_sharding=", "f32[16@data,8]", {"all-gather": 64}),
+    ),
+    "jnp.concatenate([x, y])": (
+        {"x": array((8, 16), "data", None), "y": array((8, 16), None, None)},
+        {"x": "f32[8@data,16]", "y": "f32[8,16]"},
+        ("jnp.concatenate([jax.sharding.reshard(x, ", "f32[16,16]", {"all-gather": 384}),
+    ),
+    "jnp.where(c, x, y)": (
+        {
+            "c": array((8,), "data", dtype=bool),
+            "x": array((8,), None),
+            "y": array((8,), "data"),
+        },
+        {"c": "bool[8@data]", "x": "f32[8]", "y": "f32[8@data]"},
+        ("jnp.where(c, jax.sharding.reshard(x, ", "f32[8@data]", {}),
+    ),
+    "jnp.sort(x)": (
+        {"x": array((32,), "data")},
+        {"x": "f32[32@data]"},
+        ("jnp.sort(jax.sharding.reshard(x, ", "f32[32]", {"all-gather": 96}),
+    ),
+    "jnp.cumsum(x)": (
+        {"x": array((32,), "data")},
+        {"x": "f32[32@data]"},
+        ("jnp.cumsum(jax.sharding.reshard(x, ", "f32[32]", {"all-gather": 96}),
+    ),
+    "jnp.pad(x, ((1, 1), (0, 0)))": (
+        {"x": array((8, 16), "data", None)},
+        {"x": "f32[8@data,16]"},
+        ("jnp.pad(jax.sharding.reshard(x, ", "f32[10,16@data]", {"all-to-all": 96}),
+    ),
+}
+
+
+def compiled(path, expression, names, scope=()):
+    path.write_text(HEAD.format(expression=expression, names=", ".join(names)))
+    linecache.checkcache(str(path))
+    namespace = dict(scope)
+    exec(compile(path.read_text(), str(path), "exec"), namespace)
+    return jax.jit(namespace["f"])
+
+
+def refused(fun, arguments):
+    with pytest.raises(ShardingTypeError) as caught:
+        fun.trace(**arguments)
+    return refusal(caught.value)
+
+
+def typed(type_):
+    return jax_type_text(type_.shape, type_.dtype, type_.spec, AXES)
+
+
+@pytest.mark.parametrize("expression", PROGRAMS)
+def test_each_choice_is_one_that_jax_accepts_in_place_of_the_expression(expression, tmp_path):
+    arguments, operands, (text, result, sent) = PROGRAMS[expression]
+    path = tmp_path / "step.py"
+    found = refused(compiled(path, expression, arguments), arguments)
+    assert (found.text, found.source.line) == (expression, 7)
+    assert {operand.text: typed(operand.type) for operand in found.operands} == operands
+    for choice in found.choices:
+        out = compiled(tmp_path / "edited.py", choice.text, arguments).trace(**arguments).out_info
+        aval = jax.core.ShapedArray(out.shape, out.dtype, sharding=out.sharding)
+        assert [aval.str_short(True)] == [*map(typed, choice.results)]
+    wanted = next(
+        choice
+        for choice in found.choices
+        if choice.text.startswith(text) and [*map(typed, choice.results)] == [result]
+    )
+    assert {row.kind: row.bytes for row in wanted.sent} == sent
+    costs = [choice.bytes for choice in found.choices]
+    assert costs == sorted(costs)
+
+
+def test_an_expression_over_several_lines_is_one_line(tmp_path):
+    arguments = PROGRAMS["jnp.sort(x)"][0]
+    expression = "jnp.sort(\n        x,\n        axis=0,\n    )"
+    found = refused(compiled(tmp_path / "step.py", expression, arguments), arguments)
+    assert found.text == "jnp.sort( x, axis=0, )"
+    assert len(found.choices) == 1
+
+
+def test_a_mesh_that_is_set_needs_no_name(tmp_path):
+    arguments = PROGRAMS["jnp.sort(x)"][0]
+    with jax.sharding.use_abstract_mesh(MESH):
+        found = refused(compiled(tmp_path / "step.py", "jnp.sort(x)", arguments), arguments)
+    (choice,) = found.choices
+    assert choice.text == "jnp.sort(jax.sharding.reshard(x, P(None)))"
+
+
+def test_what_no_edit_of_one_place_explains_is_left_alone(tmp_path):
+    assert refusal(None) is None
+    assert refusal(ValueError("Got incompatible shardings")) is None
+
+    # A statement has no text that could be traced by itself.
+    arguments = {"x": array((8, 16), "data", None), "y": array((8, 16), None, "data")}
+    path = tmp_path / "step.py"
+    text = HEAD.format(names="x, y", expression="x").replace("return x", "x += y; return x")
+    path.write_text(text)
+    namespace = {}
+    exec(compile(text, str(path), "exec"), namespace)
+    assert refused(jax.jit(namespace["f"]), arguments) is None
+
+
+def test_functions_of_the_author_s_are_called_if_they_are_few(tmp_path):
+    arguments = PROGRAMS["x + y"][0]
+    path = tmp_path / "own.py"
+    path.write_text("def g(x, depth):\n    return g(x, depth - 1) if depth else -x\n")
+    own = {}
+    exec(compile(path.read_text(), str(path), "exec"), own)
+    step = compiled(tmp_path / "step.py", "g(x, 2) + y", arguments, own)
+    assert [operand.text for operand in refused(step, arguments).operands] == ["g(x, 2)", "y"]
+    step = compiled(tmp_path / "step.py", "g(x, 100) + y", arguments, own)
+    assert refused(step, arguments) is None
+
+
+def test_results_keep_their_sizes(tmp_path):
+    """An axis is only put on a dimension that it divides."""
+    arguments = {"x": array((8, 16), "data", "model"), "w": array((16, 3), "model", None)}
+    found = refused(compiled(tmp_path / "step.py", "x @ w", arguments), arguments)
+    specs = [choice.results[0].spec for choice in found.choices]
+    assert P(("data", None)) in specs
+    assert {spec.entries[1] for spec in specs} == {None}
