@@ -21,7 +21,7 @@ from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.graph.attribute_values import Elements
+from sdyscope.graph.attribute_values import Dictionary, Elements, Structure
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.replica_groups import CollectiveDeviceList
@@ -241,12 +241,25 @@ class _Maps:
     def axes(self, op: Op) -> tuple[str, ...]:
         """The whole axes that a collective runs over, by name; none where they are not known."""
         groups = op.attributes.get("replica_groups")
+        if isinstance(groups, Structure):  # By the axes of a mesh, as JAX 0.12 writes them.
+            return self.named_axes(groups)
         if not isinstance(groups, Elements):
             return ()
         found = axes_of_groups(CollectiveDeviceList(_rows(groups)), self.mesh)
         if not found or any(axis.sub_axis_info is not None for axis in found):
             return ()
         return tuple(axis.name for axis in found)
+
+    def named_axes(self, groups: Structure) -> tuple[str, ...]:
+        """Those of `#stablehlo.replica_group_mesh_axes`; none where one is a part of an axis."""
+        names = []
+        axes = groups.get("axes")
+        for axis in axes if isinstance(axes, tuple) else ():
+            name = axis.get("name") if isinstance(axis, Dictionary) and len(axis) == 1 else None
+            if not isinstance(name, str) or name not in self.mesh.shape:
+                return ()
+            names.append(name)
+        return tuple(names)
 
     def made(
         self,

@@ -104,8 +104,9 @@ def _host(file: Path, number: int, files: int) -> _Host:
     which = f" ({number + 1} of {files})" if files > 1 else ""
     doing(f"reading {file.name}{which}")
     try:
-        data = ProfileData.from_file(str(file))
-        planes = list(data.planes)
+        space = file.read_bytes()
+        programs = dict(_programs(space))  # First: older ProfileData aborts at a file cut off.
+        planes = list(ProfileData.from_serialized_xspace(space).planes)
     except (RuntimeError, OSError, ValueError) as error:
         raise TargetError(
             "The trace can't be read: it is cut off, or no trace.",
@@ -113,8 +114,7 @@ def _host(file: Path, number: int, files: int) -> _Host:
             hint="A trace is written when jax.profiler.trace ends: did the program end before?",
         ) from error
     host = _Host()
-    for name, program in _programs(file.read_bytes()):
-        host.texts[name] = program
+    host.texts.update(programs)
     for plane in planes:
         device = _DEVICE.match(plane.name)
         if device is not None:
@@ -253,6 +253,9 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """The fields of a protocol buffer: numbers, and bytes of what has a length.
 
     Source: https://protobuf.dev/programming-guides/encoding/
+
+    Raises:
+        ValueError: it ends within a field, or has one of a kind that there is not.
     """
     at, length = 0, len(message)
     while at < length:
@@ -263,14 +266,16 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
                 yield key >> 3, value
             case 2:
                 size, at = _number(message, at)
+                if at + size > length:
+                    raise ValueError("A field is longer than the message.")
                 yield key >> 3, message[at : at + size]
                 at += size
             case 1:
                 at += 8
             case 5:
                 at += 4
-            case _:
-                return
+            case kind:
+                raise ValueError(f"There are no fields of kind {kind}.")
 
 
 def _number(message: bytes, at: int) -> tuple[int, int]:
