@@ -14,7 +14,12 @@ export function timeline(step) {
       { role: "img", "aria-label": step.title },
       step.lanes.map((lane, number) => row(lane, step.columns, number === 0)),
     ),
-    el("p.timeline-scale", { "aria-hidden": "true" }, el("span", {}, "0"), el("span", {}, step.length)),
+    el(
+      "p.timeline-scale",
+      { "aria-hidden": "true" },
+      el("span", {}, "0"),
+      el("span", {}, step.length),
+    ),
     el(
       "ul.timeline-legend",
       { "aria-hidden": "true" },
@@ -89,7 +94,11 @@ function exposed(one) {
       "span.exposed-way",
       {},
       el("span", { title: one.words }, one.way),
-      el("span.muted.exposed-why", { dir: "auto" }, [one.scope, one.line].filter(Boolean).join(" ")),
+      el(
+        "span.muted.exposed-why",
+        { dir: "auto" },
+        [one.scope, one.line].filter(Boolean).join(" "),
+      ),
     ),
   );
 }
