@@ -17,7 +17,7 @@ from sdyscope.targets import resolve
 
 pytestmark = pytest.mark.compiles
 
-GPUS = importlib.util.find_spec("jax_cuda12_plugin") is None
+NO_GPU_COMPILER = importlib.util.find_spec("jax_cuda12_plugin") is None
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_on_tpus_the_peak_is_the_compilers(on):
     assert figure.ours == figure.compiler
 
 
-@pytest.mark.skipif(GPUS, reason="jax-cuda12-plugin is not installed")
+@pytest.mark.skipif(NO_GPU_COMPILER, reason="jax-cuda12-plugin is not installed")
 def test_on_gpus_the_peak_is_the_compilers():
     program = Inspection(resolve("mlp", settings={"batch": 512}), ["shardy"])
     found = over_time_of(program, program.memory(on="cuda:h100:1x1x8"), origins=False)
