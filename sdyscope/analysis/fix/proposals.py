@@ -14,7 +14,7 @@ from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.memory.donation import not_donated
 from sdyscope.analysis.search.paths import Leaf, mirrored
 from sdyscope.annotations import Annotation
-from sdyscope.errors import ConversionError, SdyscopeError, TargetError
+from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.graph import OpGraph
 from sdyscope.patches.jit import jit_sites
@@ -520,9 +520,7 @@ class LiteralSites:
             try:
                 self.built += 1
                 changed = self._differing(texts)
-            except SdyscopeError:
-                continue  # other dimensions that it is on may not divide
-            except Exception:
+            except Exception:  # the author's code is built: other dimensions may not divide, say
                 continue
             if changed:
                 tensors = tuple((one.kind, one.index or 0) for one in changed)
