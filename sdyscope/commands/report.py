@@ -94,12 +94,13 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
 @click.option(
     "-o",
     "--output",
-    "path",
+    "paths",
     type=click.Path(path_type=Path),
+    multiple=True,
     metavar="FILE",
     help="Write to this file. By default html goes to report.html, Markdown and JSON to standard "
     "output. For svg a folder, or FILE.svg for one picture: what a step communicates, or what "
-    "--tensor names.",
+    "--tensor names. Can be repeated: -o step.html -o step.md.",
 )
 @click.option(
     "--tensor",
@@ -122,7 +123,7 @@ def command(
     run: bool,
     ran: Path | None,
     form: str | None,
-    path: Path | None,
+    paths: tuple[Path, ...],
     tensor: str | None,
     strict: bool,
     as_json: bool,
@@ -146,6 +147,12 @@ def command(
         raise TargetError(
             "--on names hardware to compile for, and --no-compile does not compile.",
             hint="Leave one of them out.",
+        )
+    path, *others = paths or (None,)
+    if others and (form is not None or as_json or second is not None or len(on) > 1):
+        raise TargetError(
+            "Several files are one program in the formats of their names.",
+            hint="Give -o once, or leave --format, --json, B and the second --on out.",
         )
     if as_json and form is not None:
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
@@ -195,15 +202,15 @@ def command(
         source_text=not no_source,
         notify=progress.step,
     )
-    if chosen == "svg" and _is_picture(path):
-        _written(path, _communication(whole))
-    elif chosen == "svg" and path is not None:
-        _pictures(path, whole, inspection)
-    else:
-        default = FORMATS.get(chosen)
-        where = path or (Path(default) if default else None)
-        content = _content(chosen, whole, inspection, editor, where)
-        _written(where, content)
+    for file, chosen_form in ((path, chosen), *((other, _form_of(other)) for other in others)):
+        if chosen_form == "svg" and _is_picture(file):
+            _written(file, _communication(whole))
+        elif chosen_form == "svg" and file is not None:
+            _pictures(file, whole, inspection)
+        else:
+            default = FORMATS.get(chosen_form)
+            where = file or (Path(default) if default else None)
+            _written(where, _content(chosen_form, whole, inspection, editor, where))
     say_account(whole.account)
     return 1 if strict and whole.account else 0
 

@@ -15,8 +15,8 @@ from sdyscope.words.memory import PARTS
 from sdyscope.words.mesh import mesh_words, over_text
 from sdyscope.words.places import shown_name, source_text
 
-#: GitHub takes this many characters in a comment.
-LIMIT = 65_536
+#: GitHub takes 65,536 characters in a comment; a link to the page needs some of them.
+LIMIT = 65_000
 
 #: How many rows of a table are written before the rest is counted.
 ROWS = 40
