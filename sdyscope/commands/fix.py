@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,11 @@ from sdyscope.errors import TargetError
 from sdyscope.process import child
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.fix.fix import Effort
+    from sdyscope.analysis.fix.values import Fix
     from sdyscope.facts.program import Program
     from sdyscope.hardware.names import Hardware
+    from sdyscope.inspection import Inspection
 
 
 def environment(
@@ -26,6 +29,56 @@ def environment(
     """As many virtual CPU devices as the mesh needs: numbers are compared on these."""
     asked = mesh_choice.known_devices(mesh, mesh_config, mesh_selector)
     return {**child.virtual_devices(max(child.VIRTUAL, asked)), "JAX_PLATFORMS": "cpu"}
+
+
+def proposed(
+    inspection: Inspection,
+    reopen: Callable[[dict[str, int] | None], Inspection],
+    mesh: dict[str, int] | None,
+    finding: str,
+    on: Hardware | None,
+    effort: Effort,
+) -> tuple[Fix, str]:
+    """Edits of a program's source that pay, and the folder that their patches are relative to.
+
+    Args:
+        inspection: the program.
+        reopen: opens its target again, on another mesh.
+        mesh: the mesh that was asked for.
+        finding: what to fix; empty for anything.
+        on: what to compile for.
+        effort: how much to try.
+
+    Raises:
+        TargetError: it is a module, whose source can't be edited.
+    """
+    from sdyscope.process import progress
+    from sdyscope.process.work_tree import root_of
+    from sdyscope.stages.executed import devices as finding_devices
+
+    if inspection.program is not None:
+        finding_devices.more_cpu_devices(
+            max(child.VIRTUAL, finding_devices.devices_needed(inspection.program))
+        )
+
+    def built(shape: dict[str, int] | None) -> Program:
+        program = reopen(shape).program
+        assert program is not None
+        return program
+
+    axes = [axis for each in inspection.meshes.values() for axis in each.shape]
+    defined = None if inspection.program is None else inspection.defined_at
+    root = root_of(defined.file) if defined is not None else ""
+    fix = inspection.fix(
+        lambda: built(mesh),
+        finding,
+        on=on,
+        effort=effort,
+        root=root,
+        alone=lambda: built(dict.fromkeys(axes, 1)),
+        notify=lambda what, part: progress.step(what, round(100 * part), 100),
+    )
+    return fix, root
 
 
 @options.command(
@@ -105,9 +158,8 @@ def command(
     tensor (params['w1']) or a line (train.py:42). By default anything.
     """
     from sdyscope.analysis.fix.fix import Effort
-    from sdyscope.process import output, progress
-    from sdyscope.process.work_tree import check_clean, root_of, write_files
-    from sdyscope.stages.executed import devices as finding_devices
+    from sdyscope.process import output
+    from sdyscope.process.work_tree import check_clean, write_files
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import fix
@@ -116,33 +168,13 @@ def command(
         # Before anything takes time.
         raise TargetError("There is no such folder to write to.", file=sarif)
     inspection = opening.open_under(target, "shardy", mesh=mesh, settings=settings)
-    if inspection.program is not None:
-        finding_devices.more_cpu_devices(
-            max(child.VIRTUAL, finding_devices.devices_needed(inspection.program))
-        )
-
-    def rebuild() -> Program:
-        program = opening.open_under(target, "shardy", mesh=mesh, settings=settings).program
-        assert program is not None
-        return program
-
-    def alone() -> Program:
-        axes = [axis for each in inspection.meshes.values() for axis in each.shape]
-        shape = dict.fromkeys(axes, 1)
-        program = opening.open_under(target, "shardy", mesh=shape, settings=settings).program
-        assert program is not None
-        return program
-
-    defined = None if inspection.program is None else inspection.defined_at
-    root = root_of(defined.file) if defined is not None else ""
-    found = inspection.fix(
-        rebuild,
+    found, root = proposed(
+        inspection,
+        lambda shape: opening.open_under(target, "shardy", mesh=shape, settings=settings),
+        mesh,
         finding,
-        on=on,
-        effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
-        root=root,
-        alone=alone,
-        notify=lambda what, part: progress.step(what, round(100 * part), 100),
+        on,
+        Effort(edits=edits, predictions=predictions, compiles=compiles),
     )
     best = found.proven[0] if found.proven else None
     if write and best is not None:

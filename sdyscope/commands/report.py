@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sdyscope.commands import completing, opening, options, report_differences
+from sdyscope.commands import fix as fixing
 from sdyscope.commands import run as running
 from sdyscope.process import child
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.run.values import Run
     from sdyscope.facts.program import Partitioner
     from sdyscope.hardware.names import Hardware
@@ -26,8 +28,10 @@ _STEPS = 3
 FORMATS = {"html": "report.html", "markdown": "", "svg": ""}
 
 
-def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
-    """Only what is run may need accelerators."""
+def _environment(run: bool, fix: bool, **parameters: Any) -> Mapping[str, str]:
+    """Only what is run may need accelerators; edits are compared on virtual devices."""
+    if fix and not run:
+        return fixing.environment(**parameters)
     return running.environment(**parameters) if run else options.lowering(**parameters)
 
 
@@ -75,6 +79,12 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
     "&line={line}'. By default Visual Studio Code.",
 )
 @click.option(
+    "--fix",
+    is_flag=True,
+    help="Also look for edits of the source that send or hold less, as `sdyscope fix` does, which "
+    "takes minutes.",
+)
+@click.option(
     "--run",
     is_flag=True,
     help="Also run it, as `sdyscope run` does, and show what the devices held.",
@@ -120,6 +130,7 @@ def command(
     no_compile: bool,
     no_source: bool,
     editor: str | None,
+    fix: bool,
     run: bool,
     ran: Path | None,
     form: str | None,
@@ -167,10 +178,10 @@ def command(
         raise TargetError("--on takes one value per side.", hint="Give it once or twice.")
     snapshots = report_differences.of_snapshots(target, second)
     if second is not None or len(on) > 1:
-        if chosen != "html" or run or ran:
+        if chosen != "html" or run or ran or fix:
             raise TargetError(
                 "Two targets make a page of their differences.",
-                hint="Leave --format, --json and --run out, or use `sdyscope diff`.",
+                hint="Leave --format, --json, --fix and --run out, or use `sdyscope diff`.",
             )
         differences = path or Path("differences.html")
         if snapshots is not None:
@@ -192,12 +203,18 @@ def command(
         from sdyscope.page import svg as report_svg
 
         return _written(path, report_svg.tensor_svg(inspection, tensor).encode())
+    if fix and inspection.program is None:
+        raise TargetError(
+            f"{inspection.name} is a module, and edits are of a program's source.",
+            hint="Leave --fix out.",
+        )
     read_back = None if ran is None else _read(ran, inspection)
     whole = report.document(
         inspection,
         target,
         on=on[0] if on else None,
         compiled=not no_compile,
+        fix=(lambda: _fix(inspection, target, mesh, settings, module, on)) if fix else None,
         run=(lambda: read_back or _run(inspection)) if run or read_back else None,
         source_text=not no_source,
         notify=progress.step,
@@ -243,6 +260,24 @@ def _read(file: Path, inspection: Inspection) -> Run:
     run = read_run(file)
     check_run_of(run, inspection.name, inspection.tensors, file)
     return run
+
+
+def _fix(
+    inspection: Inspection,
+    target: str,
+    mesh: dict[str, int] | None,
+    settings: dict[str, str],
+    module: str | None,
+    on: Sequence[Hardware],
+) -> Fix:
+    """Edits of its source that pay."""
+    from sdyscope.analysis.fix.fix import Effort
+
+    def reopen(shape: dict[str, int] | None) -> Inspection:
+        return opening.open_under(target, "shardy", mesh=shape, settings=settings, module=module)
+
+    effort = Effort(predictions=200)
+    return fixing.proposed(inspection, reopen, mesh, "", on[0] if on else None, effort)[0]
 
 
 def _run(inspection: Inspection) -> Run:

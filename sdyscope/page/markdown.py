@@ -9,6 +9,7 @@ import jinja2
 
 from sdyscope.analysis.show import ShownTensor
 from sdyscope.page.document import Report
+from sdyscope.page.edits import edits
 from sdyscope.words.account import account_lines, account_title
 from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import PARTS
@@ -63,6 +64,12 @@ def code(text: str) -> str:
     return f"{fence}{padding}{one_line}{padding}{fence}".replace("|", "\\|")
 
 
+def fenced(patch: str) -> str:
+    """A patch as a block of code, whatever is in it."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", patch)), default=0))
+    return f"{fence}diff\n{patch.rstrip()}\n{fence}"
+
+
 def _shortened(text: str) -> str:
     if len(text) <= _LONGEST:
         return text
@@ -82,6 +89,7 @@ def environment() -> jinja2.Environment:
         "plain": plain,
         "sentence": sentence,
         "code": code,
+        "fenced": fenced,
         "size": size,
         "source": source_text,
     }
@@ -99,6 +107,7 @@ def _render(report: Report, rows: int) -> str:
             marks=MARKS,
             meshes=[mesh_words(mesh) for mesh in report.meshes],
             differing=differing,
+            edits=None if report.fix is None else edits(report.fix),
             findings=report.findings,
             account_lines=account_lines,
             account_title=account_title,

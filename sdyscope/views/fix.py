@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from sdyscope.analysis.fix.values import Figures, Fix, NumbersVerdict, Remedy
+from sdyscope.analysis.fix.values import Figures, Fix, Remedy
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number
 from sdyscope.words.counts import counted, size
-from sdyscope.words.edits import edit_text, edits_text, why_not_text
+from sdyscope.words.edits import (
+    edit_text,
+    edits_text,
+    numbers_text,
+    why_not_text,
+    worth_text,
+)
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import metric_text, time_text
@@ -54,13 +60,8 @@ def shown(fix: Fix, *, everything: bool = False) -> Sequence[Remedy]:
 def remedy(at: int, one: Remedy) -> Iterator[Paragraph]:
     """What to do, and whether it is proven."""
     tone: Tone = "good" if one.proven else "warning"
-    worth = {
-        "pays": "",
-        "trade": ", less of one thing for more of another",
-        "corrects": ", corrects the numbers",
-        "loses": ", wins nothing",
-    }[one.verdict]
-    yield Paragraph(f"remedy {at}{worth}: {'proven' if one.proven else 'not proven'}", tone, hang=3)
+    worth = worth_text(one.verdict, proven=one.proven)
+    yield Paragraph(f"remedy {at}{worth}", tone, hang=3)
     for edit in one.edits:
         line = f" ({source_text(edit.source)})" if edit.source is not None else ""
         yield Paragraph(f"{edit_text(edit)}{line}", indent=2, hang=2)
@@ -148,31 +149,7 @@ def proof(fix: Fix, one: Remedy) -> Iterator[Paragraph]:
         hang=3,
     )
     numbers = one.numbers
-    where = f" on {numbers.devices}" if numbers.devices else ""
-    error = (
-        f"largest relative error {numbers.error:.1e} of {numbers.tolerance:.1e} allowed, "
-        f"{numbers.worst}"
-        if numbers.error
-        else "no difference"
-    )
-    results = counted(numbers.results, "result")
-    if numbers.compared < numbers.results:
-        results = f"{numbers.compared:,} of {results}"
-    said: Mapping[NumbersVerdict, tuple[str, Tone]] = {
-        "same": (f"{results} of the edited program equal the program's{where} ({error})", "good"),
-        "corrected": (
-            f"{results} of the edited program equal what it computes on one device, and the "
-            f"program's do not{where} ({error})",
-            "good",
-        ),
-        "other random": (
-            f"the edited program draws other random numbers{where} ({error})",
-            "warning",
-        ),
-        "differ": (f"results differ{where} ({error})", "bad"),
-        "not compared": (f"not compared: {numbers.reason}", "warning"),
-    }
-    text, tone = said[numbers.verdict]
+    text, tone = numbers_text(numbers)
     yield Paragraph(f"numbers: {text}", tone, hang=3)
     if numbers.inputs is not None:
         yield Paragraph(f"inputs: {inputs_text(numbers.inputs)}", "muted", hang=3)

@@ -25,7 +25,7 @@ export function mount(_root, context) {
   const several = programs.length > 1;
   slots.totals.append(...totals(data));
   if (several) causeOf(slots.cause, data, context);
-  slots.estimates.append(...estimates(data.estimates));
+  slots.estimates.append(...estimates(data.estimates, state));
   slots.notes.append(...remarks(data.notes));
   slots.partitioner.hidden = !several;
   const byButtons = segments(slots.by, Object.entries(BY), (by) =>
