@@ -91,8 +91,16 @@ class Page {
       }
       view.shown?.();
     }
+    this.#unknown(this.state.unknown);
     view.update?.(params);
     document.documentElement.dataset.view = name;
+  }
+
+  /** Says that the address names a view that there is not. */
+  #unknown(name) {
+    this.told?.remove();
+    this.told = name ? missing(`This page has no view called “${name}”.`) : null;
+    if (this.told) this.main.prepend(this.told);
   }
 
   async #mount(name) {
