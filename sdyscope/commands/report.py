@@ -151,8 +151,9 @@ def command(
     """
     from sdyscope.errors import TargetError
     from sdyscope.page import document as report
-    from sdyscope.process import progress
+    from sdyscope.process import output, progress
     from sdyscope.terminal.account import say_account
+    from sdyscope.words.account import unavailable_text
 
     if on and no_compile:
         raise TargetError(
@@ -228,6 +229,9 @@ def command(
             default = FORMATS.get(chosen_form)
             where = file or (Path(default) if default else None)
             _written(where, _content(chosen_form, whole, inspection, editor, where))
+    for missing in whole.unavailable:
+        if missing.asked:
+            output.say(unavailable_text(missing.stage, missing.partitioner, missing.reason))
     say_account(whole.account)
     return 1 if strict and whole.account else 0
 

@@ -6,6 +6,9 @@ import { ROOT } from "./model.js";
 const SMALL = 150;
 const AT_FIRST = 36;
 
+/** Groups that are closed at first in any case. */
+const CLOSED = new Set(["call", "arguments"]);
+
 /** "One level more" stops before there are more things than this. */
 const AT_MOST = 1500;
 
@@ -25,7 +28,7 @@ export function openAtFirst(model) {
     // What is called alike is open or closed together, the smallest first.
     const alike = new Map();
     for (const item of waiting.splice(0)) {
-      if (!model.isGroup(item) || model.groupKind(item) === "call") continue;
+      if (!model.isGroup(item) || CLOSED.has(model.groupKind(item))) continue;
       const name = model.title(item).replace(/\d+/g, "#");
       const known = alike.get(name) ?? { items: [], more: 0 };
       known.items.push(item);
