@@ -7,7 +7,7 @@ import { count, whole } from "../base/format.js";
 import { sourceLink } from "../base/link.js";
 import { GridTable } from "../base/table.js";
 import { openGraphs } from "../graph/read.js";
-import { chainOf, open, rowOf } from "./chain.js";
+import { chainOf, open, rowOf, untouched } from "./chain.js";
 import { StepGraph } from "./graph.js";
 import { axisText } from "./path.js";
 import { Player } from "./player.js";
@@ -241,7 +241,7 @@ class PropagationView {
     const step = (number) => this.player.go(number);
     if (!known || !chainOf(content, row, { propagation, rows, context, step })) {
       const words = known
-        ? "No axis came to it, and none was stopped beside it."
+        ? untouched(rows.get("shape", row))
         : row >= 0
           ? "The compiler has no such value after propagation."
           : `No value of this program is called ${chosen}.`;

@@ -18,6 +18,7 @@ from sdyscope.facts.differences import Across, Change, LoneMesh
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
 from sdyscope.facts.tensors import tensor_name
+from sdyscope.formatters import Displayed
 from sdyscope.graph import OpGraph
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
@@ -129,7 +130,7 @@ class OpDifference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoweredDiff:
+class LoweredDiff(Displayed):
     """Two modules.
 
     Attributes:

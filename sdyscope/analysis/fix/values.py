@@ -11,6 +11,7 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.facts.execution import InputSource
 from sdyscope.facts.remarks import Remark
+from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
@@ -151,7 +152,7 @@ class NotTaken:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fix:
+class Fix(Displayed):
     """What was found: the document of `sdyscope fix --json`.
 
     Attributes:
