@@ -113,7 +113,7 @@ def _edit(fix: Fix | None) -> Iterator[Headline]:
         wins.append(f"needs {size(after.total)}, not {size(before.total)}")
     if best.verdict == "corrects":
         wins.append("computes the right numbers")
-    won = f": a device {' and '.join(wins)}" if wins else ""
+    won = f": a device {', and '.join(wins)}" if wins else ""
     edited = counted(len(best.edits), "edit")
     source = source_text(best.edits[0].source)
     verb = "pays" if len(best.edits) == 1 else "pay"

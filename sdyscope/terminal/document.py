@@ -45,7 +45,7 @@ from sdyscope.terminal.brief import shortened
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import FilePath, SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text, uncompared_text
@@ -186,6 +186,7 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Mesh: (mesh_form, MeshForm),
     AxisRef: (axis_text, str),
     Hardware: (str, str),
+    FilePath: (file_text, str),
     Shape: (str, str),
     Op: (op_document, OpDocument),
     OriginSharding: (str, str),

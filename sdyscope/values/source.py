@@ -16,6 +16,7 @@ __all__ = [
     "ONLY_SHARD",
     "PACKAGE",
     "SKIP_VARIABLE",
+    "FilePath",
     "Sites",
     "SourceLocation",
     "callers",
@@ -59,6 +60,12 @@ _BETWEEN = frozenset(
     )
 )
 _STANDARD_LIBRARY = re.compile(r"[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]", re.IGNORECASE)
+
+
+class FilePath(str):
+    """A path that documents write as tables do: below the working directory, if it is there."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

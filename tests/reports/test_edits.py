@@ -56,7 +56,7 @@ def test_the_page_begins_with_the_edit_and_leads_to_its_line(open_page, mlp, edi
     report, line = edited
     page = open_page(report_page.page(report, mlp.inspection), "#overview", width=400)
     first = page.locator(".headline").first
-    assert "sends 1.0 KiB per step, not 2.0 KiB and needs 4.0 KiB, not 8.0 KiB" in (
+    assert "sends 1.0 KiB per step, not 2.0 KiB, and needs 4.0 KiB, not 8.0 KiB" in (
         first.inner_text()
     )
     assert page.locator(".edit").count() == 1  # The other is not proven.
