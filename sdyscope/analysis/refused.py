@@ -118,7 +118,7 @@ def _sent(tried: Tried) -> tuple[Sent, ...] | None:
 
     try:
         program = Staged(Program("expression", tried.traced), ("shardy",))
-        made = Predictor(program.lowered["shardy"], program.graph("shardy")).predict()
+        prediction = Predictor(program.lowered["shardy"], program.graph("shardy")).predict()
     except SdyscopeError:
         return None
-    return tuple(Sent(row.kind, row.axes, row.sent) for row in traffic(made.collectives))
+    return tuple(Sent(row.kind, row.axes, row.sent) for row in traffic(prediction.collectives))

@@ -165,7 +165,7 @@ class _Maps:
         values = [(producer.id, edge.result) for producer, edge in operands]
         firsts = [self.summed(value, axes) for value in values]
         if all(first is not None for first in firsts):
-            yield self.made("reduced twice", op, firsts[0] or 0, axes, divided=self.divided(op))
+            yield self.wasted("reduced twice", op, firsts[0] or 0, axes, divided=self.divided(op))
             return
         yield from self.sliced(op, axes, "reduced to be sliced")
 
@@ -194,12 +194,12 @@ class _Maps:
             return
         if kind == "gathered to be sliced" and op.attributes.get("all_gather_dim") != cut[0]:
             return
-        yield self.made(kind, op, user.id, axes, dimension=cut[0])
+        yield self.wasted(kind, op, user.id, axes, dimension=cut[0])
 
     def by_place(self, operand: tuple[int, int]) -> bool:
         """Whether an operand comes from the number of the device, and from nothing else."""
         value = self.graph.operand(*operand)
-        waiting, seen, found = [value], set(), False
+        waiting, seen, numbered = [value], set(), False
         while waiting:
             at = waiting.pop()
             if at is None or at in seen:
@@ -207,11 +207,11 @@ class _Maps:
             seen.add(at)
             op = self.graph.ops[at[0]]
             if _kind(op) in ("partition_id", "replica_id"):
-                found = True
+                numbered = True
             elif op.is_argument or _kind(op) not in _ELEMENTWISE:
                 return False
             waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
-        return found
+        return numbered
 
     def summed(self, value: ValueId, axes: tuple[str, ...]) -> int | None:
         """The sum that makes a value the same along axes; None where it may differ, or is given."""
@@ -245,10 +245,10 @@ class _Maps:
             return self.named_axes(groups)
         if not isinstance(groups, Elements):
             return ()
-        found = axes_of_groups(CollectiveDeviceList(_rows(groups)), self.mesh)
-        if not found or any(axis.sub_axis_info is not None for axis in found):
+        refs = axes_of_groups(CollectiveDeviceList(_rows(groups)), self.mesh)
+        if not refs or any(axis.sub_axis_info is not None for axis in refs):
             return ()
-        return tuple(axis.name for axis in found)
+        return tuple(axis.name for axis in refs)
 
     def named_axes(self, groups: Structure) -> tuple[str, ...]:
         """Those of `#stablehlo.replica_group_mesh_axes`; none where one is a part of an axis."""
@@ -261,7 +261,7 @@ class _Maps:
             names.append(name)
         return tuple(names)
 
-    def made(
+    def wasted(
         self,
         kind: WastedKind,
         op: Op,
@@ -273,7 +273,7 @@ class _Maps:
         size = math.prod(self.mesh.shape[axis] for axis in axes)
         sent = 0
         for type_ in op.types:
-            whole = num_bytes(math.prod(one or 0 for one in type_.shape or ()), type_.dtype)
+            whole = num_bytes(math.prod(extent or 0 for extent in type_.shape or ()), type_.dtype)
             wire: CollectiveKind = "all-gather" if "gathered" in kind else "all-reduce"
             each = wire_bytes(wire, whole, size)[0]
             # A reduce-scatter sends half of what an all-reduce does.
@@ -295,7 +295,7 @@ def _rows(elements: Elements) -> tuple[tuple[int, ...], ...]:
         flat = np.frombuffer(bytes.fromhex(body[3:-1]), "<i8")
     else:
         flat = np.full(math.prod(shape), int(body))
-    return tuple(tuple(int(one) for one in row) for row in flat.reshape(shape))
+    return tuple(tuple(int(device) for device in row) for row in flat.reshape(shape))
 
 
 # --- loops ----------------------------------------------------------------------------------------
@@ -337,17 +337,17 @@ class _Loops:
 
     @cached_property
     def _forward(self) -> dict[ValueId, list[tuple[str, ValueId]]]:
-        found: dict[ValueId, list[tuple[str, ValueId]]] = {}
+        edges: dict[ValueId, list[tuple[str, ValueId]]] = {}
         for kind, before, after in self.graph.crossings():
-            found.setdefault(before, []).append((kind, after))
-        return found
+            edges.setdefault(before, []).append((kind, after))
+        return edges
 
     @cached_property
     def _backward(self) -> dict[ValueId, list[tuple[str, ValueId]]]:
-        found: dict[ValueId, list[tuple[str, ValueId]]] = {}
+        edges: dict[ValueId, list[tuple[str, ValueId]]] = {}
         for kind, before, after in self.graph.crossings():
-            found.setdefault(after, []).append((kind, before))
-        return found
+            edges.setdefault(after, []).append((kind, before))
+        return edges
 
     def accumulated(self, node: int) -> int | None:
         """The loop that only adds up what an op makes in each iteration; None where there is none.
@@ -394,7 +394,7 @@ class _Loops:
             for producer, edge in self.graph.operands(user)
             if (producer.id, edge.result) != value
         ]
-        return all(_kind(one) in ("constant", "broadcast_in_dim") for one in others)
+        return all(_kind(other) in ("constant", "broadcast_in_dim") for other in others)
 
     def _carried(self, value: ValueId) -> tuple[int, int] | None:
         """The loop that carries a value from iteration to iteration, and which of its values."""
@@ -407,7 +407,7 @@ class _Loops:
                 return None
             if op.parent is not None and _kind(self.graph.ops[op.parent]) == "while":
                 return op.parent, op.argument
-            before = [one for kind, one in self._backward.get(at, ()) if kind == "call"]
+            before = [producer for kind, producer in self._backward.get(at, ()) if kind == "call"]
             if len(before) != 1:
                 return None
             at = before[0]

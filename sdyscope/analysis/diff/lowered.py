@@ -221,23 +221,23 @@ def lowered_diff(
         lists.append(own)
     paths = [_path_in(side.graph, inner=not across_versions) for side in sides]
     pairs = match(lists[0], lists[1], *paths)
-    found = [_difference(pair, sides) for pair in pairs]
-    tensors = tuple(difference for difference in found if difference is not None)
+    results = [_difference(pair, sides) for pair in pairs]
+    tensors = tuple(difference for difference in results if difference is not None)
     not_compared = tuple(
-        tensor_name(one.kind, one.path, one.index)
-        for (one, two), difference in zip(pairs, found, strict=True)
+        tensor_name(annotation.kind, annotation.path, annotation.index)
+        for (annotation, other), difference in zip(pairs, results, strict=True)
         if difference is None
-        and one is not None
-        and two is not None
+        and annotation is not None
+        and other is not None
         # What places nothing on either side can't be told to be the same.
-        and (one.problem or two.problem)
+        and (annotation.problem or other.problem)
     )
     return LoweredDiff(
         name=name,
         across=across,
         a=a.label,
         b=b.label,
-        same_tensors=len(found) - len(tensors) - len(not_compared),
+        same_tensors=len(results) - len(tensors) - len(not_compared),
         not_compared=not_compared,
         meshes=() if across_partitioners else tuple(_lone_meshes(a, b)),
         tensors=tensors,
@@ -265,8 +265,8 @@ def match(
     rest in order; what is left has no partner.
     """
     groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
-    for side, (found, path) in enumerate(((a, path_a), (b, path_b))):
-        for annotation in found:
+    for side, (annotations, path) in enumerate(((a, path_a), (b, path_b))):
+        for annotation in annotations:
             # An argument is known by its path: one more before it changes its number.
             numbered = annotation.kind == "op" or annotation.kind.startswith("shard_map")
             index = annotation.index if numbered else None
@@ -275,10 +275,10 @@ def match(
     pairs: list[Pair] = []
     for left, right in groups.values():
         for same in (written, _line, _anything):
-            left, right, made = _pair_by(left, right, same)
-            pairs += made
-        pairs += [(one, None) for one in left]
-        pairs += [(None, two) for two in right]
+            left, right, new_pairs = _pair_by(left, right, same)
+            pairs += new_pairs
+        pairs += [(annotation, None) for annotation in left]
+        pairs += [(None, annotation) for annotation in right]
     return pairs
 
 
@@ -345,15 +345,15 @@ def _path_in(graph: OpGraph, *, inner: bool) -> Callable[[str], str]:
 
 def _difference(pair: Pair, sides: tuple[LoweredSide, LoweredSide]) -> TensorDifference | None:
     a, b = pair
-    one = a or b
-    assert one is not None
+    either = a or b
+    assert either is not None
     what = () if a is None or b is None else tuple(_what_changed(a, b))
     if a is not None and b is not None and not what:
         return None
     change: Change = "changed" if what else "only in a" if b is None else "only in b"
-    name = tensor_name(one.kind, one.path, one.index)
+    name = tensor_name(either.kind, either.path, either.index)
     return TensorDifference(
-        name, one.kind, change, what, _tensor_side(a, sides[0]), _tensor_side(b, sides[1])
+        name, either.kind, change, what, _tensor_side(a, sides[0]), _tensor_side(b, sides[1])
     )
 
 

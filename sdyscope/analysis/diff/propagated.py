@@ -395,14 +395,14 @@ def reached(before: Mapping[ValueId, Iterable[ValueId]], given: Iterable[ValueId
     for value, sources in before.items():
         for source in sources:
             after.setdefault(source, []).append(value)
-    found = set(given)
-    waiting = list(found)
+    values = set(given)
+    waiting = list(values)
     while waiting:
         for value in after.get(waiting.pop(), ()):
-            if value not in found:
-                found.add(value)
+            if value not in values:
+                values.add(value)
                 waiting.append(value)
-    return found
+    return values
 
 
 def inputs(graph: OpGraph, value: ValueId) -> list[ValueId]:

@@ -56,7 +56,7 @@ def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonate
         [Leaf(row.path, row.shape or (), row.dtype) for row in results],
         [Leaf(row.path, row.shape or (), row.dtype) for row in arguments],
     )
-    found = []
+    undonated = []
     for number, other in pairs.items():
         argument, result = arguments[other], results[number]
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
@@ -69,8 +69,8 @@ def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonate
         ):
             continue
         size = place.placement.bytes_per_device(argument.shape or (), argument.dtype)
-        found.append(NotDonated(argument, result, size))
-    return tuple(found)
+        undonated.append(NotDonated(argument, result, size))
+    return tuple(undonated)
 
 
 def with_shares(held: Sequence[Held], layout: EntryLayout) -> list[Held]:

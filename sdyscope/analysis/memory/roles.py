@@ -29,12 +29,12 @@ def roles(held: Iterable[Held], *, differentiated: bool) -> dict[int, Role]:
         differentiated: whether the program has a backward pass.
     """
     held = tuple(held)
-    arguments = [one for one in held if one.kind == "argument"]
-    results = [one for one in held if one.kind == "result"]
+    arguments = [tensor for tensor in held if tensor.kind == "argument"]
+    results = [tensor for tensor in held if tensor.kind == "result"]
     leaves = _leaves(arguments)
     kept = set(mirrored(_leaves(results), leaves).values())
     of_parameters = kept_of(leaves)
-    found: dict[int, Role] = {}
+    by_number: dict[int, Role] = {}
     for place, argument in enumerate(arguments):
         role: Role = "inputs"
         if place in kept and not differentiated:
@@ -42,9 +42,9 @@ def roles(held: Iterable[Held], *, differentiated: bool) -> dict[int, Role]:
         elif place in kept:
             is_parameter = place not in of_parameters and argument.dtype.startswith(_FLOATS)
             role = "parameters" if is_parameter else "optimizer state"
-        found[argument.number] = role
-    return found
+        by_number[argument.number] = role
+    return by_number
 
 
 def _leaves(held: Sequence[Held]) -> list[Leaf]:
-    return [Leaf(one.name, one.type[0], one.dtype) for one in held]
+    return [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in held]

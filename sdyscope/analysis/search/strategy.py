@@ -206,16 +206,16 @@ class Strategy:
             partial(_along, width),
             (partial(_first_across, width), partial(_most_across, width)),
         )
-        found: dict[Assignment, None] = {}
+        plans: dict[Assignment, None] = {}
         for axis in self._axes:
-            found[self._each(unplaced, _on(axis, along))] = None
+            plans[self._each(unplaced, _on(axis, along))] = None
             for place in across:
-                found[self._each(unplaced, _on(axis, place))] = None
-        for one, other in permutations(self._axes, 2):
+                plans[self._each(unplaced, _on(axis, place))] = None
+        for first, other in permutations(self._axes, 2):
             for place in across:
-                sharded = self._each(unplaced, _on(one, along))
-                found[self._each(sharded, _on(other, place))] = None
-        yield from found
+                sharded = self._each(unplaced, _on(first, along))
+                plans[self._each(sharded, _on(other, place))] = None
+        yield from plans
 
     # --- moves ------------------------------------------------------------------------------------
 

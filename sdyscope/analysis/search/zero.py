@@ -105,7 +105,7 @@ class ZeroStage:
     @property
     def sent(self) -> int | None:
         """Bytes that a device sends in a step."""
-        return None if self.traffic is None else sum(one.sent for one in self.traffic)
+        return None if self.traffic is None else sum(traffic.sent for traffic in self.traffic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class TrainingState:
     @property
     def bytes_a_parameter(self) -> float:
         """Bytes that are kept of a parameter, over all devices, each copy counted once."""
-        return sum(one.bytes for one in self.kept) / self.parameters
+        return sum(kept_part.bytes for kept_part in self.kept) / self.parameters
 
     __document__ = (
         "parameters",

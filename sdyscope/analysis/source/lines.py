@@ -251,9 +251,9 @@ def source_files(
         )
     first = next(iter(graphs), None)
     beginning = frozenset(begins)
-    files: dict[str, dict[int, SourceLine]] = {}
+    lines_of: dict[str, dict[int, SourceLine]] = {}
     for (file, line), known in sorted(gathered.items()):
-        files.setdefault(file, {})[line] = SourceLine(
+        lines_of.setdefault(file, {})[line] = SourceLine(
             line,
             None,
             next(filter(None, known.functions), ""),
@@ -262,11 +262,11 @@ def source_files(
             tuple(filter(None, known.through)),
             tuple(filter(None, known.callers)),
         )
-    found = [
+    files = [
         _with_text(file, lines, read_lines(file) if text else "left out", context)
-        for file, lines in files.items()
+        for file, lines in lines_of.items()
     ]
-    return tuple(sorted(found, key=lambda file: (file.library, file.file)))
+    return tuple(sorted(files, key=lambda file: (file.library, file.file)))
 
 
 def _gather_values(

@@ -162,7 +162,7 @@ class VerifyDocument:
     @property
     def agrees(self) -> bool:
         """Whether everything that was compared agrees, something was, and nothing crashed."""
-        crashed = any(one.crashed for one in self.not_verified)
+        crashed = any(stage.crashed for stage in self.not_verified)
         return (
             bool(self.programs) and not crashed and all(program.agrees for program in self.programs)
         )

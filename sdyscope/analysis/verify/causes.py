@@ -71,30 +71,32 @@ def causes_stage(
             tried[names] = _without(names, without)
         return tried[names]
 
-    def goes(one: _Asked, names: frozenset[str]) -> bool:
+    def goes(asked_cause: _Asked, names: frozenset[str]) -> bool:
         after = count(names)
-        return after is not None and after[one.there] < before[one.there]
+        return after is not None and after[asked_cause.there] < before[asked_cause.there]
 
     sets: set[frozenset[str]] = set()
     compared = 0
     wrong: list[Disagreement] = []
-    for one in sorted(asked, key=lambda one: -one.collective.sent):
-        if one.names not in sets and len(sets) >= most:
+    for asked_cause in sorted(asked, key=lambda asked_cause: -asked_cause.collective.sent):
+        if asked_cause.names not in sets and len(sets) >= most:
             left_out["not tried"] += 1
             continue
-        sets.add(one.names)
-        after = count(one.names)
+        sets.add(asked_cause.names)
+        after = count(asked_cause.names)
         if after is None:
             left_out["not compiled"] += 1
             continue
         compared += 1
-        if not goes(one, one.names) and not _replaced(one, explained, tensors, goes):
-            part = one.collective.largest
+        if not goes(asked_cause, asked_cause.names) and not _replaced(
+            asked_cause, explained, tensors, goes
+        ):
+            part = asked_cause.collective.largest
             wrong.append(
                 Disagreement(
-                    f"{one.collective.name}, {one.collective.kind} for {part.scope or 'no scope'}",
-                    ", ".join(sorted(one.names)),
-                    f"{after[one.there]:,} of {before[one.there]:,} are still there without that",
+                    f"{asked_cause.collective.name}, {asked_cause.collective.kind} for {part.scope or 'no scope'}",
+                    ", ".join(sorted(asked_cause.names)),
+                    f"{after[asked_cause.there]:,} of {before[asked_cause.there]:,} are still there without that",
                     part.source,
                 )
             )
@@ -102,7 +104,7 @@ def causes_stage(
 
 
 def _replaced(
-    one: _Asked,
+    asked_cause: _Asked,
     explained: Callable[[frozenset[str]], Collectives],
     tensors: TensorTable,
     goes: Callable[[_Asked, frozenset[str]], bool],
@@ -110,7 +112,7 @@ def _replaced(
     """Whether the collective stays for others alone, once what it is explained by is removed."""
     others: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
-        names = one.names | others
+        names = asked_cause.names | others
         try:
             changed = explained(names)
         except SdyscopeError:
@@ -118,15 +120,16 @@ def _replaced(
         further = {
             name
             for each in changed.collectives
-            if shown_key(each, changed.devices) == one.there[0] and each.largest.origin is not None
+            if shown_key(each, changed.devices) == asked_cause.there[0]
+            and each.largest.origin is not None
             for annotation in (*each.largest.origin.annotations, *each.largest.origin.otherwise)
             if (name := _removable_name(annotation, tensors)) is not None
         }
         if further <= others:
             return False
         others |= further
-        if goes(one, one.names | others):
-            return not goes(one, others)
+        if goes(asked_cause, asked_cause.names | others):
+            return not goes(asked_cause, others)
     return False
 
 
@@ -134,25 +137,25 @@ def _removable(
     shown: Collectives, audited: Audited, tensors: TensorTable, left_out: Counter[LeftOut]
 ) -> Sequence[_Asked]:
     by_key: dict[CollectiveKey, list[AuditedCollective]] = {}
-    for collective in audited.collectives:
-        by_key.setdefault(key_of(collective), []).append(collective)
-    made = []
-    for one in shown.collectives:
-        origin = one.largest.origin
+    for audited_collective in audited.collectives:
+        by_key.setdefault(key_of(audited_collective), []).append(audited_collective)
+    removable = []
+    for collective in shown.collectives:
+        origin = collective.largest.origin
         named = () if origin is None else (*origin.annotations, *origin.otherwise)
         if not named:
             left_out["no cause"] += 1
             continue
         names = [_removable_name(each, tensors) for each in named]
-        same = by_key.get(shown_key(one, shown.devices))
+        same = by_key.get(shown_key(collective, shown.devices))
         if not same or None in names:
             left_out["not removable"] += 1
             continue
         # Of several that are alike it is any: they are told apart by what they are named after.
-        chosen = next((each for each in same if each.name == one.name), same[0])
+        chosen = next((each for each in same if each.name == collective.name), same[0])
         removed = frozenset(name for name in names if name is not None)
-        made.append(_Asked(one, removed, _named(chosen)))
-    return made
+        removable.append(_Asked(collective, removed, _named(chosen)))
+    return removable
 
 
 def _removable_name(annotation: OriginAnnotation, tensors: TensorTable) -> str | None:
