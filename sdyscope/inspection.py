@@ -17,7 +17,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.staged import PARTITIONERS, Staged
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.words.findings import SEVERITIES, Check, Finding, told
+from sdyscope.words.findings import SEVERITIES, Check, Finding, finding_of
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.predicted import Prediction
@@ -66,7 +66,8 @@ class Inspection(Staged, Displayed):
         """Requested against lowered, and the partitioners against each other; errors first."""
         checked = checking.check(self.tensors, self._of_modules())
         findings = sorted(
-            map(told, checked.observations), key=lambda finding: SEVERITIES.index(finding.severity)
+            map(finding_of, checked.observations),
+            key=lambda finding: SEVERITIES.index(finding.severity),
         )
         return Check(
             name=self.name,
@@ -83,7 +84,7 @@ class Inspection(Staged, Displayed):
         """What there is to say about whole modules, before any tensor is looked at."""
         observations = list(checking.not_lowerable(self.failures, alone=not self.lowered))
         for partitioner, lowered in self.lowered.items():
-            observations += checking.fallback(partitioner, lowered.found)
+            observations += checking.fallback(partitioner, lowered.written_for)
             annotations = self.annotations(partitioner)
             observations += checking.not_understood(
                 partitioner, self.graph(partitioner), annotations

@@ -45,12 +45,12 @@ class GoldenCheck:
 
     Attributes:
         words: what was compared: ``36 tensors or collectives``.
-        found: the differences.
+        findings: the differences.
         text: the snapshot as it is now.
     """
 
     words: str
-    found: tuple[Found, ...]
+    findings: tuple[Found, ...]
     text: str
 
 
@@ -258,13 +258,13 @@ class GoldenFile:
     Attributes:
         path: the file.
         text: what is in it; empty where it is not there.
-        made: what is to be in it.
+        wanted: what is to be in it.
         unused: its programs that are no targets, as findings.
     """
 
     path: Path
     text: str
-    made: str
+    wanted: str
     unused: tuple[Found, ...]
 
 

@@ -68,9 +68,9 @@ def run(
         for folder in sorted({path.parent for path in golden}) if updating else ():
             locks.enter_context(locked(folder))
         files = list(golden_files(config, outcomes, updating=updating, remove_unused=remove_unused))
-        updated = [file for file in files if file.made != file.text]
+        updated = [file for file in files if file.wanted != file.text]
         for file in updated:
-            write_atomically(file.path, file.made)
+            write_atomically(file.path, file.wanted)
     general += (finding for file in files for finding in file.unused)
     return summed(
         config,

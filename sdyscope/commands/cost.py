@@ -71,18 +71,18 @@ def command(
     )
     if predicted:
         opening.check_predictable(inspection)
-        found = predicted_cost_document(inspection, on, bandwidths, latencies)
+        answer = predicted_cost_document(inspection, on, bandwidths, latencies)
     else:
-        found = cost_document(inspection, on, bandwidths, latencies)
-    status = 1 if strict and found.account else 0
+        answer = cost_document(inspection, on, bandwidths, latencies)
+    status = 1 if strict and answer.account else 0
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(answer))
         return status
-    for number, (program, partitioners) in enumerate(cost.told(found)):
+    for number, (program, partitioners) in enumerate(cost.distinct(answer)):
         if number:
             here.write("")
-        paragraphs.print_paragraphs(cost.heading(found, program, partitioners))
+        paragraphs.print_paragraphs(cost.heading(answer, program, partitioners))
         here.write("")
         table.print_table(cost.roofs(program))
         here.write("")
@@ -95,5 +95,5 @@ def command(
             table.print_table(cost.scopes(program, top))
             here.write("")
         paragraphs.print_paragraphs(cost.footer(program, top))
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status

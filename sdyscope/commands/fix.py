@@ -135,7 +135,7 @@ def command(
 
     defined = None if inspection.program is None else inspection.defined_at
     root = root_of(defined.file) if defined is not None else ""
-    found = inspection.fix(
+    answer = inspection.fix(
         rebuild,
         finding,
         on=on,
@@ -144,32 +144,32 @@ def command(
         alone=alone,
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
-    best = found.proven[0] if found.proven else None
+    best = answer.proven[0] if answer.proven else None
     if write and best is not None:
         check_clean(best.before_texts)
         write_files(best.texts)
     if sarif is not None:
         from sdyscope.ci.forms.sarif import render_fix
 
-        output.write_atomically(sarif, render_fix(found, root))
-    status = 1 if found.proven or (strict and found.account) else 0
+        output.write_atomically(sarif, render_fix(answer, root))
+    status = 1 if answer.proven or (strict and answer.account) else 0
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(answer))
         return status
-    paragraphs.print_paragraphs(fix.heading(found))
-    for number, remedy in enumerate(fix.shown(found, everything=everything), 1):
+    paragraphs.print_paragraphs(fix.heading(answer))
+    for number, remedy in enumerate(fix.shown(answer, everything=everything), 1):
         here.write("")
         paragraphs.print_paragraphs(fix.remedy(number, remedy))
         here.write("")
-        table.print_table(fix.changes(found, remedy))
+        table.print_table(fix.changes(answer, remedy))
         here.write("")
-        paragraphs.print_paragraphs(fix.proof(found, remedy))
+        paragraphs.print_paragraphs(fix.proof(answer, remedy))
         here.write("")
         here.write(remedy.patch.rstrip("\n"))
     here.write("")
     paragraphs.print_paragraphs(
-        fix.footer(found, everything=everything, applied=write and best is not None)
+        fix.footer(answer, everything=everything, applied=write and best is not None)
     )
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status

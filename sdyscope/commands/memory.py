@@ -148,47 +148,47 @@ def command(
     )
     if axes is not None and not training:
         raise TargetError("--axes names the axes of --training.", hint="Add --training.")
-    found = predicted_document(inspection) if predicted else memory_document(inspection, on)
+    answer = predicted_document(inspection) if predicted else memory_document(inspection, on)
     if training:
         over = [axis.strip() for axis in axes.split(",")] if axes else []
-        found = dataclasses.replace(found, training=training_state(inspection, over))
+        answer = dataclasses.replace(answer, training=training_state(inspection, over))
     if peak:
-        found = with_peak(found, inspection, on, tries)
+        answer = with_peak(answer, inspection, on, tries)
     if limit is not None:
         varied = (
             None
             if vary is None
             else varying.varying(vary, target, inspection, partitioner, mesh, settings, on)
         )
-        found = with_fits(found, inspection, on, limit, varied)
-    fit = all(one.fits for one in found.fits)
-    status = 0 if found.passed and fit and not (strict and found.account) else 1
+        answer = with_fits(answer, inspection, on, limit, varied)
+    fit = all(row.fits for row in answer.fits)
+    status = 0 if answer.passed and fit and not (strict and answer.account) else 1
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(answer))
         return status
-    if found.predicted is not None:
-        table.print_text(memory.predicted_heading(found, found.predicted), "heading")
+    if answer.predicted is not None:
+        table.print_text(memory.predicted_heading(answer, answer.predicted), "heading")
         here.write("")
-        table.print_table(memory.groups(found.predicted))
+        table.print_table(memory.groups(answer.predicted))
         here.write("")
-        if found.predicted.savings:
-            table.print_table(memory.savings(found.predicted, top, here.columns))
+        if answer.predicted.savings:
+            table.print_table(memory.savings(answer.predicted, top, here.columns))
             here.write("")
-        paragraphs.print_paragraphs(memory.predicted_footer(found.predicted, top))
+        paragraphs.print_paragraphs(memory.predicted_footer(answer.predicted, top))
     if peak:
-        _print_peak(found, top)
+        _print_peak(answer, top)
     if limit is not None:
-        _print_fits(found, limit)
+        _print_fits(answer, limit)
     if peak or limit is not None:
-        if found.training is not None:
-            _print_training(found.training)
-        paragraphs.print_paragraphs(account_paragraphs(found.account))
+        if answer.training is not None:
+            _print_training(answer.training)
+        paragraphs.print_paragraphs(account_paragraphs(answer.account))
         return status
-    for number, (compiled, partitioners) in enumerate(memory.told(found)):
+    for number, (compiled, partitioners) in enumerate(memory.distinct(answer)):
         if number:
             here.write("")
-        table.print_text(memory.heading(found, compiled, partitioners), "heading")
+        table.print_text(memory.heading(answer, compiled, partitioners), "heading")
         here.write("")
         table.print_table(memory.groups(compiled))
         here.write("")
@@ -199,9 +199,9 @@ def command(
             table.print_table(memory.largest(compiled, top))
             here.write("")
         paragraphs.print_paragraphs(memory.footer(compiled, top, partitioners))
-    if found.training is not None:
-        _print_training(found.training)
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    if answer.training is not None:
+        _print_training(answer.training)
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
 
 
@@ -230,23 +230,23 @@ def _print_peak(document: MemoryDocument, top: int) -> None:
 
     here = output.answers()
     # All pictures on one scale.
-    scale = max(one.peak for one in document.over_time)
-    compiled = {one.partitioner: one for one in document.compiled}
-    for number, (found, partitioners) in enumerate(steps.distinct_memory(document.over_time)):
+    scale = max(timeline.peak for timeline in document.over_time)
+    compiled = {timeline.partitioner: timeline for timeline in document.compiled}
+    for number, (timeline, partitioners) in enumerate(steps.distinct_memory(document.over_time)):
         if number:
             here.write("")
-        heading = memory.heading(document, compiled[found.partitioner], partitioners)
+        heading = memory.heading(document, compiled[timeline.partitioner], partitioners)
         table.print_text(heading, "heading")
         here.write("")
-        chart.print_area(over_time.picture(found, scale))
+        chart.print_area(over_time.picture(timeline, scale))
         here.write("")
-        table.print_text(peak_sentence(found))
+        table.print_text(peak_sentence(timeline))
         here.write("")
-        table.print_table(over_time.categories(found))
+        table.print_table(over_time.categories(timeline))
         here.write("")
-        table.print_table(over_time.held(found, top, here.columns))
+        table.print_table(over_time.held(timeline, top, here.columns))
         here.write("")
-        paragraphs.print_paragraphs(over_time.footer(found, top))
+        paragraphs.print_paragraphs(over_time.footer(timeline, top))
     if document.remedies:
         here.write("")
         table.print_table(over_time.remedies(document.remedies, document.over_time[0]))

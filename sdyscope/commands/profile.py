@@ -72,7 +72,7 @@ def command(
         inspection = opening.open_under(target, partitioner, mesh=mesh, settings=settings)
     first = read_trace(Path(trace))
     second = read_trace(Path(target)) if target is not None and other else None
-    found = profile_document(
+    answer = profile_document(
         first if second is None else second,
         inspection,
         None if inspection is None else inspection.partitioners[0],
@@ -80,41 +80,41 @@ def command(
         module=module,
         before=None if second is None else first,
     )
-    status = 1 if strict and (found.account or found.measured.unknown) else 0
+    status = 1 if strict and (answer.account or answer.measured.unknown) else 0
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(answer))
         return status
-    if found.difference is not None:
-        _print_difference(found, top)
+    if answer.difference is not None:
+        _print_difference(answer, top)
         return status
-    print_measured(found.measured, top)
+    print_measured(answer.measured, top)
     here.write("")
-    paragraphs.print_paragraphs(profile.footer(found, top))
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    paragraphs.print_paragraphs(profile.footer(answer, top))
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
 
 
-def print_measured(found: Measured, top: int) -> None:
+def print_measured(answer: Measured, top: int) -> None:
     """Prints what a program took."""
     from sdyscope.process import output
     from sdyscope.terminal import paragraphs, table
     from sdyscope.views import profile
 
     here = output.answers()
-    paragraphs.print_paragraphs(profile.heading(found))
+    paragraphs.print_paragraphs(profile.heading(answer))
     tables: list[Table] = []
-    if found.by_axes:
-        tables += [profile.axes(found), profile.collectives(found, top, here.columns)]
-    if any(one.source for one in found.by_line):
-        tables.append(profile.lines(found, top))
-    if any(one.scope for one in found.by_scope):
-        tables.append(profile.scopes(found, top))
-    if found.by_annotation:
-        tables.append(profile.causes(found, top))
-    for one in tables:
+    if answer.by_axes:
+        tables += [profile.axes(answer), profile.collectives(answer, top, here.columns)]
+    if any(line.source for line in answer.by_line):
+        tables.append(profile.lines(answer, top))
+    if any(line.scope for line in answer.by_scope):
+        tables.append(profile.scopes(answer, top))
+    if answer.by_annotation:
+        tables.append(profile.causes(answer, top))
+    for part in tables:
         here.write("")
-        table.print_table(one)
+        table.print_table(part)
 
 
 def _print_difference(document: ProfileDocument, top: int) -> None:

@@ -66,11 +66,11 @@ def _each_mesh(words: Sequence[str]) -> Iterator[str]:
 def _read_meshes(
     _: click.Context, __: click.Parameter, words: Sequence[str]
 ) -> tuple[dict[str, int], ...]:
-    found = tuple(options.mesh_sizes(one) for word in words for one in word.split())
-    for shape in found:
+    shapes = tuple(options.mesh_sizes(shape) for word in words for shape in word.split())
+    for shape in shapes:
         if any(size < 1 for size in shape.values()):
             raise click.BadParameter("the sizes of several meshes are written out, without -1.")
-    return found
+    return shapes
 
 
 def environment(
@@ -310,7 +310,7 @@ def command(
         progress.step(what, done, total)
         moved_on(what, done, total)
 
-    found = inspection.run(
+    answer = inspection.run(
         steps=steps,
         devices=run_on,
         notify=notify,
@@ -322,41 +322,41 @@ def command(
         train=train,
     )
     moved_on("ending", 0, 1)
-    unknown = bool(found.account) or any(mesh.failure for mesh in found.meshes)
-    status = 0 if found.passed and not (strict and unknown) else 1
+    unknown = bool(answer.account) or any(mesh.failure for mesh in answer.meshes)
+    status = 0 if answer.passed and not (strict and unknown) else 1
     if group.number:
         return status
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(answer))
         return status
-    table.print_text(run.heading(found), "heading")
+    table.print_text(run.heading(answer), "heading")
     here.write("")
-    table.print_table(run.summary(found))
+    table.print_table(run.summary(answer))
     here.write("")
-    if found.training is not None:
-        table.print_table(run.training(found.training))
+    if answer.training is not None:
+        table.print_table(run.training(answer.training))
         here.write("")
-        table.print_table(run.trained(found.training))
+        table.print_table(run.trained(answer.training))
         here.write("")
-    if found.meshes:
-        table.print_table(run.meshes(found))
+    if answer.meshes:
+        table.print_table(run.meshes(answer))
         here.write("")
-    if found.processes:
-        table.print_table(run.processes(found))
+    if answer.processes:
+        table.print_table(run.processes(answer))
         here.write("")
-    if any(partitioner.ran for partitioner in found.partitioners):
-        table.print_table(run.tensors(found))
+    if any(partitioner.ran for partitioner in answer.partitioners):
+        table.print_table(run.tensors(answer))
         here.write("")
-    if any(partitioner.errors for partitioner in found.partitioners):
-        table.print_table(run.numerics(found))
+    if any(partitioner.errors for partitioner in answer.partitioners):
+        table.print_table(run.numerics(answer))
         here.write("")
-    paragraphs.print_paragraphs(run.footer(found))
-    for one in found.measured:
+    paragraphs.print_paragraphs(run.footer(answer))
+    for measured in answer.measured:
         here.write("")
-        table.print_text(run.measured_heading(one), "heading")
-        print_measured(one, 5)
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+        table.print_text(run.measured_heading(measured), "heading")
+        print_measured(measured, 5)
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
 
 

@@ -65,7 +65,9 @@ class TracedProgram:
     @property
     def seconds(self) -> float:
         """The time of all its instructions on all devices."""
-        return sum(one[3] for found in self.occurrences.values() for one in found)
+        return sum(
+            occurrence[3] for occurrences in self.occurrences.values() for occurrence in occurrences
+        )
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def label(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return _BREAK.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _BREAK.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def unescape(text: str) -> str:

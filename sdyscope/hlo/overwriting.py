@@ -51,8 +51,8 @@ class Overwrites:
     def allowed(self, site: Overwriting, result: int, operand: int) -> bool:
         """Whether an instruction may write one of its results over one of its operands."""
         given = site.operands[operand]
-        if site.told is not None:
-            return given is not None and (result, operand) in site.told
+        if site.declared is not None:
+            return given is not None and (result, operand) in site.declared
         if given is None or self.live.is_constant(given[0]):
             return False
         text = self.live.shapes[site.results[result]]

@@ -54,10 +54,10 @@ def mesh_order(subject: Subject) -> Iterator[Message]:
     """
     topology, chip, mesh = _hardware(subject)
     sent = bytes_by_axes(subject.collectives)
-    found = best_order(sent, mesh, topology, chip)
-    if found is None:
+    orders = best_order(sent, mesh, topology, chip)
+    if orders is None:
         raise Unavailable("The bandwidth of an axis is not known.")
-    now, best = found
+    now, best = orders
     if not now.seconds or not best.seconds < WORTH * now.seconds:
         return
     if sum(sent.values()) < FEW_BYTES:

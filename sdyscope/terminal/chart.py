@@ -210,14 +210,14 @@ def _merged(blocks: Iterator[tuple[str, Tone]]) -> Iterator[Cell]:
     """Neighbours of one tone in one cell."""
     text = ""
     tone: Tone = "plain"
-    made: list[Cell] = []
+    merged: list[Cell] = []
     for block, of in blocks:
         if of != tone and text:
-            made.append(Cell(text, tone))
+            merged.append(Cell(text, tone))
             text = ""
         text, tone = text + block, of
-    made.append(Cell(text, tone))
-    return iter(made)
+    merged.append(Cell(text, tone))
+    return iter(merged)
 
 
 def _band_line(bands: Sequence[Band], columns: int, edge: str) -> str:

@@ -30,7 +30,7 @@ from sdyscope.facts.program import Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.upgrade.bisected import Bisection
 from sdyscope.upgrade.carried import Carried, CarriedProgram
-from sdyscope.words.findings import Finding, budget_text, told
+from sdyscope.words.findings import Finding, budget_text, finding_of
 
 __all__ = [
     "Looked",
@@ -345,7 +345,7 @@ def _program(program: CarriedProgram, limits: Budgets | None) -> SideProgram:
             )
             for one in spent
         ),
-        tuple(told(finding) for one in spent for finding in one.findings),
+        tuple(finding_of(finding) for one in spent for finding in one.findings),
     )
 
 

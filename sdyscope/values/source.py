@@ -210,12 +210,12 @@ def _wrappers(
 
     One may call another, so those that are left are looked at again without the ones found.
     """
-    found: set[tuple[str, str]] = set()
+    wrappers: set[tuple[str, str]] = set()
     while True:
         others: set[tuple[str, str]] = set()
         callers: dict[tuple[str, str], set[tuple[SourceLocation, ...]]] = {}
         for stack, own, only in known:
-            left = [stack[i] for i in own if not _is_in(stack[i], found)]
+            left = [stack[i] for i in own if not _is_in(stack[i], wrappers)]
             if not left:
                 continue
             function = (left[0].file, left[0].function)
@@ -223,10 +223,12 @@ def _wrappers(
                 others.add(function)
             elif len(left) > 1 and left[0].function not in ("", "<module>"):
                 callers.setdefault(function, set()).add(tuple(left[1:]))
-        more = {one for one, ways in callers.items() if len(ways) > 1 and one not in others}
+        more = {
+            caller for caller, ways in callers.items() if len(ways) > 1 and caller not in others
+        }
         if not more:
-            return frozenset(found)
-        found |= more
+            return frozenset(wrappers)
+        wrappers |= more
 
 
 def _is_in(line: SourceLocation, functions: Collection[tuple[str, str]]) -> bool:
@@ -235,15 +237,15 @@ def _is_in(line: SourceLocation, functions: Collection[tuple[str, str]]) -> bool
 
 def _own(stack: Sequence[SourceLocation]) -> list[int]:
     """Which lines of a stack are the author's."""
-    found = []
+    indices = []
     for index, line in enumerate(stack):
         model = line.file.startswith(_MODELS)
         if line.file.startswith(_TOOL) and not model:
             break  # What is further out called this tool, and did not write the program.
         # A reference model is its user's, installed or not.
         if (model or is_own(line.file)) and not _is_skipped(line.file):
-            found.append(index)
-    return found
+            indices.append(index)
+    return indices
 
 
 def _of_a_library(stack: Sequence[SourceLocation]) -> int | None:

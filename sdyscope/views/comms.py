@@ -106,9 +106,9 @@ def by_kind(document: CommsDocument) -> Table:
     named = any(over for _, over in keys)
     if named:
         columns.append(Column("over"))
-    for one in programs:
+    for program in programs:
         if several:
-            columns.append(number(str(one.partitioner)))
+            columns.append(number(str(program.partitioner)))
         else:
             columns += [number("count"), number("tensors"), number("size")]
         columns.append(number("sent"))

@@ -51,24 +51,26 @@ def shown(fix: Fix, *, everything: bool = False) -> Sequence[Remedy]:
     return fix.remedies if everything else fix.remedies[:1]
 
 
-def remedy(at: int, one: Remedy) -> Iterator[Paragraph]:
+def remedy(at: int, remedy: Remedy) -> Iterator[Paragraph]:
     """What to do, and whether it is proven."""
-    tone: Tone = "good" if one.proven else "warning"
+    tone: Tone = "good" if remedy.proven else "warning"
     worth = {
         "pays": "",
         "trade": ", less of one thing for more of another",
         "corrects": ", corrects the numbers",
         "loses": ", wins nothing",
-    }[one.verdict]
-    yield Paragraph(f"remedy {at}{worth}: {'proven' if one.proven else 'not proven'}", tone, hang=3)
-    for edit in one.edits:
+    }[remedy.verdict]
+    yield Paragraph(
+        f"remedy {at}{worth}: {'proven' if remedy.proven else 'not proven'}", tone, hang=3
+    )
+    for edit in remedy.edits:
         line = f" ({source_text(edit.source)})" if edit.source is not None else ""
         yield Paragraph(f"{edit_text(edit)}{line}", indent=2, hang=2)
 
 
-def changes(fix: Fix, one: Remedy) -> Table:
+def changes(fix: Fix, remedy: Remedy) -> Table:
     """What a device sends, holds and takes, before and after."""
-    before, after = fix.before, one.after
+    before, after = fix.before, remedy.after
     rows: list[Row] = []
     kinds: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for at, figures in enumerate((before, after)):
@@ -136,18 +138,18 @@ def _change(before: float, after: float) -> Cell:
     return Cell(text, "good" if after < before else "warning")
 
 
-def proof(fix: Fix, one: Remedy) -> Iterator[Paragraph]:
+def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
     """How each part of it is known."""
     again = {
         None: "",
         True: ", which sends just what was predicted for the edit",
         False: ", which sends other bytes than were predicted for the edit alone",
-    }[one.as_predicted]
+    }[remedy.as_predicted]
     yield Paragraph(
         f"source: the patched source was traced again{again}, and compiled for {fix.hardware}",
         hang=3,
     )
-    numbers = one.numbers
+    numbers = remedy.numbers
     where = f" on {numbers.devices}" if numbers.devices else ""
     error = (
         f"largest relative error {numbers.error:.1e} of {numbers.tolerance:.1e} allowed, "
@@ -184,10 +186,10 @@ def footer(fix: Fix, *, everything: bool = False, applied: bool = False) -> Iter
         yield Paragraph("applied: the patch is written into the source", "good")
     more = len(fix.remedies) - 1
     if more > 0 and not everything:
-        for number, one in enumerate(fix.remedies[1:], 2):
-            total = "" if one.after.total is None else f", needs {size(one.after.total)}"
+        for number, other in enumerate(fix.remedies[1:], 2):
+            total = "" if other.after.total is None else f", needs {size(other.after.total)}"
             yield Paragraph(
-                f"other remedy {number}: {edits_text(one.edits)}: sends {size(one.after.sent)}"
+                f"other remedy {number}: {edits_text(other.edits)}: sends {size(other.after.sent)}"
                 f"{total}",
                 hang=3,
             )

@@ -228,8 +228,8 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
             hang=3,
         )
         groups: dict[object, list[Recompile]] = {}
-        for one in function:
-            groups.setdefault(cause_key(one), []).append(one)
+        for recompile in function:
+            groups.setdefault(cause_key(recompile), []).append(recompile)
         for alike in groups.values():
             labels = _few([recompile.program for recompile in alike])
             yield Paragraph(f"{labels}: {cause(alike)}", "plain", 3, 3)

@@ -302,11 +302,11 @@ def _not_confirmed(search: Search) -> Iterator[Paragraph]:
     if pair is None or best is None:
         return
     label = "by XLA's partitioner" if best.partitioned else "predicted"
-    one, two = pair
+    first, two = pair
     yield Paragraph(
         f"the best was to send {size(best.known.sent)} ({label}); compiled for {two.hardware} a "
         f"device sends {size(two.measured.sent)} and needs {size(two.total)}, and as it is "
-        f"{size(one.measured.sent)} and {size(one.total)}",
+        f"{size(first.measured.sent)} and {size(first.total)}",
         "warning",
         hang=3,
     )

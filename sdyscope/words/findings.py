@@ -85,12 +85,12 @@ __all__ = [
     "Finding",
     "budget_text",
     "check_summary",
+    "finding_of",
     "folded",
     "holder_text",
     "index_text",
     "observed",
     "subject_text",
-    "told",
 ]
 
 #: The severities, the worst first.
@@ -173,7 +173,7 @@ def check_summary(check: Check) -> str:
     return f"{start}, all agree" + (f"; {counted(len(worse), 'other finding')}" if worse else "")
 
 
-def told(observation: Observation) -> Finding:
+def finding_of(observation: Observation) -> Finding:
     """What was found, in words."""
     words = _words(observation.fact)
     budget = observation.budget
@@ -300,9 +300,9 @@ def _module(fact: ModuleFact) -> _Words:
                 "back to GSPMD without an error.",
                 hint="Find what was lowered without Shardy: an exported function, a custom call.",
             )
-        case SilentFallback(asked, found):
+        case SilentFallback(asked, written_for):
             return _Words(
-                f"{asked} was requested, but the module is lowered for {found}.",
+                f"{asked} was requested, but the module is lowered for {written_for}.",
                 hint="Look for jax_use_shardy_partitioner being set by the program.",
             )
         case UnreadAttribute(attribute, text, reason):

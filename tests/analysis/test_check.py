@@ -28,7 +28,7 @@ from sdyscope.values.sharding import (
     TensorSharding,
 )
 from sdyscope.values.tiling import HloSharding
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
 
@@ -272,7 +272,7 @@ module @m attributes {{mhlo.num_partitions = 4 : i32}} {{
     assert module is not None
     found = LoweredTensors(read_annotations(build(module)))
     findings = check(tensor_table((requested,), {partitioner: found})).observations
-    of_argument = [told(one) for one in findings if one.kind == "argument"]
+    of_argument = [finding_of(one) for one in findings if one.kind == "argument"]
     return [(f.rule, f.severity, f.expected, f.found) for f in of_argument]
 
 

@@ -226,9 +226,7 @@ class _Search:
         results = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
         for value in [*([] if argument is None else [argument]), *given, *results]:
             annotated_axes = [
-                annotated
-                for axis in axes
-                for annotated in self.annotated.unreduced(value, axis)
+                annotated for axis in axes for annotated in self.annotated.unreduced(value, axis)
             ]
             if annotated_axes:
                 op = next((op for op in ops if value in self.around.operands(op)), None)
@@ -438,9 +436,7 @@ class _Search:
 
     def joined(self, annotated_axes: Sequence[AnnotatedAxis], role: OriginRole) -> OriginAnnotation:
         first = annotated_axes[0]
-        axes = dict.fromkeys(
-            annotated.part.axis(self.decided.mesh) for annotated in annotated_axes
-        )
+        axes = dict.fromkeys(annotated.part.axis(self.decided.mesh) for annotated in annotated_axes)
         return OriginAnnotation(
             first.kind,
             first.name,

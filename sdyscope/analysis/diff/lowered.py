@@ -265,8 +265,8 @@ def match(
     rest in order; what is left has no partner.
     """
     groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
-    for side, (annotations, path) in enumerate(((a, path_a), (b, path_b))):
-        for annotation in annotations:
+    for side, (own, path) in enumerate(((a, path_a), (b, path_b))):
+        for annotation in own:
             # An argument is known by its path: one more before it changes its number.
             numbered = annotation.kind == "op" or annotation.kind.startswith("shard_map")
             index = annotation.index if numbered else None

@@ -435,7 +435,7 @@ class _Fixer:
                 continue
             prediction = replace(candidate.prediction, traffic=traffic)
             known[id(candidate)] = replace(candidate, change=self.promise(prediction, base))
-        return [known.get(id(one), one) for one in single]
+        return [known.get(id(each), each) for each in single]
 
     def together(self, good: Sequence[_Candidate]) -> Iterator[_Candidate]:
         """The best edit with others, as long as each wins something more."""

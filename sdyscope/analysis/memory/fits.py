@@ -49,7 +49,7 @@ def varied(
     Raises:
         CompilerError: the program can't be compiled with any value that was tried.
     """
-    return _Search(name, wanted, given, limit, measure).found()
+    return _Search(name, wanted, given, limit, measure).varied()
 
 
 class _Search:
@@ -67,7 +67,7 @@ class _Search:
         # A batch of 24 in eights: what divides it now is divided by it then.
         self.step = given & -given
 
-    def found(self) -> Varied:
+    def varied(self) -> Varied:
         if self.wanted == "fewest":
             self.fewest()
         else:

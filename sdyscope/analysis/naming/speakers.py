@@ -115,9 +115,7 @@ class Speakers:
         match instruction.opcode:
             case "while":
                 bodies = map(self.module.computations.get, instruction.called("body"))
-                body = next(
-                    (body for body in bodies if body is not None), None
-                )
+                body = next((body for body in bodies if body is not None), None)
                 producer = None if body is None else self._result(body, index)
                 # What a loop only passes on is what it was given.
                 return None if producer is None or producer.opcode in _PASSED else producer

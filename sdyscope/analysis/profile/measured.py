@@ -83,7 +83,7 @@ class _Join:
         self.partitioner = partitioner
         self.unknown: list[Unknown] = []
         self.module = self._module()
-        self.found = None if self.module is None else self._collectives(meshes)
+        self.compiled_collectives = None if self.module is None else self._collectives(meshes)
         if traced.hosts > 1:
             self.unknown.append("several clocks")
 
@@ -91,21 +91,15 @@ class _Join:
         ops = sorted(self.ops(), key=lambda op: -op.seconds)
         named = {timed.name for timed in self.collective_times}
         of_collectives = sum(timed.seconds for timed in self.collective_times)
-        known = [
-            timed.waiting
-            for timed in self.collective_times
-            if timed.waiting is not None
-        ]
-        by_name = {
-            timed.name: timed for timed in self.collective_times
-        }
+        known = [timed.waiting for timed in self.collective_times if timed.waiting is not None]
+        by_name = {timed.name: timed for timed in self.collective_times}
         return Measured(
             partitioner=self.partitioner,
             program=self.traced.name,
             devices=self.traced.devices,
             hosts=self.traced.hosts,
             steps=self.traced.steps,
-            mesh=None if self.found is None else self.found.mesh,
+            mesh=None if self.compiled_collectives is None else self.compiled_collectives.mesh,
             step_seconds=tuple(self.step_seconds()),
             busy=self.busy(),
             compute=sum(op.seconds for op in ops if _begun(op.name) not in named),
@@ -145,19 +139,23 @@ class _Join:
     @cached_property
     def origins(self) -> Mapping[str, CollectiveOrigin | None]:
         """The causes of collectives by name, where the program that is named has the same ones."""
-        if self.program is None or self.found is None or not self.found.collectives:
+        if (
+            self.program is None
+            or self.compiled_collectives is None
+            or not self.compiled_collectives.collectives
+        ):
             return {}
         compiled = collectives_under(self.program, self.partitioner, self.on)
         theirs = defaultdict(list)
         for collective in compiled.collectives:
             theirs[_likeness(collective)].append(collective)
-        ours = Counter(map(_likeness, self.found.collectives))
+        ours = Counter(map(_likeness, self.compiled_collectives.collectives))
         if ours != {key: len(members) for key, members in theirs.items()}:
             self.unknown.append("other program")
             return {}
         return {
             collective.name: theirs[_likeness(collective)].pop(0).largest.origin
-            for collective in self.found.collectives
+            for collective in self.compiled_collectives.collectives
         }
 
     # Times.
@@ -206,7 +204,7 @@ class _Join:
     @cached_property
     def parts(self) -> Mapping[str, Part]:
         """The largest tensor of each collective, by name."""
-        every = () if self.found is None else self.found.collectives
+        every = () if self.compiled_collectives is None else self.compiled_collectives.collectives
         return {collective.name: collective.largest for collective in every}
 
     @cached_property
@@ -225,8 +223,12 @@ class _Join:
 
     @cached_property
     def collective_times(self) -> tuple[CollectiveTime, ...]:
-        every = [] if self.found is None else list(map(self.collective, self.found.collectives))
-        every += [] if self.found is not None else list(self.nameless())
+        every = (
+            []
+            if self.compiled_collectives is None
+            else list(map(self.collective, self.compiled_collectives.collectives))
+        )
+        every += [] if self.compiled_collectives is not None else list(self.nameless())
         return tuple(
             sorted(
                 (timed for timed in every if timed.count),
@@ -404,9 +406,7 @@ def _axes(times: Iterable[CollectiveTime]) -> Iterator[AxesTime]:
     every = []
     for axes, members in by_axes.items():
         known = [
-            timed
-            for timed in members
-            if timed.waiting is not None and timed.moving is not None
+            timed for timed in members if timed.waiting is not None and timed.moving is not None
         ]
         moving = sum((timed.moving or 0.0 for timed in known), 0.0)
         moved = sum(timed.sent for timed in known)

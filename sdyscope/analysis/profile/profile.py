@@ -166,16 +166,8 @@ def _lines(measurement: Measured) -> Mapping[str, float]:
 def _collectives(measurement: Measured) -> Mapping[str, float]:
     totals: dict[str, float] = {}
     for timed in measurement.collectives:
-        axes = (
-            ""
-            if timed.axes is None
-            else f" over {', '.join(axis.name for axis in timed.axes)}"
-        )
-        name = (
-            f"{timed.kind}{axes}: {timed.scope}"
-            if timed.scope
-            else f"{timed.kind}{axes}"
-        )
+        axes = "" if timed.axes is None else f" over {', '.join(axis.name for axis in timed.axes)}"
+        name = f"{timed.kind}{axes}: {timed.scope}" if timed.scope else f"{timed.kind}{axes}"
         totals[name] = totals.get(name, 0.0) + timed.seconds
     return totals
 

@@ -280,7 +280,7 @@ class _Side:
         self.graph = decisions.graph
         self.at = at
 
-    def found(self, meant: _Meant) -> _Found | None:
+    def decided_for(self, meant: _Meant) -> _Found | None:
         """What was decided for a value; None where there is no such value."""
         value, sharding = meant
         if sharding is None and self.at is not None:
@@ -426,7 +426,7 @@ def _inside(value: ValueId, ids: _Ids, sides: _Sides) -> ProgramValue:
 
 def _found(ids: _Ids, sides: _Sides) -> dict[Partitioner, _Found]:
     by_partitioner = {
-        partitioner: sides[partitioner].found(meant) for partitioner, meant in ids.items()
+        partitioner: sides[partitioner].decided_for(meant) for partitioner, meant in ids.items()
     }
     return {
         partitioner: side_value

@@ -108,7 +108,7 @@ def search(
         lambda part, _: progress("searching", part),
     )
     chosen = strategy.run()
-    predicted = strategy.found
+    predicted = strategy.evaluated
     textbook = [
         candidate for candidate in dict.fromkeys(strategy.textbook()) if candidate in predicted
     ]

@@ -71,40 +71,40 @@ def causes_stage(
             tried[names] = _without(names, without)
         return tried[names]
 
-    def goes(asked_cause: _Asked, names: frozenset[str]) -> bool:
+    def goes(cause: _Asked, names: frozenset[str]) -> bool:
         after = count(names)
-        return after is not None and after[asked_cause.there] < before[asked_cause.there]
+        return after is not None and after[cause.there] < before[cause.there]
 
     sets: set[frozenset[str]] = set()
     compared = 0
     wrong: list[Disagreement] = []
-    for asked_cause in sorted(asked, key=lambda asked_cause: -asked_cause.collective.sent):
-        if asked_cause.names not in sets and len(sets) >= most:
+    for cause in sorted(asked, key=lambda cause: -cause.collective.sent):
+        if cause.names not in sets and len(sets) >= most:
             left_out["not tried"] += 1
             continue
-        sets.add(asked_cause.names)
-        after = count(asked_cause.names)
+        sets.add(cause.names)
+        after = count(cause.names)
         if after is None:
             left_out["not compiled"] += 1
             continue
         compared += 1
-        if not goes(asked_cause, asked_cause.names) and not _replaced(
-            asked_cause, explained, tensors, goes
-        ):
-            part = asked_cause.collective.largest
+        if not goes(cause, cause.names) and not _replaced(cause, explained, tensors, goes):
+            collective = cause.collective
+            scope = collective.largest.scope or "no scope"
             wrong.append(
                 Disagreement(
-                    f"{asked_cause.collective.name}, {asked_cause.collective.kind} for {part.scope or 'no scope'}",
-                    ", ".join(sorted(asked_cause.names)),
-                    f"{after[asked_cause.there]:,} of {before[asked_cause.there]:,} are still there without that",
-                    part.source,
+                    f"{collective.name}, {collective.kind} for {scope}",
+                    ", ".join(sorted(cause.names)),
+                    f"{after[cause.there]:,} of {before[cause.there]:,} are still there without "
+                    "that",
+                    collective.largest.source,
                 )
             )
     return AuditedStage("causes", compared, tuple(wrong), dict(left_out))
 
 
 def _replaced(
-    asked_cause: _Asked,
+    cause: _Asked,
     explained: Callable[[frozenset[str]], Collectives],
     tensors: TensorTable,
     goes: Callable[[_Asked, frozenset[str]], bool],
@@ -112,7 +112,7 @@ def _replaced(
     """Whether the collective stays for others alone, once what it is explained by is removed."""
     others: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
-        names = asked_cause.names | others
+        names = cause.names | others
         try:
             changed = explained(names)
         except SdyscopeError:
@@ -120,7 +120,7 @@ def _replaced(
         further = {
             name
             for each in changed.collectives
-            if shown_key(each, changed.devices) == asked_cause.there[0]
+            if shown_key(each, changed.devices) == cause.there[0]
             and each.largest.origin is not None
             for annotation in (*each.largest.origin.annotations, *each.largest.origin.otherwise)
             if (name := _removable_name(annotation, tensors)) is not None
@@ -128,8 +128,8 @@ def _replaced(
         if further <= others:
             return False
         others |= further
-        if goes(asked_cause, asked_cause.names | others):
-            return not goes(asked_cause, others)
+        if goes(cause, cause.names | others):
+            return not goes(cause, others)
     return False
 
 

@@ -89,8 +89,8 @@ def compile_module(
         TargetError: the hardware has another number of devices than the program, does not exist,
             or its compiler is not installed; or the module was lowered for another platform.
     """
-    with compiling(lowered, on, graph=graph, partitioner=partitioner) as made:
-        return made()
+    with compiling(lowered, on, graph=graph, partitioner=partitioner) as finish:
+        return finish()
 
 
 @contextlib.contextmanager
@@ -157,10 +157,10 @@ def _made(
     result = folder / compiler_child.RESULT
     if not result.exists():
         raise _ended(on, status, log)
-    found = json.loads(result.read_text())
-    if "refused" in found:
-        found["refused"] = untagged(found["refused"], names)
-    _raise_if_wrong(found, on, log)
+    answer = json.loads(result.read_text())
+    if "refused" in answer:
+        answer["refused"] = untagged(answer["refused"], names)
+    _raise_if_wrong(answer, on, log)
     hlo, tags = read_tags((folder / compiler_child.HLO).read_text(), names)
     if chosen == "shardy" and _FELL_BACK in log:
         raise FallbackError(
@@ -168,25 +168,25 @@ def _made(
             "back to GSPMD silently.",
             hint="Lower all of the program under one partitioner.",
         )
-    memory = found["memory"]
+    memory = answer["memory"]
     return Compiled(
         name=name,
         partitioner=chosen,
         hardware=on,
         devices=count,
-        device_kind=found["device_kind"],
+        device_kind=answer["device_kind"],
         hlo=hlo,
-        topology=_topology(found["topology"]),
+        topology=_topology(answer["topology"]),
         memory=None if memory is None else MemoryAnalysis.of(memory),
-        cost=found["cost"],
-        parameter_shardings=tuple(found["parameters"]),
-        result_shardings=tuple(found["results"]),
+        cost=answer["cost"],
+        parameter_shardings=tuple(answer["parameters"]),
+        result_shardings=tuple(answer["results"]),
         rematerializations=tuple(
             line.strip() for line in log.splitlines() if _REMATERIALIZES.search(line)
         ),
-        compile_seconds=found["seconds"],
+        compile_seconds=answer["seconds"],
         log=log,
-        notes=(*(Remark(**remark) for remark in found["notes"]), *_mismatches(on)),
+        notes=(*(Remark(**remark) for remark in answer["notes"]), *_mismatches(on)),
         tags=tags,
     )
 
@@ -202,7 +202,7 @@ def _topology(digits: list[list[Any]] | None) -> Topology | None:
 
 
 def _found(lowered: LoweredModule) -> Partitioner:
-    return "gspmd" if lowered.found == "gspmd" else "shardy"
+    return "gspmd" if lowered.written_for == "gspmd" else "shardy"
 
 
 def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None = None) -> Hardware:
@@ -291,11 +291,11 @@ def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:
         )
 
 
-def _raise_if_wrong(found: dict[str, Any], on: Hardware, log: str) -> None:
-    if "wrong" in found:
-        raise TargetError(found["wrong"], hint=found["hint"], file=found["file"])
-    if "refused" in found:
-        said = _PREFIX.sub("", found["refused"].strip().partition("\n")[0]).strip().rstrip(":.")
+def _raise_if_wrong(answer: dict[str, Any], on: Hardware, log: str) -> None:
+    if "wrong" in answer:
+        raise TargetError(answer["wrong"], hint=answer["hint"], file=answer["file"])
+    if "refused" in answer:
+        said = _PREFIX.sub("", answer["refused"].strip().partition("\n")[0]).strip().rstrip(":.")
         # What libtpu writes for these, the HLO reader of an older jaxlib can't read back.
         hint = "tpu7x needs JAX 0.12." if on.chip == "tpu7x" and _OLD else None
         mismatch = mismatched_plugin(on.platform)

@@ -134,11 +134,11 @@ def _options(
 
 def _memory(executable: Any) -> dict[str, int] | None:
     try:
-        found = executable.get_compiled_memory_stats()
+        stats = executable.get_compiled_memory_stats()
     except JaxRuntimeError:  # unimplemented on some platforms
         return None
-    names = (name for name in dir(found) if name.endswith("_in_bytes"))
-    return {name.removesuffix("_in_bytes"): getattr(found, name) for name in names}
+    names = (name for name in dir(stats) if name.endswith("_in_bytes"))
+    return {name.removesuffix("_in_bytes"): getattr(stats, name) for name in names}
 
 
 def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, Remark | None]:
@@ -148,16 +148,16 @@ def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, Remark |
     the partitioned module.
     """
     try:
-        found = executable.cost_analysis()
-        if found:
-            return _numbers(found), None
+        analysis = executable.cost_analysis()
+        if analysis:
+            return _numbers(analysis), None
     except JaxRuntimeError:  # unimplemented on some platforms
         pass
     try:
         module = compat.hlo.hlo_module_from_text(text)
         client = xla_client.make_cpu_client()
-        found = _jax.hlo_module_cost_analysis(client, module)
-        return _numbers(found), Remark("general cost analysis")
+        analysis = _jax.hlo_module_cost_analysis(client, module)
+        return _numbers(analysis), Remark("general cost analysis")
     except Exception as error:  # MLIRError or XlaRuntimeError, by several names
         said = str(error).strip().partition("\n")[0]
         return None, Remark("no cost analysis", said)

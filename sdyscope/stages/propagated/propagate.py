@@ -138,7 +138,7 @@ def _annotated_for(lowered: LoweredModule, graph: OpGraph) -> frozenset[Partitio
             partitioners.add("shardy")
         elif "mhlo.sharding" in op.attributes:
             partitioners.add("gspmd")
-    if partitioners == {"gspmd"} and lowered.found == "shardy":
+    if partitioners == {"gspmd"} and lowered.written_for == "shardy":
         # HLO that Shardy's annotations went through: they are beside those of HLO.
         partitioners = {"shardy"}
     if lowered.partitioner == "gspmd" or partitioners == {"gspmd"}:

@@ -112,7 +112,7 @@ def propagated_by_xla(
 
 
 def _found(lowered: LoweredModule) -> Partitioner:
-    return "gspmd" if lowered.found == "gspmd" else "shardy"
+    return "gspmd" if lowered.written_for == "gspmd" else "shardy"
 
 
 def _one_partition(lowered: LoweredModule, graph: OpGraph, partitioner: Partitioner) -> Propagated:

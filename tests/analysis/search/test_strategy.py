@@ -58,7 +58,7 @@ def test_decisions_that_do_not_meet_are_solved(shapes, seed):
     # What is 0.1 % better is not worth a change.
     least = sum(map(min, costs))
     assert evaluate(best).sent <= least * 1.02
-    assert len(strategy.found) <= 600
+    assert len(strategy.evaluated) <= 600
 
 
 @settings(deadline=None, max_examples=8)
@@ -81,16 +81,16 @@ def test_the_budget_is_kept_and_the_seed_decides():
     _, evaluate = separate(made, 3)
     first, one = searched(made, evaluate, budget=Budget(60), seed=5)
     again, other = searched(made, evaluate, budget=Budget(60), seed=5)
-    assert len(one.found) == 60
-    assert (first, one.found) == (again, other.found)
+    assert len(one.evaluated) == 60
+    assert (first, one.evaluated) == (again, other.evaluated)
     _, hurried = searched(made, evaluate, budget=Budget(None, 0.05))
-    assert hurried.found
+    assert hurried.evaluated
 
 
 def test_a_small_space_is_searched_to_its_end():
     made = decisions([(2, 4)])
     _, strategy = searched(made, lambda _: sending(1))
-    assert len(strategy.found) == len(made[0].options)
+    assert len(strategy.evaluated) == len(made[0].options)
 
 
 def test_the_programs_own_is_kept_where_nothing_is_better():
@@ -122,7 +122,7 @@ def test_a_limit_of_memory_comes_before_cost():
     assert (evaluate(tight).held, evaluate(tight).sent) == (500, 200)
     assert evaluate(searched(made, evaluate, Goal(Rates().cost, 1))[0]).held == 124
     # The other end of the front is looked for as well.
-    assert min(one.held for one in strategy.found.values()) == 124
+    assert min(one.held for one in strategy.evaluated.values()) == 124
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
@@ -183,7 +183,7 @@ def _share_of_gain(seed):
 
     _, strategy = searched(made, predict, budget=Budget(300))
     goal = Goal(Rates().cost)
-    found = refine(made, strategy.found, predict, partition, goal, 24)
+    found = refine(made, strategy.evaluated, predict, partition, goal, 24)
     assert len(asked) == len(set(asked)) == len(found.checked) <= 24
     assert found.checked[0].assignment == (0, 0, 0)
     assert found.best.partitioned.sent == min(one.partitioned.sent for one in found.checked)
@@ -236,4 +236,4 @@ def test_the_plans_of_textbooks_are_among_the_first():
         for name, shape in shapes.items()
     } in plans
     strategy.run()
-    assert set(strategy.textbook()) <= set(strategy.found)
+    assert set(strategy.textbook()) <= set(strategy.evaluated)

@@ -100,6 +100,6 @@ def test_what_a_script_really_dumps(tmp_path):
     }
     subprocess.run([sys.executable, str(script)], check=True, env=environment)
     of_jax = {module.name: module for module in read_directory(jax_dir)}
-    assert (of_jax["jit_step"].found, of_jax["jit_step"].num_devices) == ("shardy", 8)
+    assert (of_jax["jit_step"].written_for, of_jax["jit_step"].num_devices) == ("shardy", 8)
     of_xla = [module for module in read_directory(xla_dir) if "jit_step" in module.name]
-    assert [(module.found, module.num_devices) for module in of_xla] == [("shardy", 8)]
+    assert [(module.written_for, module.num_devices) for module in of_xla] == [("shardy", 8)]

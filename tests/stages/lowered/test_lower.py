@@ -34,7 +34,11 @@ def program(name="straight"):
 def test_one_trace_lowers_under_both():
     stage = trace(program())
     first, second, again = (lower(stage, name) for name in ("shardy", "gspmd", "shardy"))
-    assert (first.found, second.found, again.found) == ("shardy", "gspmd", "shardy")
+    assert (first.written_for, second.written_for, again.written_for) == (
+        "shardy",
+        "gspmd",
+        "shardy",
+    )
     assert first.text() == again.text() != second.text()
     assert "sdy.sharding_constraint" in first.text()
     assert "@Sharding" in second.text()
@@ -83,7 +87,7 @@ def test_any_size_of_mesh_without_devices(partitioner):
     )
     made = lower(Program("big", jax.jit(lambda x: x * 2), (shape,)), partitioner)
     assert made.num_devices == 32768
-    assert made.found == partitioner
+    assert made.written_for == partitioner
     assert len(made.text()) < 10_000
 
 
@@ -92,7 +96,7 @@ def test_on_the_devices_that_are_there(partitioner):
     mesh = compat.device_mesh(Mesh.of({"data": 4, "model": 2}), jax.devices())
     value = jax.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("data", "model")))
     made = lower(Program("real", jax.jit(lambda x: x * 2), (value,)), partitioner, platforms=None)
-    assert made.found == partitioner
+    assert made.written_for == partitioner
     assert made.num_devices == 8
     assert made.platforms == ("cpu",)
 
@@ -122,7 +126,7 @@ def test_a_mesh_that_only_the_body_names_is_lowered_for(partitioner):
 
 def test_a_program_without_shardings():
     made = lower(Program("plain", jax.jit(jnp.sin), (jnp.ones(3),)), "shardy")
-    assert made.found == "none"
+    assert made.written_for == "none"
     assert made.num_devices == 1
 
 
@@ -182,7 +186,7 @@ def test_specs_without_a_mesh_mean_the_programs(jitted, mesh):
     for program in (told, Program("of its arguments", jitted, (shape,))):
         for partitioner in BOTH:
             made = lower(program, partitioner)
-            assert (made.found, made.num_devices) == (partitioner, 8)
+            assert (made.written_for, made.num_devices) == (partitioner, 8)
     with pytest.raises(NotLowerable) as caught:
         trace(Program("no_mesh", jitted, (plain,)))
     assert caught.value.hint == "Give the Program its mesh: Program(..., mesh=mesh)."
@@ -273,7 +277,7 @@ def test_a_librarys_own_jit(jit):
     traced = trace(program)
     assert isinstance(traced, jax.stages.Traced)
     assert [argument.name for argument in compat.arguments(traced)] == ["split[0]", "split[1]"]
-    assert lower(program, "gspmd").found == "gspmd"
+    assert lower(program, "gspmd").written_for == "gspmd"
     # JAX is as it was, for everyone else.
     assert isinstance(jax.jit(jnp.sin).trace(1.0).lower(), jax.stages.Lowered)
 
@@ -321,7 +325,7 @@ def test_mixed_attributes_are_found():
     }"""
     context = compat.new_context()
     module = compat.ir.Module.parse(text, context)
-    assert LoweredModule("mixed", module, context).found == "both"
+    assert LoweredModule("mixed", module, context).written_for == "both"
 
 
 def test_standard_error_of_the_compiler_is_kept():
@@ -346,7 +350,7 @@ def test_a_jax_without_gspmd(monkeypatch):
     monkeypatch.setattr(compat.meshes, "config", SimpleNamespace())
     with pytest.raises(NotLowerable, match="no GSPMD partitioner any more"):
         lower(program(), "gspmd")
-    assert lower(program(), "shardy").found == "shardy"
+    assert lower(program(), "shardy").written_for == "shardy"
 
 
 def test_importing_the_package_and_targets_leaves_jax_out():

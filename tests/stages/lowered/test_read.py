@@ -47,10 +47,10 @@ def varint(number):
 
 def test_text(shardy, gspmd):
     found = read.read_bytes(shardy.text().encode())
-    assert (found.name, found.found, found.num_devices) == ("jit_straight", "shardy", 8)
+    assert (found.name, found.written_for, found.num_devices) == ("jit_straight", "shardy", 8)
     assert found.meshes == MESHES
     assert found.text() == shardy.text()
-    assert read.read_bytes(gspmd.text().encode()).found == "gspmd"
+    assert read.read_bytes(gspmd.text().encode()).written_for == "gspmd"
 
 
 def test_text_with_a_byte_order_mark_or_windows_line_ends(shardy):
@@ -65,7 +65,7 @@ EXPORTED = Path(__file__).parents[2] / "assets" / "forward.jax_export"
 def test_what_jax_export_serializes():
     """With its gradient, which is a module of its own behind it."""
     found = read.read(EXPORTED)
-    assert (found.name, found.found, found.num_devices) == ("jit_forward", "shardy", 8)
+    assert (found.name, found.written_for, found.num_devices) == ("jit_forward", "shardy", 8)
     assert found.meshes == MESHES
     assert "stablehlo.tanh" in found.text()
     assert found.notes == (Remark("read from an export"),)
@@ -83,7 +83,7 @@ def test_what_jax_export_serializes_and_somebody_damaged(at, other):
 
 def test_bytecode(shardy):
     found = read.read_bytes(shardy.bytecode())
-    assert found.found == "shardy"
+    assert found.written_for == "shardy"
     assert found.text() == shardy.text()
 
 
@@ -93,7 +93,7 @@ def test_portable_artifact(gspmd):
     copy = compat.ir.Module.parse(gspmd.bytecode(), compat.new_context())
     artifact = stablehlo.serialize_portable_artifact(copy, stablehlo.get_current_version())
     found = read.read_bytes(artifact)
-    assert found.found == "gspmd"
+    assert found.written_for == "gspmd"
     assert found.text().count("mhlo.sharding") == gspmd.text().count("mhlo.sharding")
 
 
@@ -102,7 +102,7 @@ def test_hlo_text_and_protos(hlo):
     forms = [hlo.encode(), proto, b"\x0a" + varint(len(proto)) + proto]
     for data in forms:
         found = read.read_bytes(data)
-        assert (found.name, found.found, found.num_devices) == ("jit_straight", "shardy", 8)
+        assert (found.name, found.written_for, found.num_devices) == ("jit_straight", "shardy", 8)
         assert found.meshes == MESHES
         assert found.notes == (Remark("read from HLO"),)
     comment = b"// a dump\n\n" + hlo.encode()
@@ -132,7 +132,7 @@ def test_an_unknown_dialect_leaves_the_text(shardy):
     text = shardy.text().replace("stablehlo.dot_general", "newhlo.dot_general")
     found = read.read_bytes(text.encode())
     assert found.module is None
-    assert (found.name, found.found) == ("jit_straight", "shardy")
+    assert (found.name, found.written_for) == ("jit_straight", "shardy")
     assert "Dialect `newhlo' not found" in found.notes[0].said
     assert found.text() == text
     assert found.meshes == {}
@@ -212,7 +212,7 @@ def test_any_damage_to_text_is_said(text):
     with contextlib.suppress(SdyscopeError):
         found = read.read_bytes(text.encode())
         assert found.text()
-        assert found.found in ("shardy", "gspmd", "both", "none")
+        assert found.written_for in ("shardy", "gspmd", "both", "none")
 
 
 def test_what_the_file_system_refuses(tmp_path):
