@@ -6,8 +6,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["cache_folder"]
-
 
 def cache_folder() -> Path | None:
     """Where sdyscope keeps things between runs: `$XDG_CACHE_HOME/sdyscope`, `~/.cache/sdyscope`.

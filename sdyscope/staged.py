@@ -30,8 +30,6 @@ from sdyscope.words.counts import listed
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
 
-__all__ = ["PARTITIONERS", "Staged", "compile_together", "compiled_already"]
-
 PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
 
 _Compile: TypeAlias = tuple[Partitioner, Hardware]

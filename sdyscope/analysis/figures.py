@@ -14,8 +14,6 @@ from sdyscope.analysis.collectives.totals import Collectives, Tally
 from sdyscope.analysis.cost.cost import Cost
 from sdyscope.facts.compiled import Compiled
 
-__all__ = ["DECISIVE", "FIGURES", "Figure", "FigureUnit", "Figures", "figures_of", "unit_of"]
-
 Figures: TypeAlias = Mapping[str, float]
 """By name; one that is not known is not there."""
 

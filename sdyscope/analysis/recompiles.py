@@ -20,8 +20,6 @@ from sdyscope.staged import Staged
 from sdyscope.values.mesh import only_mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["ArgumentChange", "OpChange", "Recompile", "recompiles"]
-
 #: Ops that JAX writes for other shapes or for constants.
 _PASSED_OVER = frozenset(
     {

@@ -15,8 +15,6 @@ from sdyscope.facts.refusals import Choice, Refusal, Sent
 if TYPE_CHECKING:
     from sdyscope.stages.edited.refused import RefusedExpression, Tried
 
-__all__ = ["refusal"]
-
 #: How many shardings of the result are tried; three axes on two dimensions have 27.
 _OF_RESULT = 64
 

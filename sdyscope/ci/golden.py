@@ -34,8 +34,6 @@ from sdyscope.words.counts import counted
 from sdyscope.words.findings import Finding
 from sdyscope.words.snapshots import item_text, snapshot_name, stage_texts, things_text
 
-__all__ = ["GoldenCheck", "GoldenFile", "golden", "golden_files"]
-
 _UPDATE = "If this is intended, write it with sdyscope ci --update and have the file reviewed."
 
 

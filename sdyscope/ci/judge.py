@@ -32,8 +32,6 @@ from sdyscope.words.findings import Finding, budget_text, finding_of
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.places import shown_name
 
-__all__ = ["Done", "judge", "judged", "unjudged", "unused_ignores"]
-
 
 @dataclass(frozen=True)
 class Done:

@@ -17,8 +17,6 @@ from sdyscope.facts.findings import Severity
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
 
-__all__ = ["Found", "RepositoryPlaces"]
-
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
 
 

@@ -21,8 +21,6 @@ from sdyscope.hardware.names import parse_devices
 from sdyscope.process import child, children
 from sdyscope.process.output import locked, say, write_atomically
 
-__all__ = ["run", "summed"]
-
 
 def run(
     config: Config,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
     from sdyscope.staged import Staged
 
-__all__ = ["hardware_for", "varying"]
-
 
 def varying(
     name: str,

@@ -14,22 +14,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "AnnotationTime",
-    "AxesTime",
-    "CollectiveTime",
-    "Difference",
-    "LineTime",
-    "Measured",
-    "MeasuredDifference",
-    "Occurrence",
-    "OpTime",
-    "ScopeTime",
-    "Trace",
-    "TracedProgram",
-    "Unknown",
-]
-
 Unknown: TypeAlias = Literal["no program", "no mesh", "other program", "several clocks"]
 """``no program``: the trace has no program, so nothing is known but what instructions are called;
 ``no mesh``: no mesh is known to name axes of; ``other program``: the program that was named has

@@ -12,17 +12,6 @@ from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "NOBODY",
-    "CollectiveOrigin",
-    "NotFound",
-    "OriginAnnotation",
-    "OriginKind",
-    "OriginRole",
-    "Spec",
-    "Together",
-]
-
 OriginKind: TypeAlias = Literal[
     "reduction", "resharding", "lookup", "exchange", "program", "unknown"
 ]

@@ -15,19 +15,6 @@ from typing import Any, NoReturn, TypeAlias
 from sdyscope.graph.strings import unescape
 from sdyscope.graph.types import TensorType
 
-__all__ = [
-    "NO_ATTRIBUTES",
-    "AttributeValue",
-    "Dictionary",
-    "Elements",
-    "FunctionType",
-    "Keyword",
-    "Structure",
-    "Unparsed",
-    "has_unparsed",
-    "rounded",
-]
-
 AttributeValue: TypeAlias = Any
 """The value of an attribute.
 

@@ -24,17 +24,6 @@ from sdyscope.values.source import (
     sites_of,
 )
 
-__all__ = [
-    "UNKNOWN",
-    "Location",
-    "LocationReader",
-    "call_site",
-    "file_place",
-    "fused",
-    "named",
-    "with_sites",
-]
-
 
 @dataclass(frozen=True)
 class Location:

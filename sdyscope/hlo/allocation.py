@@ -17,8 +17,6 @@ from typing import Literal, TypeAlias
 from sdyscope.hlo.live import LiveRanges, Overwriting
 from sdyscope.hlo.overwriting import Overwrites
 
-__all__ = ["Allocation", "Platform", "allocate"]
-
 Platform: TypeAlias = Literal["cpu", "tpu", "cuda"]
 
 #: Bytes of a constant on a TPU whose layout has no tiles, as the peaks of compiled programs show.

@@ -20,18 +20,6 @@ from sdyscope.hlo.model import Computation, HloModule, Instruction
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.values.entry_layout import EntryLayout, stored_array
 
-__all__ = [
-    "ELEMENTWISE",
-    "Leaf",
-    "LiveRanges",
-    "Overwriting",
-    "Span",
-    "elements",
-    "is_scheduled",
-    "leaves_of",
-    "live_ranges",
-]
-
 #: Ops whose result is their first operand, as it is.
 _PASSING: Final = frozenset(
     {"add-dependency", "bitcast", "domain", "opt-barrier", "optimization-barrier"}

@@ -14,8 +14,6 @@ from sdyscope.hlo.live import ELEMENTWISE, LiveRanges, Overwriting, elements
 from sdyscope.hlo.model import Computation
 from sdyscope.values.dtypes import bit_width
 
-__all__ = ["Overwrites"]
-
 _OR_BITCAST = ELEMENTWISE | {"bitcast"}
 _REDUCTIONS = frozenset({"reduce"})
 _CALLED = re.compile(r"calls=%?([^\s,}]+)")

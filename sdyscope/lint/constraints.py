@@ -11,8 +11,6 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.placement import Digits, Placement
 from sdyscope.words.places import source_text
 
-__all__ = ["conflicting_constraints", "constraint_overridden", "resharded_twice"]
-
 
 def _constraints(subject: Subject) -> Iterator[Annotation]:
     """The constraints of ``with_sharding_constraint``, whose placements are known."""

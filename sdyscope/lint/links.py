@@ -14,8 +14,6 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.counts import size
 
-__all__ = ["axis_over_slow_link", "mesh_order"]
-
 #: A link that is that much slower than another is slow.
 _SLOWER = 4.0
 

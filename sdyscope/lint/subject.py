@@ -30,8 +30,6 @@ from sdyscope.words.sharding import placement_text
 if TYPE_CHECKING:
     from sdyscope.lint.logical import LogicalAxes
 
-__all__ = ["NOT_COMPILED", "NO_LOGICAL", "Lintable", "Subject"]
-
 NOT_COMPILED = "It needs the compiled program, and --no-compile leaves that out."
 
 

@@ -14,14 +14,6 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
 from sdyscope.words.places import source_text
 
-__all__ = [
-    "activation_gathered_repeatedly",
-    "all_reduce_then_slice",
-    "gathered_to_be_sliced",
-    "reduced_in_loop",
-    "reduced_twice",
-]
-
 
 def _in_maps(subject: Subject, kind: str) -> Iterator[Wasted]:
     """What is found in bodies of shard_maps, which are Shardy's alone to read."""

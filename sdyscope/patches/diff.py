@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from sdyscope.errors import TargetError
 
-__all__ = ["Replacement", "applied", "relative", "replacements", "unified_diff"]
-
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 _NO_END = "\\ No newline at end of file\n"
 

@@ -9,8 +9,6 @@ import libcst as cst
 
 from sdyscope.patches.source import Source, Splice
 
-__all__ = ["reordered_meshes"]
-
 
 def reordered_meshes(
     source: Source, before: Sequence[str], after: Sequence[str]

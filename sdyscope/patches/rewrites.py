@@ -11,8 +11,6 @@ import libcst as cst
 from sdyscope.errors import TargetError
 from sdyscope.patches.source import Source, Span, Splice
 
-__all__ = ["Accumulation", "accumulation", "first_argument", "scattered", "set_false"]
-
 
 def _call(source: Source, span: Span) -> cst.Call:
     call = source.expression(span)

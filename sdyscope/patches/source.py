@@ -11,8 +11,6 @@ from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNod
 
 from sdyscope.errors import TargetError
 
-__all__ = ["Overlap", "Source", "Span", "Splice", "read_source", "spliced"]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -17,8 +17,6 @@ import libcst as cst
 from sdyscope.patches.source import Source, Splice
 from sdyscope.values.sharding import PartitionSpec, SpecEntry
 
-__all__ = ["UNKNOWN", "SpecLiteral", "Token", "padded", "spec_literals", "spec_text"]
-
 #: What is said of a dimension by an expression that is no literal.
 UNKNOWN: Final = "?"
 

@@ -22,8 +22,6 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.sharding import REPLICATED
 
-__all__ = ["BlockChange", "Blocks", "DeviceBlock", "DeviceTotal", "NamedTensors", "blocks_between"]
-
 _TYPE = re.compile(r"(.+?)\[((?:\d+(?:,\d+)*)?)\]")
 
 #: An axis in Shardy's form without the quotes of MLIR.

@@ -12,8 +12,6 @@ from sdyscope.snapshots.items import reduced
 from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.write import template_text
 
-__all__ = ["Comparison", "HeaderChange", "NotCompared", "TensorChange", "What", "compare"]
-
 NotCompared: TypeAlias = Literal[Stage, "memory"]
 
 What: TypeAlias = Literal["changed", "removed", "added"]

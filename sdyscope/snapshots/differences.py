@@ -14,8 +14,6 @@ from sdyscope.facts.differences import Uncompared
 from sdyscope.facts.remarks import Remark
 from sdyscope.snapshots.compare import Comparison
 
-__all__ = ["DiffDocument"]
-
 Stage: TypeAlias = Literal["lowered", "propagated", "compiled", "snapshot"]
 """At which a comparison is made; ``snapshot``: at all that two snapshot files have."""
 

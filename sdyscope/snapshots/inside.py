@@ -18,8 +18,6 @@ from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.tiling import HloSharding
 from sdyscope.words.sharding import MANUAL, REPLICATED, sharding_text
 
-__all__ = ["Decided", "scope_name", "type_text", "values_inside"]
-
 #: Functions that are jitted inside: those of libraries come and go with their versions.
 _JITTED = re.compile(r"(?:^|/)p?jit\([^()]*\)(?=/|$)")
 _FATES = {"folded": "folded away", "not partitioned": "not partitioned"}

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from sdyscope.process.output import Output, answers
 from sdyscope.terminal.table import Cell, Tone, print_lines
 
-__all__ = ["Area", "Band", "Span", "Track", "print_area", "print_tracks", "shares"]
-
 #: A character filled to n eighths from below.
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _BASE = "░"

@@ -10,8 +10,6 @@ from sdyscope.facts.schedule import Schedule
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.chart import Span, Track
 
-__all__ = ["distinct_memory", "distinct_schedules", "tracks"]
-
 
 def distinct_memory(
     steps: Sequence[MemoryOverTime],

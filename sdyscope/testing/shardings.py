@@ -26,8 +26,6 @@ from sdyscope.words.propagation import absence_text, beginning_text
 from sdyscope.words.sharding import MANUAL, sharding_text
 from sdyscope.words.types import type_text
 
-__all__ = ["At", "assert_sharding"]
-
 At: TypeAlias = Literal["requested", "lowered", "propagated"]
 
 #: How many values a failure names, and how many origins of each.

@@ -11,23 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = [
-    "EVERY_LINE",
-    "ONLY_SHARD",
-    "PACKAGE",
-    "SKIP_VARIABLE",
-    "Sites",
-    "SourceLocation",
-    "callers",
-    "innermost_line",
-    "is_installed",
-    "is_library",
-    "is_own",
-    "own_line",
-    "sites_of",
-    "stack_around",
-]
-
 #: The folder of this package.
 PACKAGE = Path(__file__).parents[1]
 

@@ -19,8 +19,6 @@ from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE
 from sdyscope.words.types import largest_text
 
-__all__ = ["footer", "heading", "tables"]
-
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12
 

@@ -18,16 +18,6 @@ from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 from sdyscope.words.remarks import remark_texts
 
-__all__ = [
-    "arguments",
-    "distinct",
-    "footer",
-    "heading",
-    "kinds",
-    "roofs",
-    "scopes",
-]
-
 
 def distinct(document: CostDocument) -> Iterator[tuple[Cost, tuple[Partitioner, ...]]]:
     """The programs to tell of, each with the partitioners under which it costs the same."""

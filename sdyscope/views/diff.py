@@ -27,8 +27,6 @@ from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import open_text, short
 from sdyscope.words.types import type_text
 
-__all__ = ["details", "summary"]
-
 #: How many kinds of differing ops are listed unless all are asked for.
 LISTED_OPS = 20
 

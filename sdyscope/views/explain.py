@@ -27,8 +27,6 @@ from sdyscope.words.propagation import (
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.types import type_text
 
-__all__ = ["collectives", "details", "footer", "heading"]
-
 #: How many values are explained unless all are asked for.
 LISTED = 8
 

@@ -15,8 +15,6 @@ from sdyscope.words.rates import metric_text, time_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.run import inputs_text
 
-__all__ = ["changes", "footer", "heading", "proof", "remedy", "shown"]
-
 #: Edits that were not taken that are shown without `--all`.
 _NOT_TAKEN = 3
 

@@ -22,18 +22,6 @@ from sdyscope.words.over_time import (
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import origin_text
 
-__all__ = [
-    "categories",
-    "fits",
-    "footer",
-    "held",
-    "picture",
-    "remedies",
-    "remedies_footer",
-    "trials",
-    "varied_paragraph",
-]
-
 
 def picture(over_time: MemoryOverTime, top: int) -> Area:
     """What is held from the first instruction to the last.

@@ -21,19 +21,6 @@ from sdyscope.words.profile import (
 )
 from sdyscope.words.rates import bandwidth_text, time_text
 
-__all__ = [
-    "axes",
-    "causes",
-    "collectives",
-    "compared_heading",
-    "differences",
-    "footer",
-    "heading",
-    "lines",
-    "scopes",
-    "totals",
-]
-
 #: How many other programs of a trace are named.
 _NAMED = 3
 

@@ -26,17 +26,6 @@ from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import MANUAL, NONE, REPLICATED, short
 from sdyscope.words.types import type_text
 
-__all__ = [
-    "ValueTable",
-    "changed",
-    "footer",
-    "heading",
-    "provenance",
-    "steps_footer",
-    "steps_table",
-    "table",
-]
-
 #: How many values inside, and how many steps, are shown unless all are asked for.
 LISTED = 60
 

@@ -21,8 +21,6 @@ from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import REPLICATED, placed_text, short
 from sdyscope.words.types import type_text
 
-__all__ = ["details", "provenance", "title", "total"]
-
 #: How many beginnings are shown, and how many values that follow, unless all are asked for.
 LISTED = 10
 

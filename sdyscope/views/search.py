@@ -17,8 +17,6 @@ from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 from sdyscope.words.remarks import remark_text, remark_texts
 
-__all__ = ["candidates", "changes", "decisions", "footer", "heading", "traffic"]
-
 #: Candidates of the front that are shown hold at least a tenth less than the one before.
 _LESS = 0.9
 

@@ -26,27 +26,6 @@ from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import placement_text, short
 from sdyscope.words.types import type_text
 
-__all__ = [
-    "across_text",
-    "behind_text",
-    "compared_over_text",
-    "compiled_notes",
-    "compiled_remarks",
-    "compiled_verdict",
-    "device_verb",
-    "entry_text",
-    "extent_text",
-    "follows_text",
-    "inputs_text",
-    "lone_mesh_text",
-    "lowered_notes",
-    "lowered_verdict",
-    "not_compared_entries_text",
-    "not_compared_text",
-    "propagated_verdict",
-    "uncompared_text",
-]
-
 
 def across_text(across: Across, label: str) -> str:
     """`under gspmd`, `on tpu:v5e:2x4`, `in after.mlir`, `after`: a side of a comparison."""

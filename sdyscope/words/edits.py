@@ -11,8 +11,6 @@ from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted
 from sdyscope.words.places import shown_name, source_text
 
-__all__ = ["cause_text", "causes_texts", "edit_text", "edits_text", "why_not_text"]
-
 #: An expression longer than this is shown by its beginning.
 _LONGEST = 48
 

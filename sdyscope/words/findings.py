@@ -79,20 +79,6 @@ from sdyscope.words.run import counterpart_text, inside_text
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
-__all__ = [
-    "SEVERITIES",
-    "Check",
-    "Finding",
-    "budget_text",
-    "check_summary",
-    "finding_of",
-    "folded",
-    "holder_text",
-    "index_text",
-    "observed",
-    "subject_text",
-]
-
 #: The severities, the worst first.
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 

@@ -18,20 +18,6 @@ from sdyscope.facts.over_time import (
 from sdyscope.words.counts import counted, percent, size
 from sdyscope.words.places import shown_name, source_text
 
-__all__ = [
-    "CATEGORY_TEXTS",
-    "LEGEND",
-    "PHASE_TEXTS",
-    "basis",
-    "counted_text",
-    "fit_text",
-    "holding_name",
-    "peak_sentence",
-    "remedies_text",
-    "remedy_text",
-    "varied_text",
-]
-
 #: What each category is.
 CATEGORY_TEXTS: Final[Mapping[Category, str]] = {
     "parameters": "arguments whose next values are returned",

@@ -10,15 +10,6 @@ from sdyscope.facts.measured import Measured, Unknown
 from sdyscope.words.counts import counted, percent
 from sdyscope.words.rates import time_text
 
-__all__ = [
-    "CONCURRENT",
-    "UNKNOWN_TEXTS",
-    "WAITING",
-    "noise_text",
-    "steps_text",
-    "total_text",
-]
-
 CONCURRENT = (
     "times are per step, on average over devices and steps; ops that run at the same time count "
     "each"

@@ -12,8 +12,6 @@ from sdyscope.words.counts import listed
 from sdyscope.words.places import source_text
 from sdyscope.words.sharding import short
 
-__all__ = ["advice", "cause", "cause_key"]
-
 #: How many types or shardings of one argument are listed, and how many arguments.
 _LISTED = 6
 _DENSE = re.compile(r"^dense<(.*)> : tensor<.*>$", re.DOTALL)

@@ -14,25 +14,6 @@ from sdyscope.values.placement import Digit, Digits, Placement
 from sdyscope.values.sharding import NamedSharding, TensorSharding, symbol
 from sdyscope.words.mesh import axis_text
 
-__all__ = [
-    "LEFT",
-    "MANUAL",
-    "NONE",
-    "REPLICATED",
-    "UNKNOWN",
-    "PlacementDocument",
-    "ShardingDocument",
-    "dims_text",
-    "manual_text",
-    "open_text",
-    "placed_text",
-    "placement_document",
-    "placement_text",
-    "sharding_document",
-    "sharding_text",
-    "short",
-]
-
 #: What stands for a sharding that nobody wrote.
 NONE = "-"
 

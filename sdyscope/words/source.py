@@ -16,18 +16,6 @@ from sdyscope.words.places import file_text, op_text, shown_name
 from sdyscope.words.sharding import short
 from sdyscope.words.types import type_text
 
-__all__ = [
-    "AS_NOW",
-    "BLOCK",
-    "collectives_text",
-    "difference_text",
-    "finding_text",
-    "told_once",
-    "unread_text",
-    "values_text",
-    "way_text",
-]
-
 #: What the column of blocks is.
 BLOCK = "block: the largest that a device has of one value of the line"
 

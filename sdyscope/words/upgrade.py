@@ -10,17 +10,6 @@ from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.rates import metric_text, time_text
 from sdyscope.words.sharding import short
 
-__all__ = [
-    "amount_text",
-    "bisection_text",
-    "change_text",
-    "evaluation_text",
-    "figure_clause",
-    "packages_text",
-    "reading_text",
-    "unpaired_text",
-]
-
 Unit = Literal["bytes", "seconds", "FLOPs", "count"]
 
 

@@ -18,14 +18,6 @@ from sdyscope.facts.schedule import Schedule
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 
-__all__ = [
-    "CommsDocument",
-    "collectives_under",
-    "comms_document",
-    "predicted_collectives",
-    "predicted_document",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommsDocument:

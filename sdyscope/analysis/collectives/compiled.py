@@ -17,8 +17,6 @@ from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["compiled_collectives", "explained", "read_collectives"]
-
 
 def compiled_collectives(
     compiled: Compiled, meshes: Iterable[Mesh], lowered: Staged | None = None

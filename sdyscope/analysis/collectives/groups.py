@@ -10,8 +10,6 @@ from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["CollectiveGroup", "collective_groups"]
-
 
 @dataclass(frozen=True, slots=True)
 class CollectiveGroup:

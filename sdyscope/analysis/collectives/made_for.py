@@ -20,8 +20,6 @@ from sdyscope.analysis.collectives.instruction_flow import (
 )
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
 
-__all__ = ["MadeFor", "NamedAfter", "Purpose", "Tags"]
-
 Tags: TypeAlias = tuple[tuple[int, ...], ...]
 """Ops that an instruction was made from: of each the calls that it was inlined from, and the op."""
 

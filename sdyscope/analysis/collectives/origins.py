@@ -47,8 +47,6 @@ from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["with_origins"]
-
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
 #: Ops whose sums XLA may split over devices that would do the same work.

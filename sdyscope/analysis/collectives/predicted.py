@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-__all__ = ["Prediction", "Predictor"]
-
 _KINDS: dict[str, CollectiveKind] = {
     "sdy.all_gather": "all-gather",
     "sdy.all_reduce": "all-reduce",

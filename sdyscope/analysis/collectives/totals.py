@@ -18,16 +18,6 @@ from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "AnnotationTally",
-    "AxesTally",
-    "Collective",
-    "Collectives",
-    "KindAxesTally",
-    "Part",
-    "Tally",
-]
-
 _Key = TypeVar("_Key")
 
 

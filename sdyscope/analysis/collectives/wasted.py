@@ -27,8 +27,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.replica_groups import CollectiveDeviceList
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Wasted", "WastedKind", "accumulated_in_loops", "wasted_in_maps"]
-
 WastedKind: TypeAlias = Literal[
     "reduced twice", "reduced to be sliced", "gathered to be sliced", "reduced in a loop"
 ]

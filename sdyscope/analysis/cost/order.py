@@ -16,8 +16,6 @@ from sdyscope.hardware.specs import Chip
 from sdyscope.hardware.topology import Topology
 from sdyscope.values.mesh import AxisRef, Mesh
 
-__all__ = ["WORTH", "OrderCost", "best_order", "bytes_by_axes", "slowest"]
-
 #: Another order has to take at most so much of the time to be worth a word.
 WORTH = 0.8
 

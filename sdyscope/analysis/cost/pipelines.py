@@ -27,8 +27,6 @@ from sdyscope.hlo.loops import trip_count
 from sdyscope.hlo.model import Computation, Instruction
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["pipelines"]
-
 _PAIR = re.compile(r"\{(\d+),(\d+)\}")
 
 _Following: TypeAlias = Callable[[Instruction], Iterable[Instruction]]

@@ -24,8 +24,6 @@ from sdyscope.hlo.live import is_scheduled
 from sdyscope.hlo.loops import given_element, known_before
 from sdyscope.staged import Staged
 
-__all__ = ["schedule_of", "with_schedules"]
-
 _DONE = 'custom_call_target="AsyncCollectiveDone"'
 _START = 'custom_call_target="AsyncCollectiveStart"'
 

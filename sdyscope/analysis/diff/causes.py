@@ -33,9 +33,6 @@ from sdyscope.facts.over_time import Phase
 from sdyscope.graph import OpGraph
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Cause", "Causes", "Place"]
-
-
 Place: TypeAlias = Divergence | TensorDifference
 """Where differences begin: a value from which on values are sharded differently, or a constraint
 that only one program has."""

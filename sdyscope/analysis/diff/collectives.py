@@ -24,16 +24,6 @@ from sdyscope.facts.over_time import Phase
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "CollectiveDifference",
-    "Communicated",
-    "DifferenceKey",
-    "KindAxesDifference",
-    "collective_differences",
-    "folded_layers",
-    "kind_axes_differences",
-]
-
 CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
 """The number of what two lists of communicated tensors differ because of, where it is known."""
 

@@ -27,8 +27,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["CompiledDiff", "CompiledSide", "compiled_diff"]
-
 
 @dataclass(frozen=True)
 class CompiledSide:

@@ -12,8 +12,6 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Held, HeldKind, Memory
 
-__all__ = ["Entries", "EntryDifference", "NotCompared", "compared_entries"]
-
 EntryChange: TypeAlias = Literal["type", "sharding", "only in a", "only in b"]
 """What is not the same: shape or element type, the placement or the block that a device holds; or
 that only one side has it."""

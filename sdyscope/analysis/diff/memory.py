@@ -10,8 +10,6 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.facts.memory import GroupName, MemoryPart
 
-__all__ = ["MemoryKind", "MemoryRow", "aliases", "memory_rows"]
-
 MemoryKind: TypeAlias = Literal["argument", "result", "needed", "total"]
 """``argument`` and ``result``: a group of tensors, as the hardware stores them; ``needed``: a part
 of what the compiler says a device needs; ``total``: all of that."""

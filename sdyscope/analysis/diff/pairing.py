@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from sdyscope.facts.recorded import RecordedProgram
 
-__all__ = ["Candidate", "Paired", "paired"]
-
 _Program = TypeVar("_Program")
 
 

@@ -23,16 +23,6 @@ from sdyscope.graph import OpGraph
 if TYPE_CHECKING:
     import networkx
 
-__all__ = [
-    "DifferingValue",
-    "Divergence",
-    "Input",
-    "PropagatedDiff",
-    "PropagatedSide",
-    "inputs",
-    "propagated_diff",
-]
-
 
 @dataclass(frozen=True)
 class PropagatedSide:

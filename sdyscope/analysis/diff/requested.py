@@ -17,8 +17,6 @@ from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import tensor_name
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["RequestedDiff", "RequestedDifference", "requested_diff"]
-
 
 @dataclass(frozen=True, slots=True)
 class RequestedDifference:

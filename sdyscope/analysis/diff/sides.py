@@ -20,20 +20,6 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged, compile_together
 from sdyscope.values.mesh import Mesh, only_mesh
 
-__all__ = [
-    "CompiledEnd",
-    "both_partitioners",
-    "compiled_between",
-    "compiled_ends",
-    "compiled_side",
-    "labels_of",
-    "lowered_between",
-    "lowered_side",
-    "propagated_between",
-    "propagated_side",
-    "what_if",
-]
-
 
 def lowered_between(a: Staged, b: Staged | None = None) -> LoweredDiff:
     """What two lowered modules differ in.

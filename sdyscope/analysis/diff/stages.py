@@ -28,16 +28,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 
-__all__ = [
-    "ComparedStages",
-    "FigureChange",
-    "ProgramStages",
-    "Verdict",
-    "compared",
-    "figure_changes",
-    "stages_of",
-]
-
 
 @dataclass(frozen=True)
 class ProgramStages:

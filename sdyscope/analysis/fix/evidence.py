@@ -14,8 +14,6 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
 from sdyscope.staged import Staged
 
-__all__ = ["Evidence", "Weight", "evidence"]
-
 #: How many moves back from a collective are looked at: what is farther away is on every chain.
 _MOVES = 400
 

@@ -9,8 +9,6 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.patches.source import Span
 
-__all__ = ["Expression", "expressions"]
-
 #: What JAX calls ops of a backward pass, and forward ops that it computes once more for that.
 _BACKWARD, _AGAIN = "transpose(", "rematted_computation"
 

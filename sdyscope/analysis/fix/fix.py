@@ -51,8 +51,6 @@ from sdyscope.stages.propagated.annotate import Donation
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["Effort", "fixed"]
-
 #: What is predicted to be better by this part is worth asking XLA's partitioner.
 _PROMISING = 0.002
 

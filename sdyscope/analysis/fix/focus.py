@@ -13,8 +13,6 @@ from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Focus", "focus_on"]
-
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 

@@ -32,21 +32,6 @@ if TYPE_CHECKING:
     from sdyscope.facts.program import RequestedTensor
     from sdyscope.staged import Staged
 
-__all__ = [
-    "ConstraintSite",
-    "LiteralSite",
-    "LiteralSites",
-    "Proposal",
-    "Splices",
-    "constraint_sites",
-    "dims_of",
-    "donations",
-    "new_constraint",
-    "spec_of",
-    "spec_of_dims",
-    "specs_near",
-]
-
 Splices: TypeAlias = Mapping[str, Sequence[Splice]]
 """Edits by the path of the file."""
 

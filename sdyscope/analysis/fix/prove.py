@@ -19,8 +19,6 @@ from sdyscope.stages.executed.execute import Runner, in_words
 from sdyscope.stages.lowered.inputs import concrete_arguments
 from sdyscope.values.dtypes import num_bytes
 
-__all__ = ["LARGEST", "Twin"]
-
 #: Arguments with more bytes than this are not made and run here.
 LARGEST = 2 << 30
 

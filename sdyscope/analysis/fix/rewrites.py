@@ -22,8 +22,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["mesh_orders", "partitionable", "rewrites"]
-
 _KINDS: Mapping[str, EditKind] = {
     "reduced twice": "repeated reduction",
     "reduced to be sliced": "reduction and slice",

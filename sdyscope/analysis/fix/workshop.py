@@ -18,8 +18,6 @@ from sdyscope.stages.lowered.spans import frame_spans
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["Rebuild", "Workshop"]
-
 Rebuild: TypeAlias = Callable[[], Program]
 """Builds the program anew from the files that Python imports."""
 

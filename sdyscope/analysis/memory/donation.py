@@ -18,14 +18,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.values.entry_layout import EntryLayout
 
-__all__ = [
-    "NotDonated",
-    "dropped_donations",
-    "not_donated",
-    "unused_donations",
-    "with_shares",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class NotDonated:

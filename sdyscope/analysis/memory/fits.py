@@ -12,8 +12,6 @@ from sdyscope.analysis.memory.memory import Memory
 from sdyscope.errors import CompilerError, SdyscopeError
 from sdyscope.facts.over_time import MemoryOverTime, Trial, Varied, Wanted
 
-__all__ = ["needed", "varied"]
-
 #: In what part of a size that fits it is looked how much more fits.
 _FINE = 8
 

@@ -17,16 +17,6 @@ from sdyscope.values.sharding import (
     entry_axes,
 )
 
-__all__ = [
-    "OfHeld",
-    "Saving",
-    "cut_further",
-    "redundant",
-    "saved_together",
-    "under_sharded",
-    "with_options",
-]
-
 #: What tells the layers of a model apart in a pytree path.
 _INDEX = re.compile(r"\[\d+\]")
 

@@ -45,8 +45,6 @@ from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import HOST_MEMORY, read_entry_layout
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["memory_over_time", "over_time_of"]
-
 #: At how many moments a step is looked at, at most.
 _MOMENTS = 240
 

@@ -14,8 +14,6 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.process.progress import doing
 from sdyscope.staged import Staged
 
-__all__ = ["Varying", "with_fits", "with_peak"]
-
 
 @dataclass(frozen=True, slots=True)
 class Varying:

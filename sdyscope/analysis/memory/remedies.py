@@ -25,8 +25,6 @@ from sdyscope.stages.propagated.what_if import Wish
 from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["candidates", "tried"]
-
 #: What part of the peak a change must be about to be tried.
 _WORTH = 0.01
 

@@ -8,8 +8,6 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.search.paths import Leaf, kept_of, mirrored
 
-__all__ = ["Role", "roles"]
-
 Role: TypeAlias = Literal["parameters", "optimizer state", "state", "inputs"]
 """``parameters`` and ``optimizer state`` of a program that is differentiated; ``state`` is what
 another program returns the next value of, such as a cache; ``inputs`` is everything else."""

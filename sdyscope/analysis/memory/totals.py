@@ -13,8 +13,6 @@ from sdyscope.facts.memory import GroupName
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.entry_layout import EntryLayout, MemorySpace, StoredArray
 
-__all__ = ["Group", "bytes_differ", "compared", "groups"]
-
 
 @dataclass(frozen=True, slots=True)
 class Group:

@@ -9,8 +9,6 @@ from sdyscope.annotations import within_program
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
-__all__ = ["ValueNames"]
-
 #: How many ops a name is looked for through.
 _STEPS = 16
 

@@ -17,8 +17,6 @@ from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
-__all__ = ["value_pairs"]
-
 _Key: TypeAlias = tuple[object, ...]
 
 

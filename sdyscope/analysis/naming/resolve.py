@@ -19,8 +19,6 @@ from sdyscope.facts.sharded import byte_count
 from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["NamedValue", "named_value", "plain_scope", "resolve_value", "ssa_name"]
-
 #: How many close matches an error names.
 CLOSE_MATCHES = 3
 

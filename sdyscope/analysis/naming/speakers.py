@@ -12,8 +12,6 @@ from functools import cached_property
 
 from sdyscope.hlo import Computation, HloModule, Instruction
 
-__all__ = ["Speakers"]
-
 _SCOPE = re.compile(r'op_name="[^"]*/')
 _CALLED = re.compile(r"calls=%?([^\s,}]+)")
 _INDEX = re.compile(r"index=(\d+)")

@@ -38,8 +38,6 @@ from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["measured"]
-
 #: Instructions whose events have those of other instructions in them.
 _AROUND = frozenset({"call", "conditional", "while"})
 

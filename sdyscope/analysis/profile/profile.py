@@ -16,8 +16,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["ProfileDocument", "ProgramTime", "compared", "profile_document"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramTime:

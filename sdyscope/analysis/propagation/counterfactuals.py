@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from sdyscope.analysis.collectives.totals import Collective, Collectives
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-__all__ = ["Counterfactuals", "explained_collectives", "with_counterfactuals"]
-
 #: How many propagations one answer may take.
 _MOST = 160
 

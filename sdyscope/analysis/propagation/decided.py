@@ -24,8 +24,6 @@ from sdyscope.values.mesh import AxisRef, Mesh, only_mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union
 from sdyscope.values.sharding import ManualAxes, TensorSharding
 
-__all__ = ["Decisions"]
-
 #: How many of the values are named that became one.
 _NAMED = 10
 

@@ -28,17 +28,6 @@ from sdyscope.graph import OpGraph
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
-__all__ = [
-    "Completeness",
-    "ExplainDocument",
-    "Explainer",
-    "Explanation",
-    "Missing",
-    "completeness",
-    "explain_document",
-    "propagations",
-]
-
 #: How many of the values are named that became one.
 _NAMED = 5
 

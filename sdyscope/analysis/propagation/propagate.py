@@ -30,8 +30,6 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["ProgramValue", "PropagateDocument", "Section", "propagate_document"]
-
 Section: TypeAlias = Literal["argument", "result", "constraint", "inside"]
 """``constraint``: constraints and shard_map boundaries; ``inside``: any value inside."""
 

@@ -20,8 +20,6 @@ from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import DimSharding, TensorSharding
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["Moved", "Replay"]
-
 
 @dataclass(frozen=True, slots=True)
 class Moved:

@@ -28,8 +28,6 @@ from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["Space", "leaders", "leaf_of", "member", "space"]
-
 
 @dataclass(frozen=True)
 class Space:

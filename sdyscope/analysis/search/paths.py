@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Leaders", "Leaf", "kept_of", "mirrored", "pattern", "split"]
-
 _KEY = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]|\.[^.\[]+")
 _DIGITS = re.compile(r"\d+")
 _RESULT = "result"

@@ -18,8 +18,6 @@ from sdyscope.analysis.search.strategy import WORTH, Assignment, Goal, effort
 from sdyscope.analysis.trials.cost import Prediction, Traffic
 from sdyscope.errors import CompilerError
 
-__all__ = ["Checked", "Refinement", "refine"]
-
 #: How much a single check is believed: 1 / (1 + this) of what differs is charged to its options.
 _DOUBT = 0.1
 

@@ -17,8 +17,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.staged import Staged
 
-__all__ = ["searched"]
-
 
 def searched(
     program: Staged,

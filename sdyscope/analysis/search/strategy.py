@@ -24,8 +24,6 @@ from typing import TypeAlias
 from sdyscope.analysis.search.space import Decision, Option
 from sdyscope.analysis.trials.cost import Prediction
 
-__all__ = ["Assignment", "Budget", "Goal", "Strategy", "effort"]
-
 Assignment: TypeAlias = tuple[int, ...]
 """The number of an option for each decision."""
 

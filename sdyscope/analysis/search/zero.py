@@ -34,17 +34,6 @@ from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec, entry_axes
 
-__all__ = [
-    "KeptKind",
-    "KeptState",
-    "TrainingState",
-    "ZeroStage",
-    "ZeroStageName",
-    "basis",
-    "doubts",
-    "training_state",
-]
-
 KeptKind: TypeAlias = Literal["parameters", "gradients", "optimizer state"]
 
 ZeroStageName: TypeAlias = Literal["as it is", "data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"]

@@ -22,14 +22,6 @@ from sdyscope.graph import OpGraph
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation, is_library, stack_around
 
-__all__ = [
-    "LineCollectives",
-    "LineValues",
-    "SourceFile",
-    "SourceLine",
-    "source_files",
-]
-
 Place: TypeAlias = tuple[str, int]
 """A file and a line of it, counted from 1."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit, ShardingEdit
 
-__all__ = ["Compiled", "Trials", "Written"]
-
 Written: TypeAlias = tuple[str, int, PartitionSpec]
 """What an argument or result is to say: its kind, its number in the module, its sharding."""
 

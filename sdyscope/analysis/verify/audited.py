@@ -9,17 +9,6 @@ from typing import Literal, TypeAlias
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "STAGES",
-    "AuditedStage",
-    "Disagreement",
-    "LeftOut",
-    "NotVerified",
-    "ProgramAudit",
-    "VerifiedStage",
-    "VerifyDocument",
-]
-
 VerifiedStage: TypeAlias = Literal["lowered", "propagated", "collectives", "memory", "causes"]
 """``lowered``: ops, their types and operands; ``propagated``: the sharding of every value;
 ``collectives``: kind, replica groups, bytes and count; ``memory``: the compiler's figures;

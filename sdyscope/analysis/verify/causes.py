@@ -21,8 +21,6 @@ from sdyscope.facts.tensors import TensorTable
 from sdyscope.stages.audit.facts import Audited, AuditedCollective
 from sdyscope.stages.propagated.what_if import find
 
-__all__ = ["causes_stage"]
-
 _REMOVABLE = ("argument", "result", "constraint")
 
 #: How many times it is asked what a collective is for that is still there.

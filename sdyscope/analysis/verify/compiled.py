@@ -15,8 +15,6 @@ from sdyscope.stages.audit.hlo_dump import groups_of, over_axes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["CollectiveKey", "collectives_stage", "key_of", "memory_stage", "shown_key"]
-
 CollectiveKey: TypeAlias = tuple[str, frozenset[tuple[int, ...]], int, int]
 """Kind, groups, bytes and bytes that a device sends in one run."""
 

@@ -13,8 +13,6 @@ from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.stages.audit.facts import Audited, Layout
 from sdyscope.values.placement import Placement
 
-__all__ = ["lowered_stage", "numbers", "propagated_stage"]
-
 _Blocks: TypeAlias = tuple[tuple[int, ...], ...]
 
 

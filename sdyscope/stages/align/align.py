@@ -34,8 +34,6 @@ from sdyscope.stages.align.regions import (
 )
 from sdyscope.stages.align.target import AlignTarget
 
-__all__ = ["Alignment", "align"]
-
 Path: TypeAlias = tuple[int, ...]
 """The calls that an op is inside of, outermost first."""
 

@@ -11,8 +11,6 @@ from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.graph.tags import sids
 from sdyscope.stages.align.tags import ATTRIBUTE
 
-__all__ = ["AlignTarget"]
-
 _FRONTEND = "mhlo.frontend_attributes"
 #: Names that are nothing but one op's tag, as nearly all are.
 _ONE_TAG = re.compile(r"sid\d+")

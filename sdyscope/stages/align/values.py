@@ -21,8 +21,6 @@ from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["aligned_values", "sharding_of"]
-
 _Decided: TypeAlias = tuple[
     Sharding | None, Placement | None, Callable[[], Origins] | None, tuple[ValueId, ...]
 ]

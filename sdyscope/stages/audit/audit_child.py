@@ -23,8 +23,6 @@ from sdyscope.stages import compat, inspections
 from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, AuditRequest, Layout
 from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, collectives, layout, shapes
 
-__all__ = ["serve"]
-
 _NUMBER = re.compile(r"audit(\d+)\.")
 #: HLO's names of ops, where they are not StableHLO's with other dashes.
 _OPCODES = {

@@ -35,8 +35,6 @@ from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["check_hardware", "compile_module", "compiling", "default_hardware", "partitions"]
-
 #: Seconds that a compile may take before it is given up.
 LONGEST = 3600.0
 

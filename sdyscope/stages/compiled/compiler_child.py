@@ -26,8 +26,6 @@ from sdyscope.stages import compat, inspections
 from sdyscope.stages.compiled import places
 from sdyscope.stages.compiled.topology import compile_devices
 
-__all__ = ["HLO", "MODULE", "OPTIONS", "RESULT", "serve"]
-
 MODULE = "module.mlirbc"
 OPTIONS = "options.json"
 HLO = "module.hlo"

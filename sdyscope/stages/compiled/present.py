@@ -20,8 +20,6 @@ from sdyscope.process.python import python
 from sdyscope.stages.compiled.topology import starting
 from sdyscope.words.counts import counted
 
-__all__ = ["Accelerators", "accelerators", "resolved"]
-
 #: What JAX calls the platforms that can be compiled for, best first, and what people call them.
 _NAMES: Mapping[HardwarePlatform, str] = {"cuda": "GPU", "tpu": "TPU", "any": "accelerator"}
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-__all__ = ["Resharder"]
-
 #: From a propagated module to collectives.
 _EXPLICIT = (
     "func.func(sdy-insert-explicit-reshards{enable-full-version=true})",

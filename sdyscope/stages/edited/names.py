@@ -25,8 +25,6 @@ from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding
 
-__all__ = ["Names", "named_at", "names_in"]
-
 _Made = TypeVar("_Made")
 
 #: How many attributes or items of one object are looked at.

@@ -15,8 +15,6 @@ import jax
 
 from sdyscope.values.source import PACKAGE, is_installed, is_own
 
-__all__ = ["is_editable", "overlaid", "under_settings"]
-
 
 def is_editable(file: str) -> bool:
     """Whether a file is the author's: no installed package's, Python's or this tool's.

@@ -28,8 +28,6 @@ from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import PACKAGE, SourceLocation, is_own
 
-__all__ = ["RefusedExpression", "Tried", "refused_expression"]
-
 #: What JAX raises for shardings that an op can't combine.
 _ERROR = "ShardingTypeError"
 

@@ -13,8 +13,6 @@ from sdyscope.facts.execution import ExecutedArray
 from sdyscope.stages import compat
 from sdyscope.stages.executed.device_arrays import array_held, put
 
-__all__ = ["Call"]
-
 
 class Call:
     """An executable with its arguments on their devices; those that it donates are put anew.

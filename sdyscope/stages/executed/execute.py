@@ -38,8 +38,6 @@ from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, tr
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["WARM_UPS", "Notify", "Runner", "in_words"]
-
 Notify: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how many of its steps are done, and how many there are."""
 

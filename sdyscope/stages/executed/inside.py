@@ -27,8 +27,6 @@ from sdyscope.stages.executed.execute import Runner
 from sdyscope.stages.executed.one_device import Around
 from sdyscope.stages.lowered.signature import ShardMap, SignatureArgument
 
-__all__ = ["Insides"]
-
 #: Ops that call a function once: values inside of it are values of the caller.
 _CALLS = frozenset(
     {

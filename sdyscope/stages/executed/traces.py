@@ -21,8 +21,6 @@ from sdyscope.facts.measured import Occurrence, Trace, TracedProgram
 from sdyscope.process.progress import doing
 from sdyscope.stages.lowered.read import hlo_text_of
 
-__all__ = ["is_trace", "read_trace", "trace_files"]
-
 _ENDING: Final = ".xplane.pb"
 _METADATA: Final = b"/host:metadata"
 _PROGRAM: Final = b"Hlo Proto"

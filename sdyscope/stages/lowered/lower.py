@@ -27,8 +27,6 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["LoweredModule", "NotLowerable", "WrittenFor", "lower", "trace"]
-
 WrittenFor = Literal["shardy", "gspmd", "both", "none"]
 """Whose shardings a module carries: `both` makes jaxlib up to 0.10 fall back to GSPMD silently."""
 

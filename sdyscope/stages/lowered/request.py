@@ -22,8 +22,6 @@ from sdyscope.stages.lowered.boundaries import Boundary, boundaries
 from sdyscope.stages.lowered.signature import ShardMap, SignatureArgument, SignatureResult
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, SpecEntry
 
-__all__ = ["argument_axes", "from_jax_sharding", "requested"]
-
 
 def from_jax_sharding(sharding: Any, ndim: int) -> tuple[NamedSharding | None, tuple[Remark, ...]]:
     """JAX's sharding of an array with `ndim` dimensions as ours, and what is to be said about it.

@@ -12,8 +12,6 @@ from sdyscope.graph import OpGraph
 from sdyscope.patches.source import Span
 from sdyscope.stages.align.tags import operations
 
-__all__ = ["frame_spans"]
-
 
 def frame_spans(module: Any, graph: OpGraph) -> dict[int, tuple[Span, ...]]:
     """The frames of every op that has some, innermost first, by its node in the graph.

@@ -13,8 +13,6 @@ import jax
 
 from sdyscope.facts.varying import Varying
 
-__all__ = ["varying"]
-
 _FUNCTION = re.compile(r"shard_map applied to the function '(?P<name>[^']*)' was given out_specs")
 _RESULT = re.compile(
     r"^(?:\* )?(?P<value>out_specs\S*) is (?P<spec>P\(.*?\)) which implies that the corresponding "

@@ -22,17 +22,6 @@ from sdyscope.values.convert import to_hlo_sharding, to_tensor_sharding, unspeci
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import DimSharding, NamedSharding, TensorSharding
 
-__all__ = [
-    "Donation",
-    "ModuleEdit",
-    "NewConstraint",
-    "ShardingEdit",
-    "annotate",
-    "annotate_constraint",
-    "annotate_signature",
-    "constrain",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ShardingEdit:

@@ -21,17 +21,6 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 from sdyscope.graph.strings import string_value
 from sdyscope.process import worker
 
-__all__ = [
-    "EDGES",
-    "ORIGINS",
-    "DebugInfoAnswer",
-    "DebugInfoRequest",
-    "Marks",
-    "Origins",
-    "digest",
-    "serve",
-]
-
 #: The attribute with steps.
 EDGES = "sdy.propagation_edges"
 #: The attribute with origins.

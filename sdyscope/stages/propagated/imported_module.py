@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.propagated.annotate import ModuleEdit
     from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["ImportedModule"]
-
 
 class ImportedModule:
     """A program that is imported once.

@@ -36,8 +36,6 @@ from sdyscope.stages.propagated.shardy_import import import_module
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["import_from", "imported", "propagate"]
-
 #: What MLIR says is wrong, without the tag that is the op's location in the copy.
 _ERROR = re.compile(r"error: (?:loc\(\"sid\d+\"\): )?([^\n]*)")
 

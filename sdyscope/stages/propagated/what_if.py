@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-__all__ = ["Wish", "find", "joined", "parse_priority", "parse_sharding", "rewritten"]
-
 #: Tensors whose annotation can be another.
 CHANGEABLE = ("argument", "result", "constraint")
 

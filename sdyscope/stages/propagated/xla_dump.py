@@ -38,8 +38,6 @@ from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["Dump", "propagated_by_xla", "read_dump", "xla_dump"]
-
 _FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
 #: Status, context and place in XLA's source.
 _PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
