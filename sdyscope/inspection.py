@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sdyscope.analysis.collectives.read import Collectives
     from sdyscope.analysis.cost.cost import Cost
     from sdyscope.analysis.diff.compiled import CompiledDiff
-    from sdyscope.analysis.diff.lowered import LoweredDiff
-    from sdyscope.analysis.diff.propagated import PropagatedDiff
     from sdyscope.analysis.fix.fix import Effort
     from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.memory.memory import Memory
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search.zero import TrainingState
     from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
+    from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
     from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.lint import LogicalAxes
     from sdyscope.lint.source import SourceDocument

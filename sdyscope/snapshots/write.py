@@ -9,7 +9,6 @@ from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
 from sdyscope.snapshots.values import Item, Key, Kind, Snapshot, Stage, StageText
 
-
 #: The latest version of the format. A file is written in the first that can say what is in it.
 VERSION: Final = 4
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, overload
 
-from sdyscope.analysis.naming.resolve import NamedValue, resolve_value
+from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.analysis.propagation.explain import Explanation
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.propagated import NamedValue
 from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
 from sdyscope.snapshots.inside import Decided

@@ -22,11 +22,11 @@ from sdyscope.analysis.diff.stages import (
     figure_changes,
 )
 from sdyscope.analysis.figures import Figures
-from sdyscope.analysis.recompiles import Recompile
 from sdyscope.ci.document import CiBudget
 from sdyscope.environments.environment import Environment
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Versions
+from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.remarks import Remark
 from sdyscope.upgrade.bisected import Bisection
 from sdyscope.upgrade.carried import Carried, CarriedProgram

@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sdyscope.analysis.diff.lowered import (
-    LoweredDiff,
-    OpDifference,
-    TensorDifference,
-    TensorSide,
-)
+from sdyscope.facts.differences import LoweredDiff, OpDifference, TensorDifference, TensorSide
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sdyscope.analysis.diff.propagated import Divergence, PropagatedDiff
-from sdyscope.analysis.naming.resolve import NamedValue
+from sdyscope.facts.differences import Divergence, PropagatedDiff
+from sdyscope.facts.propagated import NamedValue
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted

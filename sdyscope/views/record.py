@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from sdyscope.analysis.recompiles import Recompile
 from sdyscope.analysis.show import Show, ShownProgram
+from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.recorded import Line, Record, RecordedProgram, RecordedRun
 from sdyscope.process.compiler_log import signal_name
 from sdyscope.terminal.paragraphs import Paragraph

@@ -1,7 +1,6 @@
 """Differences as they are printed."""
 
-from sdyscope.analysis.diff.lowered import LoweredDiff, OpDifference
-from sdyscope.facts.differences import LoneMesh, Uncompared
+from sdyscope.facts.differences import LoneMesh, LoweredDiff, OpDifference, Uncompared
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Heading, Table

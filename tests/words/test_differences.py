@@ -4,9 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sdyscope.analysis.diff.entries import NotCompared
-from sdyscope.analysis.diff.lowered import LoweredDiff
-from sdyscope.facts.differences import LoneMesh, NotComparedValues
+from sdyscope.facts.differences import LoneMesh, LoweredDiff, NotCompared, NotComparedValues
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo

@@ -19,15 +19,10 @@ from sdyscope.analysis.diff.collectives import (
     Communicated,
     folded_layers,
 )
-from sdyscope.analysis.diff.lowered import TensorDifference, written
-from sdyscope.analysis.diff.propagated import (
-    DifferingValue,
-    Divergence,
-    PropagatedDiff,
-    PropagatedSide,
-    inputs,
-)
+from sdyscope.analysis.diff.lowered import written
+from sdyscope.analysis.diff.propagated import PropagatedSide, inputs
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.facts.differences import DifferingValue, Divergence, PropagatedDiff, TensorDifference
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.over_time import Phase
 from sdyscope.graph import OpGraph

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Held, HeldKind, Memory
+from sdyscope.facts.differences import NotCompared
 
 EntryChange: TypeAlias = Literal["type", "sharding", "only in a", "only in b"]
 """What is not the same: shape or element type, the placement or the block that a device holds; or
@@ -34,21 +35,6 @@ class EntryDifference:
     change: EntryChange
     a: Held | None
     b: Held | None
-
-
-@dataclass(frozen=True, slots=True)
-class NotCompared:
-    """Arguments or results that were not compared.
-
-    Attributes:
-        kind: what they are.
-        names: their pytree paths.
-        side: the side that does not say how they are sharded; empty for both.
-    """
-
-    kind: HeldKind
-    names: tuple[str, ...]
-    side: Literal["a", "b", ""]
 
 
 @dataclass(frozen=True, slots=True)

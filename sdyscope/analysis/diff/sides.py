@@ -9,12 +9,12 @@ from functools import partial
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.compiled import compiled_collectives
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
-from sdyscope.analysis.diff.lowered import LoweredDiff, LoweredSide, lowered_diff
-from sdyscope.analysis.diff.propagated import PropagatedDiff, PropagatedSide, propagated_diff
+from sdyscope.analysis.diff.lowered import LoweredSide, lowered_diff
+from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.differences import AFTER, BEFORE, Across
+from sdyscope.facts.differences import AFTER, BEFORE, Across, LoweredDiff, PropagatedDiff
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged, compile_together

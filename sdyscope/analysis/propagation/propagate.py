@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from sdyscope.analysis.account import account_of
-from sdyscope.analysis.diff.propagated import PropagatedDiff
 from sdyscope.analysis.naming.globs import matches
 from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import ssa_name
@@ -18,6 +17,7 @@ from sdyscope.annotations import Annotation, AnnotationKind, scope_of, shown_nam
 from sdyscope.errors import TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.decided import DecidedValue
+from sdyscope.facts.differences import PropagatedDiff
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.propagated import Propagated, ValueId
