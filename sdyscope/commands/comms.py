@@ -73,7 +73,7 @@ def command(
     from sdyscope.analysis.collectives.comms import comms_document, predicted_document
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document
     from sdyscope.views import comms
 
     if predicted and schedule:
@@ -106,12 +106,13 @@ def command(
     if schedule:
         _print_schedules(answer, everything)
         return status
-    paragraphs.print_paragraphs(comms.heading(answer))
-    here.write("")
-    for part in comms.tables(answer, everything=everything, by_scope=scopes, columns=here.columns):
-        table.print_table(part)
-        here.write("")
-    paragraphs.print_paragraphs(comms.footer(answer, everything=everything))
+    blocks.print_blocks(
+        [
+            comms.heading(answer),
+            *comms.tables(answer, everything=everything, by_scope=scopes, columns=here.columns),
+            comms.footer(answer, everything=everything),
+        ]
+    )
     return status
 
 

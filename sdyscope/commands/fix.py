@@ -108,7 +108,7 @@ def command(
     from sdyscope.process import output, progress
     from sdyscope.process.work_tree import check_clean, root_of, write_files
     from sdyscope.stages.executed import devices as finding_devices
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import fix
 
@@ -153,23 +153,18 @@ def command(
 
         output.write_atomically(sarif, render_fix(answer, root))
     status = 1 if answer.proven or (strict and answer.account) else 0
-    here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(answer))
+        output.answers().write_bytes(document.encode(answer))
         return status
-    paragraphs.print_paragraphs(fix.heading(answer))
+    parts: list[blocks.Block] = [fix.heading(answer)]
     for number, remedy in enumerate(fix.shown(answer, everything=everything), 1):
-        here.write("")
-        paragraphs.print_paragraphs(fix.remedy(number, remedy))
-        here.write("")
-        table.print_table(fix.changes(answer, remedy))
-        here.write("")
-        paragraphs.print_paragraphs(fix.proof(answer, remedy))
-        here.write("")
-        here.write(remedy.patch.rstrip("\n"))
-    here.write("")
-    paragraphs.print_paragraphs(
-        fix.footer(answer, everything=everything, applied=write and best is not None)
-    )
+        parts += [
+            fix.remedy(number, remedy),
+            fix.changes(answer, remedy),
+            fix.proof(answer, remedy),
+            remedy.patch.rstrip("\n"),
+        ]
+    parts.append(fix.footer(answer, everything=everything, applied=write and best is not None))
+    blocks.print_blocks(parts)
     paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status

@@ -11,8 +11,6 @@ from sdyscope.commands import opening, options, varying
 from sdyscope.hardware.rates import parse_size
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.memory.memory import MemoryDocument
-    from sdyscope.analysis.search.zero import TrainingState
     from sdyscope.hardware.names import Hardware
 
 
@@ -128,9 +126,9 @@ def command(
     from sdyscope.analysis.search.zero import training_state
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import memory
+    from sdyscope.views import memory, over_time
 
     if predicted and on is not None:
         raise TargetError(
@@ -167,104 +165,17 @@ def command(
     if as_json:
         here.write_bytes(document.encode(answer))
         return status
+    parts: list[blocks.Block] = []
     if answer.predicted is not None:
-        table.print_text(memory.predicted_heading(answer, answer.predicted), "heading")
-        here.write("")
-        table.print_table(memory.groups(answer.predicted))
-        here.write("")
-        if answer.predicted.savings:
-            table.print_table(memory.savings(answer.predicted, top, here.columns))
-            here.write("")
-        paragraphs.print_paragraphs(memory.predicted_footer(answer.predicted, top))
+        parts += memory.predicted(answer, answer.predicted, top, here.columns)
     if peak:
-        _print_peak(answer, top)
+        parts += over_time.peaks(answer, top, here.columns)
     if limit is not None:
-        _print_fits(answer, limit)
-    if peak or limit is not None:
-        if answer.training is not None:
-            _print_training(answer.training)
-        paragraphs.print_paragraphs(account_paragraphs(answer.account))
-        return status
-    for number, (compiled, partitioners) in enumerate(memory.distinct(answer)):
-        if number:
-            here.write("")
-        table.print_text(memory.heading(answer, compiled, partitioners), "heading")
-        here.write("")
-        table.print_table(memory.groups(compiled))
-        here.write("")
-        if compiled.savings:
-            table.print_table(memory.savings(compiled, top, here.columns))
-            here.write("")
-        elif compiled.hardware is None:
-            table.print_table(memory.largest(compiled, top))
-            here.write("")
-        paragraphs.print_paragraphs(memory.footer(compiled, top, partitioners))
+        parts += over_time.fitting(answer, limit)
+    if not peak and limit is None:
+        parts += memory.compiled(answer, top, here.columns)
     if answer.training is not None:
-        _print_training(answer.training)
+        parts += memory.trained(answer.training)
+    blocks.print_blocks(parts)
     paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
-
-
-def _print_training(state: TrainingState) -> None:
-    from sdyscope.process import output
-    from sdyscope.terminal import paragraphs, table
-    from sdyscope.views import memory
-
-    here = output.answers()
-    here.write("")
-    table.print_table(memory.training(state))
-    here.write("")
-    if state.stages:
-        table.print_table(memory.stages(state))
-        here.write("")
-        table.print_table(memory.stages_traffic(state))
-        here.write("")
-    paragraphs.print_paragraphs(memory.training_footer(state))
-
-
-def _print_peak(document: MemoryDocument, top: int) -> None:
-    from sdyscope.process import output
-    from sdyscope.terminal import chart, paragraphs, steps, table
-    from sdyscope.views import memory, over_time
-    from sdyscope.words.over_time import peak_sentence
-
-    here = output.answers()
-    # All pictures on one scale.
-    scale = max(timeline.peak for timeline in document.over_time)
-    compiled = {timeline.partitioner: timeline for timeline in document.compiled}
-    for number, (timeline, partitioners) in enumerate(steps.distinct_memory(document.over_time)):
-        if number:
-            here.write("")
-        heading = memory.heading(document, compiled[timeline.partitioner], partitioners)
-        table.print_text(heading, "heading")
-        here.write("")
-        chart.print_area(over_time.picture(timeline, scale))
-        here.write("")
-        table.print_text(peak_sentence(timeline))
-        here.write("")
-        table.print_table(over_time.categories(timeline))
-        here.write("")
-        table.print_table(over_time.held(timeline, top, here.columns))
-        here.write("")
-        paragraphs.print_paragraphs(over_time.footer(timeline, top))
-    if document.remedies:
-        here.write("")
-        table.print_table(over_time.remedies(document.remedies, document.over_time[0]))
-        here.write("")
-        paragraphs.print_paragraphs([over_time.remedies_footer(document.remedies)])
-
-
-def _print_fits(document: MemoryDocument, limit: int) -> None:
-    from sdyscope.process import output
-    from sdyscope.terminal import paragraphs, table
-    from sdyscope.views import over_time
-
-    here = output.answers()
-    if document.over_time:
-        here.write("")
-    paragraphs.print_paragraphs(over_time.fits(document.fits))
-    if document.varied is not None:
-        here.write("")
-        table.print_table(over_time.trials(document.varied, limit))
-        here.write("")
-        paragraphs.print_paragraphs([over_time.varied_paragraph(document.varied)])

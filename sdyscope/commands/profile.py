@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from sdyscope.commands import opening, options
 from sdyscope.errors import TargetError
-
-if TYPE_CHECKING:
-    from sdyscope.analysis.profile.profile import ProfileDocument
-    from sdyscope.facts.measured import Measured
-    from sdyscope.terminal.table import Table
 
 
 @options.command(
@@ -59,7 +52,7 @@ def command(
     from sdyscope.analysis.profile.profile import profile_document
     from sdyscope.process import output
     from sdyscope.stages.executed.traces import is_trace, read_trace
-    from sdyscope.terminal import document, paragraphs
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.values.mesh import Mesh
     from sdyscope.views import profile
@@ -86,60 +79,13 @@ def command(
         here.write_bytes(document.encode(answer))
         return status
     if answer.difference is not None:
-        _print_difference(answer, top)
+        assert answer.before is not None
+        blocks.print_blocks(
+            profile.compared(answer.before, answer.measured, answer.difference, top)
+        )
         return status
-    print_measured(answer.measured, top)
-    here.write("")
-    paragraphs.print_paragraphs(profile.footer(answer, top))
+    blocks.print_blocks(
+        [*profile.measured(answer.measured, top, here.columns), profile.footer(answer, top)]
+    )
     paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
-
-
-def print_measured(answer: Measured, top: int) -> None:
-    """Prints what a program took."""
-    from sdyscope.process import output
-    from sdyscope.terminal import paragraphs, table
-    from sdyscope.views import profile
-
-    here = output.answers()
-    paragraphs.print_paragraphs(profile.heading(answer))
-    tables: list[Table] = []
-    if answer.by_axes:
-        tables += [profile.axes(answer), profile.collectives(answer, top, here.columns)]
-    if any(line.source for line in answer.by_line):
-        tables.append(profile.lines(answer, top))
-    if any(line.scope for line in answer.by_scope):
-        tables.append(profile.scopes(answer, top))
-    if answer.by_annotation:
-        tables.append(profile.causes(answer, top))
-    for part in tables:
-        here.write("")
-        table.print_table(part)
-
-
-def _print_difference(document: ProfileDocument, top: int) -> None:
-    from sdyscope.process import output
-    from sdyscope.terminal import paragraphs, table
-    from sdyscope.views import profile
-    from sdyscope.words.profile import noise_text
-
-    difference = document.difference
-    assert difference is not None
-    assert document.before is not None
-    here = output.answers()
-    paragraphs.print_paragraphs(profile.compared_heading(document.before, document.measured))
-    here.write("")
-    table.print_table(profile.totals(difference))
-    parts = (
-        ("collective", difference.collectives),
-        ("line", difference.lines),
-        ("scope", difference.scopes),
-    )
-    for title, rows in parts:
-        if rows:
-            here.write("")
-            table.print_table(profile.differences(title, rows, top, difference.noise))
-    here.write("")
-    paragraphs.print_paragraphs(
-        [paragraphs.Paragraph(noise_text(difference.noise), "muted", hang=3)]
-    )

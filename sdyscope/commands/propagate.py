@@ -63,7 +63,7 @@ def command(
     from sdyscope.analysis.propagation.propagate import propagate_document
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import propagate
 
@@ -97,23 +97,16 @@ def command(
     if as_json:
         output.answers().write_bytes(document.encode(answer))
         return status
-    paragraphs.print_paragraphs(propagate.heading(answer))
-    output.answers().write("")
+    parts: list[blocks.Block] = [propagate.heading(answer)]
     if answer.changed is not None:
-        paragraphs.print_paragraphs(propagate.changed(answer, everything=everything))
-        if not (steps or match is not None or at_step is not None):
-            paragraphs.print_paragraphs(account_paragraphs(answer.account))
-            return status
-        output.answers().write("")
+        parts.append(propagate.changed(answer, everything=everything))
     if steps:
-        table.print_table(propagate.steps_table(answer, everything=everything))
-        output.answers().write("")
-        paragraphs.print_paragraphs(propagate.steps_footer(answer, everything=everything))
-    else:
+        parts.append(propagate.steps_table(answer, everything=everything))
+        parts.append(propagate.steps_footer(answer, everything=everything))
+    elif answer.changed is None or match is not None or at_step is not None:
         columns = output.answers().columns
         values = propagate.table(answer, everything=everything, columns=columns)
-        table.print_table(values)
-        output.answers().write("")
-        paragraphs.print_paragraphs(propagate.footer(answer, values, everything=everything))
+        parts += [values, propagate.footer(answer, values, everything=everything)]
+    blocks.print_blocks(parts)
     paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status

@@ -280,11 +280,11 @@ def command(
     With --processes each process checks the shards of its own devices, and the first one answers.
     """
     from sdyscope import targets
-    from sdyscope.commands.profile import print_measured
     from sdyscope.process import output, progress
     from sdyscope.stages.executed import devices as finding
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.views import profile as profile_view
     from sdyscope.views import run
 
     def opened() -> Inspection:
@@ -330,32 +330,24 @@ def command(
     if as_json:
         here.write_bytes(document.encode(answer))
         return status
-    table.print_text(run.heading(answer), "heading")
-    here.write("")
-    table.print_table(run.summary(answer))
-    here.write("")
-    if answer.training is not None:
-        table.print_table(run.training(answer.training))
-        here.write("")
-        table.print_table(run.trained(answer.training))
-        here.write("")
-    if answer.meshes:
-        table.print_table(run.meshes(answer))
-        here.write("")
-    if answer.processes:
-        table.print_table(run.processes(answer))
-        here.write("")
-    if any(partitioner.ran for partitioner in answer.partitioners):
-        table.print_table(run.tensors(answer))
-        here.write("")
-    if any(partitioner.errors for partitioner in answer.partitioners):
-        table.print_table(run.numerics(answer))
-        here.write("")
-    paragraphs.print_paragraphs(run.footer(answer))
+    training = answer.training
+    ran = any(partitioner.ran for partitioner in answer.partitioners)
+    compared = any(partitioner.errors for partitioner in answer.partitioners)
+    parts: list[blocks.Block | None] = [
+        blocks.heading(run.heading(answer)),
+        run.summary(answer),
+        None if training is None else run.training(training),
+        None if training is None else run.trained(training),
+        run.meshes(answer) if answer.meshes else None,
+        run.processes(answer) if answer.processes else None,
+        run.tensors(answer) if ran else None,
+        run.numerics(answer) if compared else None,
+        run.footer(answer),
+    ]
     for measured in answer.measured:
-        here.write("")
-        table.print_text(run.measured_heading(measured), "heading")
-        print_measured(measured, 5)
+        title = blocks.heading(run.measured_heading(measured))
+        parts += profile_view.measured(measured, 5, here.columns, title)
+    blocks.print_blocks(parts)
     paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
 

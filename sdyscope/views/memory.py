@@ -12,6 +12,8 @@ from sdyscope.analysis.search.zero import TrainingState, basis, doubts
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
+from sdyscope.terminal.blocks import Block
+from sdyscope.terminal.blocks import heading as headline
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, shape
@@ -56,25 +58,57 @@ def _bare(memory: Memory) -> object:
     )
 
 
+def compiled(document: MemoryDocument, top: int, columns: int | None) -> Iterator[Block]:
+    """Every compiled program, `top` rows of each table."""
+    for program, partitioners in distinct(document):
+        yield headline(heading(document, program, partitioners))
+        yield groups(program)
+        if program.savings:
+            yield savings(program, top, columns)
+        elif program.hardware is None:
+            yield largest(program, top)
+        yield footer(program, top, partitioners)
+
+
+def predicted(
+    document: MemoryDocument, memory: PredictedMemory, top: int, columns: int | None
+) -> Iterator[Block]:
+    """What propagated shardings say, `top` rows of each table."""
+    yield headline(predicted_heading(document, memory))
+    yield groups(memory)
+    if memory.savings:
+        yield savings(memory, top, columns)
+    yield predicted_footer(memory, top)
+
+
+def trained(state: TrainingState) -> Iterator[Block]:
+    """What a train step keeps, and what each ZeRO stage would hold and send."""
+    yield training(state)
+    if state.stages:
+        yield stages(state)
+        yield stages_traffic(state)
+    yield training_footer(state)
+
+
 def heading(document: MemoryDocument, compiled: Memory, partitioners: Sequence[Partitioner]) -> str:
     """The program, its meshes and what it was compiled for, in a line."""
     kind = compiled.device_kind
     name = f"{document.name} ({document.file})" if compiled.hardware is None else document.name
     if compiled.hardware is None:
-        basis = f"compiled for {counted(compiled.devices, 'device')}"
+        origin = f"compiled for {counted(compiled.devices, 'device')}"
     else:
         on = str(compiled.hardware) if kind == "cpu" else f"{compiled.hardware} ({kind})"
-        basis = (
+        origin = (
             f"compiled for {on} under {' and '.join(partitioners)} by JAX {document.jax_version}"
         )
-    return "; ".join([name, *mesh_words_of(document.meshes), basis])
+    return "; ".join([name, *mesh_words_of(document.meshes), origin])
 
 
 def predicted_heading(document: MemoryDocument, predicted: PredictedMemory) -> str:
     """The program, its meshes and whose propagation it is by, in a line."""
     name = f"{document.name} ({document.file})" if document.file else document.name
-    basis = f"predicted by {predicted.partitioner}'s propagation, not compiled"
-    return "; ".join([name, *mesh_words_of(document.meshes), basis])
+    origin = f"predicted by {predicted.partitioner}'s propagation, not compiled"
+    return "; ".join([name, *mesh_words_of(document.meshes), origin])
 
 
 def groups(compiled: Memory | PredictedMemory) -> Table:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sdyscope.analysis.memory.memory import MemoryDocument
 from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
+from sdyscope.terminal.blocks import Block
+from sdyscope.terminal.blocks import heading as headline
 from sdyscope.terminal.chart import Area, Band
 from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.steps import distinct_memory
 from sdyscope.terminal.table import Cell, Column, Row, Table, fitted, number
+from sdyscope.views import memory
 from sdyscope.words.counts import percent, size
 from sdyscope.words.over_time import (
     LEGEND,
@@ -15,12 +20,38 @@ from sdyscope.words.over_time import (
     basis,
     fit_text,
     holding_name,
+    peak_sentence,
     remedies_text,
     remedy_text,
     varied_text,
 )
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import origin_text
+
+
+def peaks(document: MemoryDocument, top: int, columns: int | None) -> Iterator[Block]:
+    """Memory over the step of each program, `top` rows of each table, and what lowers the peak."""
+    # All pictures on one scale.
+    scale = max(step.peak for step in document.over_time)
+    compiled = {program.partitioner: program for program in document.compiled}
+    for step, partitioners in distinct_memory(document.over_time):
+        yield headline(memory.heading(document, compiled[step.partitioner], partitioners))
+        yield picture(step, scale)
+        yield [Paragraph(peak_sentence(step))]
+        yield categories(step)
+        yield held(step, top, columns)
+        yield footer(step, top)
+    if document.remedies:
+        yield remedies(document.remedies, document.over_time[0])
+        yield [remedies_footer(document.remedies)]
+
+
+def fitting(document: MemoryDocument, limit: int) -> Iterator[Block]:
+    """Whether the programs fit into `limit` bytes, and the largest size that does."""
+    yield fits(document.fits)
+    if document.varied is not None:
+        yield trials(document.varied, limit)
+        yield [varied_paragraph(document.varied)]
 
 
 def picture(over_time: MemoryOverTime, top: int) -> Area:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sdyscope.analysis.profile.profile import ProfileDocument
 from sdyscope.facts.measured import Difference, Measured, MeasuredDifference
+from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, fitted, number
 from sdyscope.words.counts import counted, listed, percent, size
@@ -16,6 +17,7 @@ from sdyscope.words.profile import (
     CONCURRENT,
     UNKNOWN_TEXTS,
     WAITING,
+    noise_text,
     steps_text,
     total_text,
 )
@@ -23,6 +25,45 @@ from sdyscope.words.rates import bandwidth_text, time_text
 
 #: How many other programs of a trace are named.
 _NAMED = 3
+
+
+def measured(
+    program: Measured, top: int, columns: int | None, title: Iterable[Paragraph] = ()
+) -> Iterator[Block]:
+    """What a program took.
+
+    Args:
+      program: the program.
+      top: how many rows of each table to show; 0 for all.
+      columns: how wide the terminal is; None for any width.
+      title: what comes before its heading.
+    """
+    yield (*title, *heading(program))
+    if program.by_axes:
+        yield axes(program)
+        yield collectives(program, top, columns)
+    if any(line.source for line in program.by_line):
+        yield lines(program, top)
+    if any(scope.scope for scope in program.by_scope):
+        yield scopes(program, top)
+    if program.by_annotation:
+        yield causes(program, top)
+
+
+def compared(
+    before: Measured, after: Measured, difference: MeasuredDifference, top: int
+) -> Iterator[Block]:
+    """What two traces differ in, `top` rows of each table."""
+    yield compared_heading(before, after)
+    yield totals(difference)
+    for title, rows in (
+        ("collective", difference.collectives),
+        ("line", difference.lines),
+        ("scope", difference.scopes),
+    ):
+        if rows:
+            yield differences(title, rows, top, difference.noise)
+    yield [Paragraph(noise_text(difference.noise), "muted", hang=3)]
 
 
 def heading(measured: Measured) -> Iterator[Paragraph]:
