@@ -102,7 +102,7 @@ class Staged:
             return self._asked
         if isinstance(self.source, Compiled):
             return ()
-        return ("gspmd",) if self.source.written_for == "gspmd" else ("shardy",)
+        return (self.source.compiled_under,)
 
     @cached_property
     def traced(self) -> Any:

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options, varying
-from sdyscope.hardware.rates import parse_size
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
-
-
-def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    with options.usage():
-        return None if value is None else parse_size(value)
 
 
 @options.command(
@@ -69,7 +63,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
     "--fits",
     "limit",
     metavar="SIZE",
-    callback=_size,
+    callback=options.byte_count,
     help="Say whether the program fits in a device of this size, such as 16GiB. Exit status 1 if "
     "it does not.",
 )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options, rates
-from sdyscope.hardware.rates import parse_size
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
@@ -21,11 +20,6 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     if not all(axes) or len(set(axes)) < len(axes):
         raise click.BadParameter(f"{value!r} is not a list of distinct axes, such as fsdp,model.")
     return axes
-
-
-def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    with options.usage():
-        return None if value is None else parse_size(value)
 
 
 @options.command(
@@ -53,7 +47,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
 @click.option(
     "--max-memory",
     metavar="SIZE",
-    callback=_size,
+    callback=options.byte_count,
     help="Limit on the arguments and results a device holds, such as 16GiB.",
 )
 @click.option(

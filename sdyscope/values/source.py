@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 #: The folder of this package.
 PACKAGE = Path(__file__).parents[1]
@@ -62,6 +62,16 @@ class SourceLocation:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+def line_of(source: SourceLocation | None) -> tuple[str, int] | None:
+    """The file and the line, whichever column it is; None without a place."""
+    return None if source is None else (source.file, source.line)
+
+
+def named_line_of(source: SourceLocation | None) -> tuple[str, int] | None:
+    """The same with the file's name alone: two checkouts of a program have other folders."""
+    return None if source is None else (PurePath(source.file).name, source.line)
 
 
 def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocation | None:

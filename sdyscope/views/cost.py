@@ -9,7 +9,7 @@ from sdyscope.analysis.cost.links import Level
 from sdyscope.analysis.cost.remarks import basis, doubts, limits
 from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.program import Partitioner
-from sdyscope.terminal.alike import alike
+from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, number
 from sdyscope.words.cost import limit_texts, pipeline_text
@@ -21,8 +21,7 @@ from sdyscope.words.remarks import remark_texts
 
 def distinct(document: CostDocument) -> Iterator[tuple[Cost, tuple[Partitioner, ...]]]:
     """The programs to tell of, each with the partitioners under which it costs the same."""
-    for same in alike(document.programs, _bare):
-        yield same[0], tuple(row.partitioner for row in same if row.partitioner is not None)
+    return by_partitioner(document.programs, _bare)
 
 
 def _bare(program: Cost) -> object:

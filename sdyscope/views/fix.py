@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.analysis.fix.values import Figures, Fix, NumbersVerdict, Remedy
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number
+from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number, size_cell
 from sdyscope.words.counts import counted, size
 from sdyscope.words.edits import edit_text, edits_text, why_not_text
 from sdyscope.words.mesh import mesh_words_of
@@ -76,7 +76,7 @@ def changes(fix: Fix, remedy: Remedy) -> Table:
             kinds.setdefault((part.kind, part.axes), [0, 0])[at] += part.sent
     for (kind, axes), (old, new) in sorted(kinds.items(), key=lambda item: -max(item[1])):
         over = " x ".join(axes) or "no single axis"
-        rows.append((f"{kind} over {over}", _sent(old), _sent(new), _change(old, new)))
+        rows.append((f"{kind} over {over}", size_cell(old), size_cell(new), _change(old, new)))
     rows.append(("sent", size(before.sent), size(after.sent), _change(before.sent, after.sent)))
     rows.append(
         (
@@ -118,10 +118,6 @@ def _memory(before: Figures, after: Figures) -> Iterator[tuple[str, int, int]]:
     yield "temporaries", before.temporaries, after.temporaries
     if before.total is not None and after.total is not None:
         yield "memory in total", before.total, after.total
-
-
-def _sent(count: int) -> Cell:
-    return Cell(size(count)) if count else Cell("-", "muted")
 
 
 def _change(before: float, after: float) -> Cell:

@@ -11,12 +11,22 @@ from sdyscope.analysis.memory.predicted import PredictedMemory
 from sdyscope.analysis.search.zero import TrainingState, basis, doubts
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner
-from sdyscope.terminal.alike import alike
+from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.blocks import heading as headline
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, shape
+from sdyscope.terminal.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    fitted,
+    number,
+    shape,
+    size_cell,
+)
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import finding_of
@@ -40,8 +50,7 @@ from sdyscope.words.remarks import remark_texts
 
 def distinct(document: MemoryDocument) -> Iterator[tuple[Memory, tuple[Partitioner, ...]]]:
     """What to tell of, each with the partitioners under which a device holds the same."""
-    for same in alike(document.compiled, _bare):
-        yield same[0], tuple(row.partitioner for row in same if row.partitioner is not None)
+    return by_partitioner(document.compiled, _bare)
 
 
 def _bare(memory: Memory) -> object:
@@ -141,14 +150,10 @@ def _group(group: Group, *, whole: bool, padded: bool, shared: bool) -> Row:
     cells.append(size(group.bytes_per_device))
     if padded:
         cells.append(size(group.stored))
-    cells.append(_size_or_dash(group.replicated))
+    cells.append(size_cell(group.replicated))
     if shared:
-        cells.append(_size_or_dash(group.shared))
+        cells.append(size_cell(group.shared))
     return tuple(cells)
-
-
-def _size_or_dash(count: int) -> Cell:
-    return Cell(size(count)) if count else Cell("-", "muted")
 
 
 def _needed(compiled: Memory | PredictedMemory, *, before: int, empty: int) -> list[Row]:

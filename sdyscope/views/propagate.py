@@ -15,6 +15,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number
+from sdyscope.values.source import line_of
 from sdyscope.views import propagated_diff
 from sdyscope.views.layers import Cells, Folded, folded, folded_rows, masked
 from sdyscope.views.show import REPLICAS
@@ -221,8 +222,12 @@ class _Look:
         self._origins: dict[int, tuple[str, ...]] = {}
 
     def __call__(self, value: ProgramValue) -> Hashable:
-        line = None if value.source is None else (value.source.file, value.source.line)
-        said: list[Hashable] = [value.primitive or value.kind, line, value.shape, value.dtype]
+        said: list[Hashable] = [
+            value.primitive or value.kind,
+            line_of(value.source),
+            value.shape,
+            value.dtype,
+        ]
         for partitioner in self._partitioners:
             decided = value.propagated.get(partitioner)
             if decided is None:

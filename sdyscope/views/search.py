@@ -10,7 +10,18 @@ from sdyscope.analysis.search.values import Candidate, Search
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
+from sdyscope.terminal.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    Tone,
+    fitted,
+    number,
+    shape,
+    size_cell,
+)
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of
@@ -204,7 +215,7 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
             totals.setdefault(key, [0] * len(columns))[at] += traffic.sent
     ordered = sorted(totals.items(), key=lambda item: -max(item[1]))
     rows: list[Row] = [
-        (kind, over, *(_sent(count) for count in counts))
+        (kind, over, *(size_cell(count) for count in counts))
         for (kind, over), counts in ordered
         if any(counts)
     ]
@@ -217,10 +228,6 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
         ),
         tuple(rows),
     )
-
-
-def _sent(count: int) -> Cell:
-    return Cell(size(count)) if count else Cell("-", "muted")
 
 
 def compiled_pair(search: Search) -> tuple[Compiled, Compiled] | None:

@@ -9,7 +9,7 @@ from sdyscope.views import diff
 
 
 def made(*, ops=(), meshes=()):
-    found = LoweredDiff(
+    diff = LoweredDiff(
         name="step",
         across="programs",
         a="a.mlir",
@@ -18,7 +18,7 @@ def made(*, ops=(), meshes=()):
         meshes=tuple(meshes),
         ops=tuple(ops),
     )
-    return DiffDocument(at="lowered", programs=(found,))
+    return DiffDocument(at="lowered", programs=(diff,))
 
 
 def op(scope, number):

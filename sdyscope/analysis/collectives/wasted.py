@@ -130,10 +130,6 @@ _LINEAR = frozenset(
 )
 
 
-def _kind(op: Op) -> str:
-    return op.kind.rpartition(".")[2]
-
-
 def wasted_in_maps(graph: OpGraph, mesh: Mesh) -> Iterator[Wasted]:
     """The collectives in bodies of shard_maps that are done already, or thrown away.
 
@@ -143,7 +139,7 @@ def wasted_in_maps(graph: OpGraph, mesh: Mesh) -> Iterator[Wasted]:
     """
     maps = _Maps(graph, mesh)
     for op in graph.operations():
-        kind = _kind(op)
+        kind = op.mnemonic
         if op.kind == "stablehlo.all_reduce":
             yield from maps.reduced(op)
         elif op.kind == "stablehlo.all_gather" and kind == "all_gather":
@@ -180,7 +176,7 @@ class _Maps:
     ) -> Iterator[Wasted]:
         """Where all that is made of it is one slice that each device takes for itself."""
         uses = self.graph.uses(op)
-        if len(uses) != 1 or _kind(uses[0][0]) != "dynamic_slice" or uses[0][1].operand:
+        if len(uses) != 1 or uses[0][0].mnemonic != "dynamic_slice" or uses[0][1].operand:
             return
         user, edge = uses[0]
         whole, part = edge.type.shape or (), user.types[0].shape or ()
@@ -204,9 +200,9 @@ class _Maps:
                 continue
             seen.add(at)
             op = self.graph.ops[at[0]]
-            if _kind(op) in ("partition_id", "replica_id"):
+            if op.mnemonic in ("partition_id", "replica_id"):
                 numbered = True
-            elif op.is_argument or _kind(op) not in _ELEMENTWISE:
+            elif op.is_argument or op.mnemonic not in _ELEMENTWISE:
                 return False
             waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
         return numbered
@@ -224,7 +220,7 @@ class _Maps:
             if op.kind == "stablehlo.all_reduce" and set(axes) <= set(self.axes(op)):
                 first = op.id
                 continue
-            if op.is_argument or _kind(op) not in _ELEMENTWISE:
+            if op.is_argument or op.mnemonic not in _ELEMENTWISE:
                 return None
             waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
         return first
@@ -233,7 +229,7 @@ class _Maps:
         """Whether what it makes is only ever divided, as by ``pmean``."""
         uses = self.graph.uses(op)
         return bool(uses) and all(
-            _kind(user) == "divide" and edge.operand == 0 for user, edge in uses
+            user.mnemonic == "divide" and edge.operand == 0 for user, edge in uses
         )
 
     def axes(self, op: Op) -> tuple[str, ...]:
@@ -280,7 +276,7 @@ class _Maps:
 
 
 def _adds(graph: OpGraph, op: Op) -> bool:
-    return any(_kind(inner) == "add" for inner in graph.children(op))
+    return any(inner.mnemonic == "add" for inner in graph.children(op))
 
 
 def _rows(elements: Elements) -> tuple[tuple[int, ...], ...]:
@@ -364,7 +360,7 @@ class _Loops:
                 continue
             seen.add(at)
             for user, edge in self.graph.uses(at[0], at[1]):
-                kind = _kind(user)
+                kind = user.mnemonic
                 if kind in ("return", "while", "call") or user.is_result:
                     continue
                 if kind in _LINEAR or (kind in ("multiply", "divide") and self._scales(user, at)):
@@ -392,7 +388,7 @@ class _Loops:
             for producer, edge in self.graph.operands(user)
             if (producer.id, edge.result) != value
         ]
-        return all(_kind(other) in ("constant", "broadcast_in_dim") for other in others)
+        return all(other.mnemonic in ("constant", "broadcast_in_dim") for other in others)
 
     def _carried(self, value: ValueId) -> tuple[int, int] | None:
         """The loop that carries a value from iteration to iteration, and which of its values."""
@@ -403,7 +399,7 @@ class _Loops:
             op = self.graph.ops[at[0]]
             if not op.is_argument:
                 return None
-            if op.parent is not None and _kind(self.graph.ops[op.parent]) == "while":
+            if op.parent is not None and self.graph.ops[op.parent].mnemonic == "while":
                 return op.parent, op.argument
             before = [producer for kind, producer in self._backward.get(at, ()) if kind == "call"]
             if len(before) != 1:

@@ -26,6 +26,7 @@ from sdyscope.facts.differences import (
 from sdyscope.facts.tensors import tensor_name
 from sdyscope.graph import OpGraph
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.source import line_of
 
 
 @dataclass(frozen=True)
@@ -177,8 +178,7 @@ def _boundary_manual(annotation: Annotation) -> Hashable:
 
 
 def _line(annotation: Annotation) -> Hashable:
-    source = annotation.source
-    return None if source is None else (source.file, source.line)
+    return line_of(annotation.source)
 
 
 def _anything(_: Annotation) -> Hashable:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TypeAlias
 
 from sdyscope.facts.differences import Change
 from sdyscope.facts.program import RequestedTensor
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import tensor_name
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import SourceLocation, named_line_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +67,17 @@ def requested_diff(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -
 def _pairs(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -> Iterator[_Pair]:
     keys: tuple[Callable[[RequestedTensor], Hashable], ...] = (
         lambda tensor: (tensor.kind, _inside(tensor), tensor.path, _placed(tensor)),
-        lambda tensor: (tensor.kind, _inside(tensor), _line(tensor), _placed(tensor)),
+        lambda tensor: (
+            tensor.kind,
+            _inside(tensor),
+            named_line_of(tensor.source),
+            _placed(tensor),
+        ),
         lambda tensor: (tensor.kind, _inside(tensor), tensor.path),
         lambda tensor: (
-            (tensor.kind, _inside(tensor), _line(tensor)) if tensor.source is not None else object()
+            (tensor.kind, _inside(tensor), named_line_of(tensor.source))
+            if tensor.source is not None
+            else object()
         ),
     )
     left, right = list(a), list(b)
@@ -104,12 +110,6 @@ def _paired(
 def _inside(tensor: RequestedTensor) -> int | None:
     """The number of an operand or result of a shard_map; an argument is known by its path."""
     return tensor.index if tensor.kind.startswith("shard_map") else None
-
-
-def _line(tensor: RequestedTensor) -> Hashable:
-    if tensor.source is None:
-        return None
-    return PurePath(tensor.source.file).name, tensor.source.line
 
 
 def _placed(tensor: RequestedTensor) -> Hashable:

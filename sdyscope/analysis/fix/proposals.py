@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -109,18 +110,11 @@ def specs_near(
             for dims in near
             if dims != here
             and all(
-                size % _product(sizes.get(axis_name, 1) for axis_name in dim) == 0
+                size % math.prod(sizes.get(axis_name, 1) for axis_name in dim) == 0
                 for size, dim in zip(shape, dims, strict=True)
             )
         )
     )
-
-
-def _product(sizes: Iterable[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
 
 
 def dims_of(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:

@@ -43,7 +43,7 @@ from sdyscope.values.sharding import (
     SpecEntry,
     TensorSharding,
 )
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import line_of
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.totals import Collective, Collectives
@@ -575,28 +575,24 @@ def _opened(spec: PartitionSpec | None, axis: str) -> PartitionSpec | None:
     return PartitionSpec(tuple(entries), spec.unreduced, spec.reduced)
 
 
-def _line(source: SourceLocation | None) -> tuple[str, int] | None:
-    return None if source is None else (source.file, source.line)
-
-
 def _is_named(annotation: OriginAnnotation, group: _Group) -> bool:
     """Whether an origin names an annotation of a group."""
     return any(
-        annotation.kind == annotation.kind
+        member.kind == annotation.kind
         and (
-            annotation.path == annotation.name
-            if annotation.kind in ("argument", "result") or annotation.source is None
-            else _line(annotation.source) == _line(annotation.source)
+            member.path == annotation.name
+            if member.kind in ("argument", "result") or member.source is None
+            else line_of(member.source) == line_of(annotation.source)
         )
-        for annotation in group.annotations
+        for member in group.annotations
     )
 
 
 def _is_in(annotation: Annotation, group: _Group) -> bool:
     return any(
-        (annotation.kind, annotation.op, annotation.index, annotation.path)
+        (member.kind, member.op, member.index, member.path)
         == (annotation.kind, annotation.op, annotation.index, annotation.path)
-        for annotation in group.annotations
+        for member in group.annotations
     )
 
 

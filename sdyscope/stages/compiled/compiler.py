@@ -19,7 +19,7 @@ from sdyscope.errors import CompilerError, FallbackError, TargetError
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
-from sdyscope.graph import Argument, OpGraph, Result, build
+from sdyscope.graph import OpGraph, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.process.compiler_log import last_words, signal_name
@@ -32,8 +32,8 @@ from sdyscope.stages.compiled import compiler_child
 from sdyscope.stages.compiled.topology import environment, mismatched_plugin, missing_plugin
 from sdyscope.stages.lowered.axis_names import fatal_axes
 from sdyscope.stages.lowered.lower import LoweredModule
-from sdyscope.values.convert import unspecified_dims
-from sdyscope.values.tiling import TupleSharding
+from sdyscope.stages.propagated.xla_dump import free_boundaries
+from sdyscope.words.counts import counted
 
 #: Seconds that a compile may take before it is given up.
 LONGEST = 3600.0
@@ -110,7 +110,7 @@ def compiling(
             hint="Read it with the version of JAX that wrote it.",
         )
     graph = build(lowered.module) if graph is None else graph
-    chosen = partitioner or lowered.partitioner or _found(lowered)
+    chosen = partitioner or lowered.compiled_under
     count = partitions(lowered, graph)
     on = check_hardware(lowered, graph, on)
     tagged, names = tag_names(lowered.module, graph)
@@ -123,7 +123,7 @@ def compiling(
                     "hardware": asdict(on),
                     "num_partitions": count,
                     "shardy": chosen == "shardy",
-                    **_free(graph),
+                    **free_boundaries(graph),
                 }
             )
         )
@@ -199,10 +199,6 @@ def _topology(digits: list[list[Any]] | None) -> Topology | None:
     return None if digits is None else Topology(tuple(DeviceDigit(*digit) for digit in digits))
 
 
-def _found(lowered: LoweredModule) -> Partitioner:
-    return "gspmd" if lowered.written_for == "gspmd" else "shardy"
-
-
 def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None = None) -> Hardware:
     """The hardware, once nothing is known to stand in the way of compiling for it.
 
@@ -221,7 +217,8 @@ def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None =
         on = Hardware("cpu", count)
     if on.count is not None and on.count != count:
         raise TargetError(
-            f"{on} has {_devices(on.count)}, and the program is for {_devices(count)}.",
+            f"{on} has {counted(on.count, 'device')}, and the program is for "
+            f"{counted(count, 'device')}.",
             hint="Give a --mesh of as many devices, or other hardware.",
         )
     if on.platform == "cpu" and count > LARGEST_CPU:
@@ -251,29 +248,6 @@ def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None =
             hint="`sdyscope propagate` shows the program as far as propagation.",
         )
     return on
-
-
-def _devices(count: int) -> str:
-    return "1 device" if count == 1 else f"{count:,} devices"
-
-
-def _free(graph: OpGraph) -> dict[str, list[bool]]:
-    """Which arguments and results the partitioner may choose a sharding for, as JAX tells XLA."""
-    main = graph.main
-    if main is None:
-        return {"parameters": [], "results": []}
-    return {
-        "parameters": [_is_free(argument) for argument in main.arguments],
-        "results": [_is_free(result) for result in main.results],
-    }
-
-
-def _is_free(boundary: Argument | Result) -> bool:
-    sharding = boundary.sharding
-    if sharding is None or isinstance(sharding, str | TupleSharding):
-        return True
-    is_result = isinstance(boundary, Result)
-    return is_result and bool(unspecified_dims(sharding, len(boundary.type.shape or ())))
 
 
 def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:

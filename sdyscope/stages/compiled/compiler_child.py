@@ -25,6 +25,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.compiled import places
 from sdyscope.stages.compiled.topology import compile_devices
+from sdyscope.words.counts import counted
 
 MODULE = "module.mlirbc"
 OPTIONS = "options.json"
@@ -69,8 +70,8 @@ def _compiled(
     devices = compile_devices(hardware, num_partitions)
     if len(devices) != num_partitions:
         raise TargetError(
-            f"{hardware} has {_devices(len(devices))}, and the program is for "
-            f"{_devices(num_partitions)}.",
+            f"{hardware} has {counted(len(devices), 'device')}, and the program is for "
+            f"{counted(num_partitions, 'device')}.",
             hint="Give a --mesh of as many devices, or other hardware.",
         )
     options = _options(devices, shardy, parameters, results)
@@ -107,10 +108,6 @@ def _compile(devices: Sequence[Any], bytecode: bytes, options: Any) -> Any:
         return client.compile(bytecode, chosen, options)
     module = compat.ir.Module.parse(bytecode, compat.new_context())
     return client.compile(module, chosen, options)
-
-
-def _devices(count: int) -> str:
-    return "1 device" if count == 1 else f"{count:,} devices"
 
 
 def _options(

@@ -141,6 +141,11 @@ class LoweredModule:
         self.module.operation.write_bytecode(file)
         return file.getvalue()
 
+    @property
+    def compiled_under(self) -> Partitioner:
+        """Under which it is compiled; of a file, by its shardings."""
+        return self.partitioner or ("gspmd" if self.written_for == "gspmd" else "shardy")
+
     @cached_property
     def written_for(self) -> WrittenFor:
         """Whose shardings the module really carries, whatever was asked for."""

@@ -56,8 +56,8 @@ def test_xla_dumps_as_shardy_got_them(tmp_path):
         "shardy/module_0000.jit_a/02.after_propagation.mlir",
         "shardy/module_0003.jit_b/00.input_module.mlir",
     )
-    found = read_directory(tmp_path)
-    assert [module.name for module in found] == ["module_0000.jit_a", "module_0003.jit_b"]
+    modules = read_directory(tmp_path)
+    assert [module.name for module in modules] == ["module_0000.jit_a", "module_0003.jit_b"]
 
 
 @pytest.mark.parametrize("folder", ["shardy/", "shardy/module_0001.jit_f/"])
