@@ -17,15 +17,13 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.staged import PARTITIONERS, Staged
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.words.findings import SEVERITIES, Check, Finding, told
+from sdyscope.words.findings import SEVERITIES, Check, Finding, finding_of
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.predicted import Prediction
     from sdyscope.analysis.collectives.read import Collectives
     from sdyscope.analysis.cost.cost import Cost
     from sdyscope.analysis.diff.compiled import CompiledDiff
-    from sdyscope.analysis.diff.lowered import LoweredDiff
-    from sdyscope.analysis.diff.propagated import PropagatedDiff
     from sdyscope.analysis.fix.fix import Effort
     from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.memory.memory import Memory
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search.zero import TrainingState
     from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
+    from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
     from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.lint import LogicalAxes
     from sdyscope.lint.source import SourceDocument
@@ -66,7 +65,8 @@ class Inspection(Staged, Displayed):
         """Requested against lowered, and the partitioners against each other; errors first."""
         checked = checking.check(self.tensors, self._of_modules())
         findings = sorted(
-            map(told, checked.observations), key=lambda finding: SEVERITIES.index(finding.severity)
+            map(finding_of, checked.observations),
+            key=lambda finding: SEVERITIES.index(finding.severity),
         )
         return Check(
             name=self.name,
@@ -83,7 +83,7 @@ class Inspection(Staged, Displayed):
         """What there is to say about whole modules, before any tensor is looked at."""
         observations = list(checking.not_lowerable(self.failures, alone=not self.lowered))
         for partitioner, lowered in self.lowered.items():
-            observations += checking.fallback(partitioner, lowered.found)
+            observations += checking.fallback(partitioner, lowered.written_for)
             annotations = self.annotations(partitioner)
             observations += checking.not_understood(
                 partitioner, self.graph(partitioner), annotations

@@ -427,7 +427,7 @@ def different_compiled(one, two, *, surely):
 
 
 def _without_scopes(collectives):
-    found = Counter()
+    counts = Counter()
     for (*key, _), times in collectives.items():
-        found[tuple(key)] += times
-    return found
+        counts[tuple(key)] += times
+    return counts

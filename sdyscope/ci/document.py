@@ -13,19 +13,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.words.findings import Finding
 from sdyscope.words.places import shown_name
 
-__all__ = [
-    "CheckStatus",
-    "Ci",
-    "CiBudget",
-    "CiCheck",
-    "CiError",
-    "CiFinding",
-    "CiTarget",
-    "Outcome",
-    "Section",
-    "Status",
-]
-
 Status: TypeAlias = Literal["passed", "failed", "error", "skipped"]
 CheckStatus: TypeAlias = Literal["passed", "failed", "error", "updated"]
 

@@ -21,8 +21,6 @@ from sdyscope.hardware.names import parse_devices
 from sdyscope.process import child, children
 from sdyscope.process.output import locked, say, write_atomically
 
-__all__ = ["run", "summed"]
-
 
 def run(
     config: Config,
@@ -68,9 +66,9 @@ def run(
         for folder in sorted({path.parent for path in golden}) if updating else ():
             locks.enter_context(locked(folder))
         files = list(golden_files(config, outcomes, updating=updating, remove_unused=remove_unused))
-        updated = [file for file in files if file.made != file.text]
+        updated = [file for file in files if file.wanted != file.text]
         for file in updated:
-            write_atomically(file.path, file.made)
+            write_atomically(file.path, file.wanted)
     general += (finding for file in files for finding in file.unused)
     return summed(
         config,

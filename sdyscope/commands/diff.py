@@ -17,9 +17,8 @@ from sdyscope.facts.remarks import Remark
 
 if TYPE_CHECKING:
     from sdyscope.analysis.diff.compiled import CompiledDiff
-    from sdyscope.analysis.diff.lowered import LoweredDiff
-    from sdyscope.analysis.diff.propagated import PropagatedDiff
     from sdyscope.facts.account import Account
+    from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots.differences import DiffDocument

@@ -108,7 +108,7 @@ def command(
     from sdyscope.process import output, progress
     from sdyscope.process.work_tree import check_clean, root_of, write_files
     from sdyscope.stages.executed import devices as finding_devices
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import fix
 
@@ -135,7 +135,7 @@ def command(
 
     defined = None if inspection.program is None else inspection.defined_at
     root = root_of(defined.file) if defined is not None else ""
-    found = inspection.fix(
+    answer = inspection.fix(
         rebuild,
         finding,
         on=on,
@@ -144,32 +144,27 @@ def command(
         alone=alone,
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
-    best = found.proven[0] if found.proven else None
+    best = answer.proven[0] if answer.proven else None
     if write and best is not None:
         check_clean(best.before_texts)
         write_files(best.texts)
     if sarif is not None:
         from sdyscope.ci.forms.sarif import render_fix
 
-        output.write_atomically(sarif, render_fix(found, root))
-    status = 1 if found.proven or (strict and found.account) else 0
-    here = output.answers()
+        output.write_atomically(sarif, render_fix(answer, root))
+    status = 1 if answer.proven or (strict and answer.account) else 0
     if as_json:
-        here.write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(answer))
         return status
-    paragraphs.print_paragraphs(fix.heading(found))
-    for number, remedy in enumerate(fix.shown(found, everything=everything), 1):
-        here.write("")
-        paragraphs.print_paragraphs(fix.remedy(number, remedy))
-        here.write("")
-        table.print_table(fix.changes(found, remedy))
-        here.write("")
-        paragraphs.print_paragraphs(fix.proof(found, remedy))
-        here.write("")
-        here.write(remedy.patch.rstrip("\n"))
-    here.write("")
-    paragraphs.print_paragraphs(
-        fix.footer(found, everything=everything, applied=write and best is not None)
-    )
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    parts: list[blocks.Block] = [fix.heading(answer)]
+    for number, remedy in enumerate(fix.shown(answer, everything=everything), 1):
+        parts += [
+            fix.remedy(number, remedy),
+            fix.changes(answer, remedy),
+            fix.proof(answer, remedy),
+            remedy.patch.rstrip("\n"),
+        ]
+    parts.append(fix.footer(answer, everything=everything, applied=write and best is not None))
+    blocks.print_blocks(parts)
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options, rates
-from sdyscope.hardware.rates import parse_size
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
@@ -21,11 +20,6 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     if not all(axes) or len(set(axes)) < len(axes):
         raise click.BadParameter(f"{value!r} is not a list of distinct axes, such as fsdp,model.")
     return axes
-
-
-def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    with options.usage():
-        return None if value is None else parse_size(value)
 
 
 @options.command(
@@ -53,7 +47,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
 @click.option(
     "--max-memory",
     metavar="SIZE",
-    callback=_size,
+    callback=options.byte_count,
     help="Limit on the arguments and results a device holds, such as 16GiB.",
 )
 @click.option(
@@ -140,7 +134,7 @@ def command(
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Rates
     from sdyscope.process import output, progress
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import search
 
@@ -160,24 +154,19 @@ def command(
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
     status = 1 if strict and searched.account else 0
-    here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(searched))
+        output.answers().write_bytes(document.encode(searched))
         return status
-    paragraphs.print_paragraphs(search.heading(searched))
-    here.write("")
-    if everything:
-        table.print_table(search.decisions(searched))
-        here.write("")
-    table.print_table(search.candidates(searched))
-    here.write("")
-    for part in (
-        search.changes(searched, everything=everything),
-        search.traffic(searched, here.columns),
-    ):
-        if part is not None and part.rows:
-            table.print_table(part)
-            here.write("")
-    paragraphs.print_paragraphs(search.footer(searched, everything=everything))
+    changes = search.changes(searched, everything=everything)
+    traffic = search.traffic(searched, output.answers().columns)
+    blocks.print_blocks(
+        [
+            search.heading(searched),
+            search.decisions(searched) if everything else None,
+            search.candidates(searched),
+            *(part for part in (changes, traffic) if part is not None and part.rows),
+            search.footer(searched, everything=everything),
+        ]
+    )
     paragraphs.print_paragraphs(account_paragraphs(searched.account))
     return status

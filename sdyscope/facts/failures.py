@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
 
-__all__ = ["Failure", "failures"]
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:

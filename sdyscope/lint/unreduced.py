@@ -12,8 +12,6 @@ from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
 
-__all__ = ["unreduced_never_reduced"]
-
 _Varies: TypeAlias = Literal["no", "yes", "unknown"]
 """Whether a value differs between the devices along an axis; unknown behind a collective."""
 

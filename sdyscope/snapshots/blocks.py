@@ -22,8 +22,6 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.sharding import REPLICATED
 
-__all__ = ["BlockChange", "Blocks", "DeviceBlock", "DeviceTotal", "NamedTensors", "blocks_between"]
-
 _TYPE = re.compile(r"(.+?)\[((?:\d+(?:,\d+)*)?)\]")
 
 #: An axis in Shardy's form without the quotes of MLIR.
@@ -200,7 +198,7 @@ def _pairs(old: Sequence[Item], new: Sequence[Item]) -> Iterator[tuple[Item, Ite
 
 
 def _blocks(
-    one: Item,
+    old: Item,
     two: Item,
     snapshots: tuple[Snapshot, Snapshot],
     keys: tuple[Key, Key],
@@ -209,7 +207,7 @@ def _blocks(
     """The blocks under each partitioner; nothing where one of them is not known."""
     had, has = (
         _last(item, snapshot, key.type, mesh)
-        for item, snapshot, key, mesh in zip((one, two), snapshots, keys, meshes, strict=True)
+        for item, snapshot, key, mesh in zip((old, two), snapshots, keys, meshes, strict=True)
     )
     if had.keys() != has.keys():
         return []

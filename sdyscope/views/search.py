@@ -10,14 +10,23 @@ from sdyscope.analysis.search.values import Candidate, Search
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
+from sdyscope.terminal.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    Tone,
+    fitted,
+    number,
+    shape,
+    size_cell,
+)
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 from sdyscope.words.remarks import remark_text, remark_texts
-
-__all__ = ["candidates", "changes", "decisions", "footer", "heading", "traffic"]
 
 #: Candidates of the front that are shown hold at least a tenth less than the one before.
 _LESS = 0.9
@@ -206,7 +215,7 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
             totals.setdefault(key, [0] * len(columns))[at] += traffic.sent
     ordered = sorted(totals.items(), key=lambda item: -max(item[1]))
     rows: list[Row] = [
-        (kind, over, *(_sent(count) for count in counts))
+        (kind, over, *(size_cell(count) for count in counts))
         for (kind, over), counts in ordered
         if any(counts)
     ]
@@ -219,10 +228,6 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
         ),
         tuple(rows),
     )
-
-
-def _sent(count: int) -> Cell:
-    return Cell(size(count)) if count else Cell("-", "muted")
 
 
 def compiled_pair(search: Search) -> tuple[Compiled, Compiled] | None:
@@ -302,11 +307,11 @@ def _not_confirmed(search: Search) -> Iterator[Paragraph]:
     if pair is None or best is None:
         return
     label = "by XLA's partitioner" if best.partitioned else "predicted"
-    one, two = pair
+    first, two = pair
     yield Paragraph(
         f"the best was to send {size(best.known.sent)} ({label}); compiled for {two.hardware} a "
         f"device sends {size(two.measured.sent)} and needs {size(two.total)}, and as it is "
-        f"{size(one.measured.sent)} and {size(one.total)}",
+        f"{size(first.measured.sent)} and {size(first.total)}",
         "warning",
         hang=3,
     )

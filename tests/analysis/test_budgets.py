@@ -52,14 +52,16 @@ OVER_B, OVER_BOTH, OVER_NONE, IN_LOOP = 16, 28, 16, 96
 
 @pytest.fixture(scope="module")
 def found():
-    made = collectives(read_hlo(HLO), [MESH])
-    assert [one.axes is None for one in made.collectives].count(True) == 1
-    return made
+    program_collectives = collectives(read_hlo(HLO), [MESH])
+    assert [collective.axes is None for collective in program_collectives.collectives].count(
+        True
+    ) == 1
+    return program_collectives
 
 
 def used(found, *limits, unlisted=None):
     budgets = Budgets(communication=limits, unlisted=unlisted)
-    return [one.used for one in communication_spent(budgets, found, "shardy")]
+    return [spent.used for spent in communication_spent(budgets, found, "shardy")]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_bytes_that_others_hold_too(glob, used):
 def test_a_limit_of_tensors_that_are_not_there_is_told():
     budgets = Budgets(replicated=(ReplicationLimit("parms*", 0),))
     (spent,) = replication_spent(budgets, HELD, "gspmd")
-    assert [one.severity for one in spent.findings] == ["warning"]
+    assert [finding.severity for finding in spent.findings] == ["warning"]
     assert "No argument or result is called parms*" in told(spent.findings[0]).message
 
 
@@ -166,4 +168,4 @@ def test_memory_is_the_compiler_s():
 def test_memory_that_the_compiler_does_not_tell_is_told():
     (spent,) = memory_spent(Budgets(total=1), None, HELD, "shardy")
     assert spent.used is None
-    assert [one.rule for one in spent.findings] == ["budget-uncertain"]
+    assert [finding.rule for finding in spent.findings] == ["budget-uncertain"]

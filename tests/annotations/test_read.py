@@ -75,7 +75,7 @@ module @m {{
 
 
 def test_a_mesh_that_is_not_there_and_a_sharding_of_another_rank():
-    found = read_annotations(
+    annotations = read_annotations(
         read_text("""
 module @m {
   sdy.mesh @mesh = <["a"=4]>
@@ -84,13 +84,13 @@ module @m {
   }
 }""")
     )
-    assert [a.problem for a in found[:4]] == [
+    assert [a.problem for a in annotations[:4]] == [
         "the mesh @other is not known",
         '<@mesh, [{"a"}]> is for 1 dimensions; the tensor has 2',
         'unknown mesh axis "z"; the mesh has: a',
         "{unknown} leaves the placement to the compiler",
     ]
-    assert all(a.placement is None for a in found)
+    assert all(a.placement is None for a in annotations)
 
 
 def test_shardings_on_any_other_op_are_annotations_too(annotated):
@@ -150,7 +150,7 @@ module @m attributes {mhlo.num_partitions = 8 : i32} {
 
 
 def test_manual_axes_that_the_mesh_does_not_have():
-    found = read_annotations(
+    annotations = read_annotations(
         read_text("""
 module @m {
   sdy.mesh @mesh = <["a"=4]>
@@ -162,7 +162,7 @@ module @m {
   }
 }""")
     )
-    boundaries = [a for a in found if a.kind.startswith("shard_map")]
+    boundaries = [a for a in annotations if a.kind.startswith("shard_map")]
     assert [a.problem for a in boundaries] == ['unknown mesh axis "z"; the mesh has: a'] * 2
 
 

@@ -28,10 +28,12 @@ def test_without_locations(sdyscope):
 def test_writes_files_that_read_back(sdyscope, tmp_path):
     folder = tmp_path / "new" / "folder"
     done = sdyscope("lower", "mlp", "-o", folder, "--json")
-    found = done.document("lower")
+    document = done.document("lower")
     names = ["mlp.shardy.mlir", "mlp.gspmd.mlir"]
-    assert [module["path"] for module in found["modules"]] == [str(folder / name) for name in names]
-    for module, name in zip(found["modules"], names, strict=True):
+    assert [module["path"] for module in document["modules"]] == [
+        str(folder / name) for name in names
+    ]
+    for module, name in zip(document["modules"], names, strict=True):
         again = read(folder / name)
         assert again.found == module["partitioner"]
         assert sum(1 for _ in build(again.module).operations()) == module["ops"]

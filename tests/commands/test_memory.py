@@ -93,15 +93,18 @@ def test_top(sdyscope):
 
 def test_the_document(sdyscope, program):
     done = sdyscope("memory", program, "--partitioner", "both", "--json")
-    found = done.document("memory")
-    assert (done.status, found["passed"]) == (1, False)
-    assert found["account"] == {"unknowns": []}
-    assert [one["partitioner"] for one in found["compiled"]] == ["shardy", "gspmd"]
-    for one in found["compiled"]:
-        assert one["equal"] is True
-        assert one["compiler"]["arguments"] == 3 * 16 * 8 * 4 + 2 * 16 * 4
-        assert {finding["rule"] for finding in one["findings"]} == {"donation-unused"}
-        first = one["tensors"][0]
+    document = done.document("memory")
+    assert (done.status, document["passed"]) == (1, False)
+    assert document["account"] == {"unknowns": []}
+    assert [compiled_program["partitioner"] for compiled_program in document["compiled"]] == [
+        "shardy",
+        "gspmd",
+    ]
+    for compiled_program in document["compiled"]:
+        assert compiled_program["equal"] is True
+        assert compiled_program["compiler"]["arguments"] == 3 * 16 * 8 * 4 + 2 * 16 * 4
+        assert {finding["rule"] for finding in compiled_program["findings"]} == {"donation-unused"}
+        first = compiled_program["tensors"][0]
         assert (first["name"], first["best"]) == ("layers[0]['w']", "P('data', 'model')")
         assert first["options"][0] == {"dim": 0, "axis": "data", "saves": 384}
 
@@ -172,12 +175,23 @@ def test_the_text_of_a_compiled_program(sdyscope, text, columns):
 
 
 def test_the_document_of_a_text(sdyscope, text):
-    found = sdyscope("memory", text, "--json").document("memory")
-    assert (found["name"], found["file"]) == ("jit_step", str(text))
-    (one,) = found["compiled"]
-    assert (one["partitioner"], one["hardware"], one["compiler"]) == (None, None, None)
-    assert [tensor["stored"]["bytes"] for tensor in one["tensors"]] == [4096, 16, 4096, 4]
-    assert {(tensor["shape"], tensor["bytes"]) for tensor in one["tensors"]} == {(None, None)}
+    document = sdyscope("memory", text, "--json").document("memory")
+    assert (document["name"], document["file"]) == ("jit_step", str(text))
+    (compiled_program,) = document["compiled"]
+    assert (
+        compiled_program["partitioner"],
+        compiled_program["hardware"],
+        compiled_program["compiler"],
+    ) == (None, None, None)
+    assert [tensor["stored"]["bytes"] for tensor in compiled_program["tensors"]] == [
+        4096,
+        16,
+        4096,
+        4,
+    ]
+    assert {(tensor["shape"], tensor["bytes"]) for tensor in compiled_program["tensors"]} == {
+        (None, None)
+    }
 
 
 def test_a_text_says_how_its_parameters_are_sharded(sdyscope, text):

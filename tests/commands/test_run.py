@@ -120,13 +120,13 @@ def test_mlp_in_80_columns():
 def test_document_follows_its_schema():
     done = run("mlp", "--mesh", "data=2", "--partitioner", "shardy", "--steps", 1, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, schema(document_type("run")))
-    assert found["passed"]
-    (shardy,) = found["partitioners"]
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, schema(document_type("run")))
+    assert document["passed"]
+    (shardy,) = document["partitioners"]
     assert (shardy["arrays"], shardy["shards"], shardy["differing"]) == (17, 34, 0)
     assert shardy["step"]["steps"] == 1
-    x = next(tensor for tensor in found["tensors"] if tensor["path"] == "batch['x']")
+    x = next(tensor for tensor in document["tensors"] if tensor["path"] == "batch['x']")
     assert x["executed"]["shardy"]["blocks"] == [
         {"index": [[0, 8], [0, 128]], "shape": [8, 128], "devices": [0]},
         {"index": [[8, 16], [0, 128]], "shape": [8, 128], "devices": [1]},
@@ -158,8 +158,8 @@ def test_findings_are_exit_status_1(programs):
 def test_what_aborts_under_one_partitioner_is_run_under_the_other(programs):
     done = run(f"{programs}:aborts", "--steps", 1, "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    found = json.loads(done.stdout)
-    shardy, gspmd = found["partitioners"]
+    document = json.loads(done.stdout)
+    shardy, gspmd = document["partitioners"]
     assert shardy["passed"]
     assert gspmd["failure"] == "the process was ended by SIGABRT, compiling for gspmd."
     done = run(f"{programs}:aborts", "--partitioner", "gspmd")
@@ -236,13 +236,16 @@ def test_a_reference_is_what_results_are_compared_with(programs):
     assert "against programs.py:dense on one device (" in text
     done = run(f"{programs}:reduced_twice", *words, "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, schema(document_type("run")))
-    assert (found["reference"]["kind"], found["reference"]["is_independent"]) == ("function", True)
-    (finding,) = found["findings"]
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, schema(document_type("run")))
+    assert (document["reference"]["kind"], document["reference"]["is_independent"]) == (
+        "function",
+        True,
+    )
+    (finding,) = document["findings"]
     assert finding["rule"] == "numerics-differ"
     assert "It is not what programs.py:dense computes. The first value inside" in finding["message"]
-    (inside,) = found["inside"]
+    (inside,) = document["inside"]
     first, line = inside["first"], 1 + PROGRAMS.splitlines().index(SECOND_SUM)
     assert (first["op"][:4], first["source"]["line"], first["ratio"]) == ("psum", line, 4.0)
     assert (first["axes"], first["unseen"]) == (["data"], 0)
@@ -271,9 +274,9 @@ def test_several_processes_compare_with_a_reference_as_well(programs):
     words = ("--reference", f"{programs}:dense", "--steps", 1, "--processes", 2, "--json")
     done = run(f"{programs}:reduced_twice", *words, "--partitioner", "shardy")
     assert (done.returncode, done.stderr) == (1, "")
-    found = json.loads(done.stdout)
-    assert found["reference"]["function"] == "programs.py:dense"
-    assert found["inside"] == [
+    document = json.loads(done.stdout)
+    assert document["reference"]["function"] == "programs.py:dense"
+    assert document["inside"] == [
         {"result": "result", "first": None, "why": "processes", "reason": ""}
     ]
 
@@ -282,24 +285,26 @@ def test_meshes_are_compared_with_one_device(programs):
     words = ("--meshes", "data=3", "data=4", "data=2", "--partitioner", "shardy", "--steps", 1)
     done = run(f"{programs}:reduced_twice", *words, "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, schema(document_type("run")))
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, schema(document_type("run")))
     # data=3 can't hold the batch of 64: the next takes its place.
-    assert found["mesh"]["axes"] == {"data": 4}
-    rows = {one["devices"]: one for one in found["meshes"]}
-    assert [one["is_base"] for one in rows.values()] == [True, False, False, False]
+    assert document["mesh"]["axes"] == {"data": 4}
+    rows = {mesh["devices"]: mesh for mesh in document["meshes"]}
+    assert [row["is_base"] for row in rows.values()] == [True, False, False, False]
     assert "not evenly divisible" in rows[3]["failure"]
     wrong = {
         count: one["compared"]["shardy"]["differing"] for count, one in rows.items() if count != 3
     }
     assert wrong == {1: 0, 4: 1, 2: 1}
-    said = [one["message"] for one in found["findings"] if one["severity"] == "error"]
+    said = [
+        finding["message"] for finding in document["findings"] if finding["severity"] == "error"
+    ]
     assert [one.partition(" the program")[0] for one in said] == [
         "On data=4, result is 4 times what",
         "On data=2, result is 2 times what",
     ]
     # The smallest mesh is looked into.
-    (inside,) = found["inside"]
+    (inside,) = document["inside"]
     assert (inside["first"]["op"][:4], inside["first"]["ratio"]) == ("psum", 2.0)
 
 
@@ -314,7 +319,7 @@ def test_meshes_that_agree_are_a_table_in_any_spelling(programs):
     # What follows the meshes is no mesh; a mesh that can't hold it counts where all is to be known.
     done = run(*rest, "--strict", "--meshes", "data=2", "data=3", target, "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    assert [one["devices"] for one in json.loads(done.stdout)["meshes"]] == [1, 2, 3]
+    assert [mesh["devices"] for mesh in json.loads(done.stdout)["meshes"]] == [1, 2, 3]
 
 
 def test_meshes_that_can_not_be_are_wrong_usage(programs):

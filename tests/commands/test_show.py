@@ -144,9 +144,9 @@ def test_json_has_everything(sdyscope, program):
 
 def test_another_mesh_and_settings(sdyscope):
     words = ("--mesh", "data=2,model=16", "--set", "hidden=512", "--match", "params*", "--json")
-    (found,) = sdyscope("show", "mlp", *words).document("show")["programs"]
-    assert found["meshes"]["mesh"]["devices"] == 32
-    assert found["tensors"][0]["requested"]["placement"]["local_shape"] == [128, 32]
+    (program,) = sdyscope("show", "mlp", *words).document("show")["programs"]
+    assert program["meshes"]["mesh"]["devices"] == 32
+    assert program["tensors"][0]["requested"]["placement"]["local_shape"] == [128, 32]
 
 
 def test_one_partitioner(sdyscope):
@@ -173,9 +173,9 @@ def test_a_directory(sdyscope, mlp_files):
     assert done.status == 1
     assert "1 file could not be read" in done.out
     assert "zzz.mlir:1:" in done.out
-    found = sdyscope("show", mlp_files, "--json").document("show")
-    assert [len(program["tensors"]) for program in found["programs"]] == [22, 22]
-    assert found["unread"][0]["file"].endswith("zzz.mlir")
+    document = sdyscope("show", mlp_files, "--json").document("show")
+    assert [len(program["tensors"]) for program in document["programs"]] == [22, 22]
+    assert document["unread"][0]["file"].endswith("zzz.mlir")
     done = sdyscope("show", mlp_files, "--module", "shardy.mlir")
     assert (done.status, "params['w1']" in done.out) == (0, True)
 
@@ -269,7 +269,7 @@ def test_slices_of_a_constraint_say_where_it_is(sdyscope, program):
     line = r"jit\(step\) at \S+shown_program.py:\d+  f32\[16,8\]  .*"
     assert re.search(rf"^{line}\n  devices 0, 1 hold \[0:4, :\]$", done.out, re.MULTILINE)
     (program,) = sdyscope("show", program, "--slices", "--json").document("show")["slices"]
-    (constraint, _) = [one for one in program["tensors"] if one["kind"] == "constraint"]
+    (constraint, _) = [tensor for tensor in program["tensors"] if tensor["kind"] == "constraint"]
     assert constraint["source"]["file"].endswith("shown_program.py")
 
 
@@ -293,7 +293,7 @@ def test_a_shard_map_is_shown_with_the_function_that_it_maps(sdyscope):
     words = ("show", "shardy-guide", "--set", "example=shard-map-auto", "--kind", "shard_map")
     assert "#0 input of body " in sdyscope(*words, columns=300).out
     (program,) = sdyscope(*words, "--json").document("show")["programs"]
-    assert {(one["name"], one["mapped"]) for one in program["tensors"]} == {
+    assert {(tensor["name"], tensor["mapped"]) for tensor in program["tensors"]} == {
         ("jit(body) #0", "body")
     }
 

@@ -32,8 +32,6 @@ from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["LOOKING_UP", "NO_FIT", "PROGRAM", "REACHING", "SUMMING", "Need", "Needs", "kind_of"]
-
 #: Collectives that a program writes in a shard_map, by the names of their ops.
 PROGRAM: Final = frozenset(
     {

@@ -21,8 +21,6 @@ from sdyscope.values.sharding_rule import OpShardingRule
 if TYPE_CHECKING:
     from networkx.utils import UnionFind
 
-__all__ = ["AxisComponents", "HeldAxis"]
-
 
 class HeldAxis(NamedTuple):
     """A dimension of a value that is sharded on an axis, whole or in part."""

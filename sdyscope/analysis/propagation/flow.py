@@ -22,8 +22,6 @@ from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Arrival", "Flow", "Ref", "Slot"]
-
 Ref: TypeAlias = tuple[int, int]
 """(node in the propagated graph, which of its results)."""
 

@@ -27,8 +27,6 @@ from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["Obstacles"]
-
 #: An axis that was stopped, and what is in its way.
 _Stopped: TypeAlias = tuple[Absence, Held | None]
 

@@ -36,8 +36,6 @@ from sdyscope.facts.moves import (
 from sdyscope.graph import Op
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["Beside", "Case", "Found", "Stops"]
-
 
 @dataclass(frozen=True, slots=True)
 class Beside:

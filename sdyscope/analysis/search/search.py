@@ -108,8 +108,10 @@ def search(
         lambda part, _: progress("searching", part),
     )
     chosen = strategy.run()
-    predicted = strategy.found
-    textbook = [one for one in dict.fromkeys(strategy.textbook()) if one in predicted]
+    predicted = strategy.evaluated
+    textbook = [
+        candidate for candidate in dict.fromkeys(strategy.textbook()) if candidate in predicted
+    ]
     traffics: dict[Assignment, Prediction] = {}
     refused, refusal = 0, ""
     began = time.perf_counter()
@@ -170,8 +172,12 @@ def search(
     turn = _in_turn(space, best, candidates, goal, start.known)
     first = list(itertools.islice(turn, compiles))
     # What was promised most can fail for one reason: then what people write is compiled.
-    others = [one for one in candidates if one.assignment in textbook and one not in first]
-    others.sort(key=lambda one: goal.key(one.known))
+    others = [
+        candidate
+        for candidate in candidates
+        if candidate.assignment in textbook and candidate not in first
+    ]
+    others.sort(key=lambda candidate: goal.key(candidate.known))
     for candidate in (*first, *others[:_TEXTBOOK]):
         if trials and trials[-1].better:
             break

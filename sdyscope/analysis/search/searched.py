@@ -17,8 +17,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.staged import Staged
 
-__all__ = ["searched"]
-
 
 def searched(
     program: Staged,
@@ -43,7 +41,7 @@ def searched(
             raise TargetError(
                 f"The mesh has no axis {axis!r}.", hint=f"It has {', '.join(mesh.shape)}."
             )
-    found = space(program.tensors, "shardy", mesh, arguments, axes, tied=tied)
+    decision_space = space(program.tensors, "shardy", mesh, arguments, axes, tied=tied)
     notes: dict[Remark | str, None] = {}
 
     def predict(settings: Sequence[Setting]) -> Prediction:
@@ -64,7 +62,7 @@ def searched(
     if on is not None and compiles:
         trials.compile()  # hardware that does not fit is better known before than after
     result = search(
-        found,
+        decision_space,
         predict,
         None if trials.devices > LARGEST_CPU else partition,
         compile_ if compilable else None,

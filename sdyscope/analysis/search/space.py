@@ -11,20 +11,6 @@ from typing import Literal, TypeAlias
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec, entry_axes
 
-__all__ = [
-    "Decision",
-    "Kind",
-    "Member",
-    "Option",
-    "Part",
-    "as_option",
-    "block_bytes",
-    "distance",
-    "kept",
-    "options",
-    "spec_of",
-]
-
 Kind: TypeAlias = Literal["argument", "result"]
 
 Part: TypeAlias = Literal["searched", "follows", "result"]

@@ -7,8 +7,6 @@ from sdyscope.ci.forms import text
 from sdyscope.ci.forms.renderer import Reader
 from sdyscope.page.markdown import LIMIT, MARKS, ROWS, environment
 
-__all__ = ["render"]
-
 
 def render(document: Ci, reader: Reader) -> bytes:
     """What was found, in UTF-8, never longer than a comment may be.

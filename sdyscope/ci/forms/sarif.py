@@ -21,8 +21,6 @@ from sdyscope.views.fix import proof
 from sdyscope.words.counts import counted, size
 from sdyscope.words.edits import edits_text
 
-__all__ = ["render", "render_fix"]
-
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0-rtm.5.json"
 
 _LEVELS = {"error": "error", "warning": "warning", "note": "note"}

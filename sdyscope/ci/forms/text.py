@@ -16,18 +16,6 @@ from sdyscope.terminal.table import Cell, Column, Table, Tone, number, print_tab
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
 
-__all__ = [
-    "CHECKS",
-    "amount",
-    "budget_words",
-    "is_over",
-    "listed",
-    "overview",
-    "render",
-    "share",
-    "summary",
-]
-
 CHECKS: tuple[Check, ...] = ("check", "lint", "snapshot", "budgets")
 
 _STATUS: dict[str, Tone] = {

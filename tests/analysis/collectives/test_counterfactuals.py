@@ -102,17 +102,20 @@ class Counterfactuals:
 
     @staticmethod
     def counted(found: Collectives) -> Counter[tuple[object, ...]]:
-        return sum((Counter({key(one): one.count}) for one in found.collectives), Counter())
+        return sum(
+            (Counter({key(collective): collective.count}) for collective in found.collectives),
+            Counter(),
+        )
 
     def origins(self) -> list[tuple[Collective, CollectiveOrigin]]:
         """The collectives whose causes can all be removed."""
         made = []
-        for one in self.found.collectives:
-            origin = one.largest.origin
+        for collective in self.found.collectives:
+            origin = collective.largest.origin
             assert origin is not None
             named = (*origin.annotations, *origin.otherwise)
             if named and all(map(self.is_removable, named)):
-                made.append((one, origin))
+                made.append((collective, origin))
         return made
 
     def is_removable(self, one: OriginAnnotation) -> bool:
@@ -129,8 +132,8 @@ class Counterfactuals:
         """Whether there are fewer such collectives without these annotations."""
         if names not in self._without:
             changed = self.inspection.what_if(dict.fromkeys(names))
-            found = changed.collectives(self.partitioner, origins=False)
-            self._without[names] = self.counted(found)
+            collectives = changed.collectives(self.partitioner, origins=False)
+            self._without[names] = self.counted(collectives)
         return self._without[names][key(one)] < self.there[key(one)]
 
 
@@ -176,12 +179,14 @@ def test_what_a_constraint_gathers_names_it() -> None:
     program = of("moe", "shardy")
     (line,) = {
         name_of(each)
-        for one in program.found.collectives
-        for each in one.largest.origin.annotations
+        for collective in program.found.collectives
+        for each in collective.largest.origin.annotations
         if each.kind == "constraint"
     }
-    gathers = [one for one in program.found.collectives if one.kind == "all-gather"]
-    gone = [one for one in gathers if program.goes(one, frozenset([line]))]
+    gathers = [
+        collective for collective in program.found.collectives if collective.kind == "all-gather"
+    ]
+    gone = [gather for gather in gathers if program.goes(gather, frozenset([line]))]
     assert len(gone) >= 3
     for one in gone:
         origin = one.largest.origin

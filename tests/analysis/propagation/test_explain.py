@@ -371,13 +371,13 @@ def test_chains_begin_where_shardy_says_that_axes_come_from(name, settings):
     for value in found.propagated.values.values():
         if value.node is None:
             continue
-        for one in explains.explain(value.id).chains:
-            part = part_of(one.axis, flow.mesh)
+        for chain in explains.explain(value.id).chains:
+            part = part_of(chain.axis, flow.mesh)
             origin = next(o for a, o in value.origins if part_of(a, flow.mesh).shared(part))
-            start = one.beginning
+            start = chain.beginning
             checked += 1
             if origin.type == "self":
-                assert one.moves == ()
+                assert chain.moves == ()
             elif origin.type == "constraint":
                 nodes = [node for node, _ in flow.lowered_ids[constraints[str(origin)], 0]]
                 assert start.annotation.op in nodes
@@ -393,9 +393,9 @@ def test_every_absence_on_a_model_has_a_reason(name, settings):
     explains = explainer(found)
     reasons = set()
     for value in found.propagated.values:
-        for one in explains.explain(value).absences:
-            assert one.reason != "unknown", absence_text(one)
-            reasons.add(one.reason)
+        for absence in explains.explain(value).absences:
+            assert absence.reason != "unknown", absence_text(absence)
+            reasons.add(absence.reason)
     assert {"conflict", "no factor"} <= reasons
 
 
@@ -406,7 +406,7 @@ def test_why_the_unconstrained_lookup_is_sharded_on_features():
     (only,) = why.chains
     assert (only.dimension, only.axis.name) == (2, "fsdp")
     assert only.beginning.name == "params['embedding']"
-    (stopped,) = [one for one in why.absences if one.dimension == 0]
+    (stopped,) = [absence for absence in why.absences if absence.dimension == 0]
     assert stopped.reason == "conflict"
     assert "dim 2 of the value already has" in absence_text(stopped)
     assert stopped.rival.beginning.name == "params['embedding']"
@@ -428,14 +428,17 @@ def test_a_result_is_explained_by_its_own_annotation():
 @pytest.mark.parametrize("name", [*PROGRAMS, *USER_PROGRAMS])
 def test_whatever_jax_lets_one_write_is_explained(name):
     try:
-        found = of_program(name)
+        collectives = of_program(name)
     except NotLowerable:
         return  # This JAX can't lower it, which is the test of the lowering to judge.
-    assert completeness(found.propagated, found.graph, found.annotations).missing == ()
-    explains = explainer(found)
-    for value in found.propagated.values:
-        for one in explains.explain(value).absences:
-            assert one.reason != "unknown", absence_text(one)
+    assert (
+        completeness(collectives.propagated, collectives.graph, collectives.annotations).missing
+        == ()
+    )
+    explains = explainer(collectives)
+    for value in collectives.propagated.values:
+        for absence in explains.explain(value).absences:
+            assert absence.reason != "unknown", absence_text(absence)
 
 
 def test_what_can_not_be_explained_says_so():
@@ -496,9 +499,9 @@ def test_values_by_source_line():
     graph = of_model("fsdp-transformer").graph
     (gather,) = resolve_value(graph, "jit(step)/jvp(embed)/gather")
     line = f"fsdp_transformer.py:{gather.source.line}"
-    found = resolve_value(graph, line)
-    assert gather.id in [v.id for v in found]
-    assert [v.id for v in resolve_value(graph, str(gather.source))] == [v.id for v in found]
+    value = resolve_value(graph, line)
+    assert gather.id in [v.id for v in value]
+    assert [v.id for v in resolve_value(graph, str(gather.source))] == [v.id for v in value]
 
 
 @pytest.mark.parametrize(

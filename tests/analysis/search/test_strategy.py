@@ -58,7 +58,7 @@ def test_decisions_that_do_not_meet_are_solved(shapes, seed):
     # What is 0.1 % better is not worth a change.
     least = sum(map(min, costs))
     assert evaluate(best).sent <= least * 1.02
-    assert len(strategy.found) <= 600
+    assert len(strategy.evaluated) <= 600
 
 
 @settings(deadline=None, max_examples=8)
@@ -81,16 +81,16 @@ def test_the_budget_is_kept_and_the_seed_decides():
     _, evaluate = separate(made, 3)
     first, one = searched(made, evaluate, budget=Budget(60), seed=5)
     again, other = searched(made, evaluate, budget=Budget(60), seed=5)
-    assert len(one.found) == 60
-    assert (first, one.found) == (again, other.found)
+    assert len(one.evaluated) == 60
+    assert (first, one.evaluated) == (again, other.evaluated)
     _, hurried = searched(made, evaluate, budget=Budget(None, 0.05))
-    assert hurried.found
+    assert hurried.evaluated
 
 
 def test_a_small_space_is_searched_to_its_end():
     made = decisions([(2, 4)])
     _, strategy = searched(made, lambda _: sending(1))
-    assert len(strategy.found) == len(made[0].options)
+    assert len(strategy.evaluated) == len(made[0].options)
 
 
 def test_the_programs_own_is_kept_where_nothing_is_better():
@@ -122,7 +122,7 @@ def test_a_limit_of_memory_comes_before_cost():
     assert (evaluate(tight).held, evaluate(tight).sent) == (500, 200)
     assert evaluate(searched(made, evaluate, Goal(Rates().cost, 1))[0]).held == 124
     # The other end of the front is looked for as well.
-    assert min(one.held for one in strategy.found.values()) == 124
+    assert min(assignment.held for assignment in strategy.evaluated.values()) == 124
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
@@ -136,21 +136,21 @@ def test_the_front(points):
 
 
 def test_cost_is_bytes_and_arithmetic():
-    made = Prediction(
+    prediction = Prediction(
         (Traffic("all-gather", ("a",), 1, 1000), Traffic("all-reduce", ("a", "b"), 2, 600)),
         50,
         30,
         20,
         flops=2_200_000.0,
     )
-    assert (made.sent, made.held) == (1600, 60)
-    assert Rates().cost(made) == 2600
-    assert Rates(flops_per_byte=float("inf")).cost(made) == 1600
-    assert Rates().seconds(made) is None
+    assert (prediction.sent, prediction.held) == (1600, 60)
+    assert Rates().cost(prediction) == 2600
+    assert Rates(flops_per_byte=float("inf")).cost(prediction) == 1600
+    assert Rates().seconds(prediction) is None
     # b is four times slower than a, and so is what runs over both.
     rates = Rates({"a": 400.0, "b": 100.0}, float("inf"))
-    assert rates.cost(made) == 1000 + 4 * 600
-    assert rates.seconds(made) == pytest.approx(3400 / 400)
+    assert rates.cost(prediction) == 1000 + 4 * 600
+    assert rates.seconds(prediction) == pytest.approx(3400 / 400)
 
 
 # --- what XLA makes of them -----------------------------------------------------------------------
@@ -183,17 +183,17 @@ def _share_of_gain(seed):
 
     _, strategy = searched(made, predict, budget=Budget(300))
     goal = Goal(Rates().cost)
-    found = refine(made, strategy.found, predict, partition, goal, 24)
-    assert len(asked) == len(set(asked)) == len(found.checked) <= 24
-    assert found.checked[0].assignment == (0, 0, 0)
-    assert found.best.partitioned.sent == min(one.partitioned.sent for one in found.checked)
+    refined = refine(made, strategy.evaluated, predict, partition, goal, 24)
+    assert len(asked) == len(set(asked)) == len(refined.checked) <= 24
+    assert refined.checked[0].assignment == (0, 0, 0)
+    assert refined.best.partitioned.sent == min(one.partitioned.sent for one in refined.checked)
     sums = [
         [cost + more for cost, more in zip(*rows, strict=True)]
         for rows in zip(costs, hidden, strict=True)
     ]
     least = sum(map(min, sums))
     start = truth((0, 0, 0))
-    return (start - found.best.partitioned.sent) / (start - least) if start > least else 1.0
+    return (start - refined.best.partitioned.sent) / (start - least) if start > least else 1.0
 
 
 def test_what_xla_refuses_is_counted():
@@ -206,8 +206,8 @@ def test_what_xla_refuses_is_counted():
         return predicted[at].traffic
 
     goal = Goal(Rates().cost)
-    found = refine(made, dict(predicted), lambda _: sending(100), partition, goal, 5)
-    assert (found.best.assignment, found.refused, found.refusal) == ((2,), 1, "No.")
+    refined = refine(made, dict(predicted), lambda _: sending(100), partition, goal, 5)
+    assert (refined.best.assignment, refined.refused, refined.refusal) == ((2,), 1, "No.")
     with pytest.raises(CompilerError, match="No"):
         refine(made, {(1,): sending(1)}, lambda _: None, partition, goal, 5)
 
@@ -236,4 +236,4 @@ def test_the_plans_of_textbooks_are_among_the_first():
         for name, shape in shapes.items()
     } in plans
     strategy.run()
-    assert set(strategy.textbook()) <= set(strategy.found)
+    assert set(strategy.textbook()) <= set(strategy.evaluated)

@@ -114,9 +114,9 @@ def test_annotations_say_the_same_to_github(found):
     assert NASTY.split("\r")[0] in odd[1]["title"]
     places = {(place["file"], place["line"], place.get("col")) for _, place, _ in read}
     assert ("step.py", "2", "8") in places
-    told = " ".join(place["title"] for _, place, _ in read)
-    assert "known" not in told  # ignored
-    assert "argument-dropped" not in told  # a note
+    text = " ".join(place["title"] for _, place, _ in read)
+    assert "known" not in text  # ignored
+    assert "argument-dropped" not in text  # a note
 
 
 def test_junit_counts_and_tells(found):
@@ -170,8 +170,8 @@ def test_sarif_follows_its_schema(found):
     jsonschema.Draft4Validator(schema).validate(read)
     (run,) = read["runs"]
     rules = run["tool"]["driver"]["rules"]
-    assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in run["results"])
-    by_rule = {one["ruleId"]: one for one in run["results"]}
+    assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in run["results"])
+    by_rule = {result["ruleId"]: result for result in run["results"]}
     place = by_rule["not-divisible"]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"] == {"uri": "step.py", "uriBaseId": "%SRCROOT%"}
     assert place["region"] == {"startLine": 2, "startColumn": 8}
@@ -179,7 +179,7 @@ def test_sarif_follows_its_schema(found):
         {"kind": "external", "justification": "It is well, 100%."}
     ]
     assert "suppressions" not in by_rule["odd"]
-    prints = [tuple(one["partialFingerprints"].values()) for one in run["results"]]
+    prints = [tuple(result["partialFingerprints"].values()) for result in run["results"]]
     assert len(set(prints)) == len(prints) == 8
     assert run["invocations"][0]["executionSuccessful"] is False
     notified = run["invocations"][0]["toolExecutionNotifications"]

@@ -107,9 +107,9 @@ def test_a_jax_that_does_not_start_is_one_sentence(monkeypatch):
 
 def test_this_machine_is_asked():
     present.accelerators.cache_clear()
-    found = present.accelerators()
-    assert {one.platform for one in found} <= {"cuda", "tpu"}
-    assert found or Inspection(resolve("mlp")).compiled(on="devices").notes == (
+    accelerators = present.accelerators()
+    assert {one.platform for one in accelerators} <= {"cuda", "tpu"}
+    assert accelerators or Inspection(resolve("mlp")).compiled(on="devices").notes == (
         Remark("CPU devices instead", "accelerator", count=8),
     )
 
@@ -118,9 +118,9 @@ def test_who_asks_for_no_accelerator_starts_none(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cuda,cpu")
     assert topology.environment(parse_hardware("cpu:8"))["JAX_PLATFORMS"] == "cpu"
     assert topology.environment(parse_hardware("cuda:h100:1x1x8"))["JAX_PLATFORMS"] == "cpu"
-    made = topology.environment(Hardware("tpu", 8))
-    assert made["JAX_PLATFORMS"] == "tpu,cpu"
-    assert "TPU_WORKER_HOSTNAMES" not in made
+    environment = topology.environment(Hardware("tpu", 8))
+    assert environment["JAX_PLATFORMS"] == "tpu,cpu"
+    assert "TPU_WORKER_HOSTNAMES" not in environment
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     assert topology.starting()["JAX_PLATFORMS"] == "cuda"
 

@@ -242,8 +242,10 @@ def test_a_shard_map_has_the_name_of_what_it_maps():
         return x.sum()
 
     x = jax.ShapeDtypeStruct((16,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
-    tensors = [one for one in requested(jax.jit(jax.grad(loss)).trace(x)) if one.ordinal >= 0]
-    by_ordinal = {one.ordinal: one.mapped for one in tensors}
+    tensors = [
+        tensor for tensor in requested(jax.jit(jax.grad(loss)).trace(x)) if tensor.ordinal >= 0
+    ]
+    by_ordinal = {tensor.ordinal: tensor.mapped for tensor in tensors}
     forward = ["attend", "layer", "attend"]  # Of the last one nothing is needed but its gradient.
     assert list(by_ordinal.values()) == [*forward, "", *reversed(forward)]
 
@@ -561,10 +563,10 @@ def test_a_constraint_in_a_library_is_at_the_line_that_called_it(tmp_path, parti
         return library["logically"](jnp.sin(x), on("data"))
 
     line = model.__code__.co_firstlineno + 1
-    made = trace(Program("model", jax.jit(model), (array((16, 32)),)))
-    (asked,) = (tensor for tensor in requested(made) if tensor.kind == "constraint")
+    traced = trace(Program("model", jax.jit(model), (array((16, 32)),)))
+    (asked,) = (tensor for tensor in requested(traced) if tensor.kind == "constraint")
     assert (asked.source.file, asked.source.line) == (__file__, line)
-    module = lower(made, partitioner)
-    found = read_annotations(build(module.module))
-    (written,) = (one for one in found if one.kind == "constraint")
+    module = lower(traced, partitioner)
+    annotations = read_annotations(build(module.module))
+    (written,) = (one for one in annotations if one.kind == "constraint")
     assert (written.source.file, written.source.line) == (__file__, line)
