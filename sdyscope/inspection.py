@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
     from sdyscope.analysis.run.values import Run
     from sdyscope.analysis.search.search import Search
+    from sdyscope.analysis.search.space import Setting
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.analysis.search.zero import TrainingState
     from sdyscope.analysis.trials.cost import Rates
@@ -505,6 +506,7 @@ class Inspection(Staged, Displayed):
         *,
         on: Hardware | str | None = None,
         effort: Effort | None = None,
+        plan: Sequence[Setting] = (),
         devices: Sequence[Any] | None = None,
         root: str = "",
         alone: Callable[[], Program] | None = None,
@@ -519,6 +521,8 @@ class Inspection(Staged, Displayed):
                 a line; by default anything.
             on: what to compile for, as ``compiled`` takes it.
             effort: how much to try.
+            plan: how to shard some arguments and results: the edits that do so are the only ones
+                that are tried. ``Search.plan`` is such a plan.
             devices: what to run the program and the edited one on, to compare their numbers; by
                 default what JAX finds.
             root: the folder that the patch's paths are relative to; by default the working
@@ -541,6 +545,7 @@ class Inspection(Staged, Displayed):
             focus=finding if focus is None else focus,
             on=on,
             effort=effort or Effort(),
+            plan=plan,
             devices=devices,
             root=root,
             alone=alone,

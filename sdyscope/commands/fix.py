@@ -13,7 +13,6 @@ from sdyscope.errors import TargetError
 from sdyscope.process import child
 
 if TYPE_CHECKING:
-    from sdyscope.facts.program import Program
     from sdyscope.hardware.names import Hardware
 
 
@@ -106,8 +105,7 @@ def command(
     """
     from sdyscope.analysis.fix.fix import Effort
     from sdyscope.process import output, progress
-    from sdyscope.process.work_tree import check_clean, root_of, write_files
-    from sdyscope.stages.executed import devices as finding_devices
+    from sdyscope.process.work_tree import write_clean
     from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import fix
@@ -116,54 +114,30 @@ def command(
         # Before anything takes time.
         raise TargetError("There is no such folder to write to.", file=sarif)
     inspection = opening.open_under(target, "shardy", mesh=mesh, settings=settings)
-    if inspection.program is not None:
-        finding_devices.more_cpu_devices(
-            max(child.VIRTUAL, finding_devices.devices_needed(inspection.program))
-        )
-
-    def rebuild() -> Program:
-        program = opening.open_under(target, "shardy", mesh=mesh, settings=settings).program
-        assert program is not None
-        return program
-
-    def alone() -> Program:
-        axes = [axis for each in inspection.meshes.values() for axis in each.shape]
-        shape = dict.fromkeys(axes, 1)
-        program = opening.open_under(target, "shardy", mesh=shape, settings=settings).program
-        assert program is not None
-        return program
-
-    defined = None if inspection.program is None else inspection.defined_at
-    root = root_of(defined.file) if defined is not None else ""
+    bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
     answer = inspection.fix(
-        rebuild,
+        bench.rebuild,
         finding,
         on=on,
         effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
-        root=root,
-        alone=alone,
+        root=bench.root,
+        alone=bench.alone,
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
     best = answer.proven[0] if answer.proven else None
     if write and best is not None:
-        check_clean(best.before_texts)
-        write_files(best.texts)
+        write_clean(best.before_texts, best.texts)
     if sarif is not None:
         from sdyscope.ci.forms.sarif import render_fix
 
-        output.write_atomically(sarif, render_fix(answer, root))
+        output.write_atomically(sarif, render_fix(answer, bench.root))
     status = 1 if answer.proven or (strict and answer.account) else 0
     if as_json:
         output.answers().write_bytes(document.encode(answer))
         return status
     parts: list[blocks.Block] = [fix.heading(answer)]
     for number, remedy in enumerate(fix.shown(answer, everything=everything), 1):
-        parts += [
-            fix.remedy(number, remedy),
-            fix.changes(answer, remedy),
-            fix.proof(answer, remedy),
-            remedy.patch.rstrip("\n"),
-        ]
+        parts += fix.blocks(answer, remedy, number)
     parts.append(fix.footer(answer, everything=everything, applied=write and best is not None))
     blocks.print_blocks(parts)
     paragraphs.print_paragraphs(account_paragraphs(answer.account))

@@ -18,7 +18,7 @@ from sdyscope.process.output import say
 
 if TYPE_CHECKING:
     from sdyscope.facts.compiled import Compiled
-    from sdyscope.facts.program import Partitioner
+    from sdyscope.facts.program import Partitioner, Program
     from sdyscope.facts.recorded import Record, RecordedProgram
     from sdyscope.inspection import Inspection
     from sdyscope.stages.lowered.lower import LoweredModule
@@ -126,6 +126,49 @@ class Opened:
         """What was recorded of one of the programs."""
         known = self.record.programs if self.record else ()
         return next((recorded for recorded in known if recorded.label == inspection.name), None)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A program whose source is edited, as ``Inspection.fix`` takes it.
+
+    Attributes:
+      rebuild: builds the program from the files that Python then imports.
+      alone: the same on a mesh of one device.
+      root: the folder that paths of a patch are relative to.
+    """
+
+    rebuild: Callable[[], Program]
+    alone: Callable[[], Program]
+    root: str
+
+
+def bench(
+    target: str,
+    inspection: Inspection,
+    *,
+    mesh: Mapping[str, int] | None,
+    settings: Mapping[str, object],
+) -> Bench:
+    """What a program is edited on, with as many CPU devices as it needs to be run."""
+    from sdyscope.process import child
+    from sdyscope.process.work_tree import root_of
+    from sdyscope.stages.executed.devices import devices_needed, more_cpu_devices
+
+    if inspection.program is not None:
+        more_cpu_devices(max(child.VIRTUAL, devices_needed(inspection.program)))
+
+    def built(shape: Mapping[str, int] | None) -> Program:
+        program = open_under(target, "shardy", mesh=shape, settings=settings).program
+        assert program is not None
+        return program
+
+    def alone() -> Program:
+        axes = [axis for each in inspection.meshes.values() for axis in each.shape]
+        return built(dict.fromkeys(axes, 1))
+
+    defined = None if inspection.program is None else inspection.defined_at
+    return Bench(lambda: built(mesh), alone, root_of(defined.file) if defined is not None else "")
 
 
 def module(function: _Function) -> _Function:

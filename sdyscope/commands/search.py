@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from sdyscope.commands import opening, options, rates
+from sdyscope.commands.fix import environment
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
@@ -23,9 +25,11 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
 
 
 @options.command(
+    environment=environment,
     examples=(
         "search mlp",
         "search fsdp-transformer --max-memory 12MiB --budget 100",
+        "search train.py:step --patch",
     ),
 )
 @options.target
@@ -98,6 +102,18 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
 )
 @options.settings
 @opening.module
+@click.option(
+    "--patch",
+    is_flag=True,
+    help="Write the best into a copy of the source, run it against the program as it is, and show "
+    "the patch.",
+)
+@click.option(
+    "--apply",
+    "write",
+    is_flag=True,
+    help="--patch, and write it into the source, if it is proven and the git work tree is clean.",
+)
 @click.option("--all", "everything", is_flag=True, help="Show all decisions and all changes.")
 @options.strict
 @options.json("analysis.search.values:Search")
@@ -118,6 +134,8 @@ def command(
     seed: int,
     settings: dict[str, str],
     module: str | None,
+    patch: bool,
+    write: bool,
     everything: bool,
     strict: bool,
     as_json: bool,
@@ -126,7 +144,7 @@ def command(
 
     Tries other shardings of arguments, hundreds a minute: Shardy's own passes predict what each
     sends, computes and holds. XLA partitions the best of them, and the best of those is compiled.
-    What is printed is what to change in the program. Nothing is run.
+    What is printed is what to change in the program. Nothing is run, but with --patch.
 
     The same tensor of every layer is sharded alike, and an optimizer's state and the results that
     are arguments' next values go with their parameters.
@@ -134,6 +152,7 @@ def command(
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Rates
     from sdyscope.process import output, progress
+    from sdyscope.process.work_tree import write_clean
     from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import search
@@ -153,6 +172,20 @@ def command(
         compiles=compiles,
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
+    if (patch or write) and searched.plan:
+        bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
+        answer = inspection.fix(
+            bench.rebuild,
+            plan=searched.plan,
+            on=on,
+            root=bench.root,
+            alone=bench.alone,
+            notify=lambda what, part: progress.step(what, round(100 * part), 100),
+        )
+        searched = replace(searched, patch=answer)
+    proven = () if searched.patch is None else searched.patch.proven
+    if write and proven:
+        write_clean(proven[0].before_texts, proven[0].texts)
     status = 1 if strict and searched.account else 0
     if as_json:
         output.answers().write_bytes(document.encode(searched))
@@ -166,6 +199,7 @@ def command(
             search.candidates(searched),
             *(part for part in (changes, traffic) if part is not None and part.rows),
             search.footer(searched, everything=everything),
+            *search.patch(searched, applied=write and bool(proven)),
         ]
     )
     paragraphs.print_paragraphs(account_paragraphs(searched.account))

@@ -85,7 +85,10 @@ class SpecLiteral:
         for length in lengths:
             if length > rank:
                 continue
-            tokens = self.tokens[len(self.tokens) - length :]
+            first = len(self.tokens) - length
+            tokens = self.tokens[first:]
+            if _names_axes(self.tokens[:first]):
+                break  # What names an axis is about a dimension, and so is all behind it.
             if any(entry is not None for entry in entries[length:]):
                 continue
             known = [token.entry for token in tokens if token.entry != UNKNOWN]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.analysis.fix.values import Figures, Fix, NumbersVerdict, Remedy
+from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number, size_cell
 from sdyscope.words.counts import counted, size
@@ -47,6 +48,16 @@ def heading(fix: Fix) -> Iterator[Paragraph]:
 def shown(fix: Fix, *, everything: bool = False) -> Sequence[Remedy]:
     """The remedies that are shown with their patches: the best one, or all."""
     return fix.remedies if everything else fix.remedies[:1]
+
+
+def blocks(fix: Fix, best: Remedy, at: int = 1) -> list[Block]:
+    """A remedy: what to do, what that changes, how it is known, and the patch."""
+    return [
+        remedy(at, best),
+        changes(fix, best),
+        proof(fix, best),
+        best.patch.rstrip("\n"),
+    ]
 
 
 def remedy(at: int, remedy: Remedy) -> Iterator[Paragraph]:

@@ -9,6 +9,8 @@ from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.values import Candidate, Search
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.trials import Compiled
+from sdyscope.terminal import blocks
+from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import (
     Cell,
@@ -23,6 +25,7 @@ from sdyscope.terminal.table import (
     size_cell,
 )
 from sdyscope.values.sharding import PartitionSpec
+from sdyscope.views import fix
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
@@ -263,6 +266,19 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
         yield Paragraph("--all shows the changes of the others, and what is decided", hang=3)
     for text in (*remark_texts(search.notes), *_legend(search)):
         yield Paragraph(text, "muted", hang=3)
+
+
+def patch(search: Search, *, applied: bool = False) -> list[Block]:
+    """The best as a patch, with its proof; nothing where none was asked for."""
+    answer = search.patch
+    if answer is None:
+        return []
+    remedies = answer.remedies[:1]
+    none = [Paragraph("none of it can be written into the source with a win", "warning")]
+    parts: list[Block] = [blocks.heading("as a patch"), *([] if remedies else [none])]
+    for remedy in remedies:
+        parts += fix.blocks(answer, remedy)
+    return [*parts, fix.footer(answer, everything=True, applied=applied)]
 
 
 def _outcome(search: Search) -> Iterator[Paragraph]:

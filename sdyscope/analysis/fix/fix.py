@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import collectives_under
@@ -38,9 +38,10 @@ from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.edits import NotTakenBecause, SourceEdit
+from sdyscope.facts.edits import EditKind, NotTakenBecause, SourceEdit
 from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import ValueId
+from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.patches.diff import applied, relative, unified_diff
@@ -50,6 +51,9 @@ from sdyscope.stages.edited.overlay import overlaid, under_settings
 from sdyscope.stages.propagated.annotate import Donation
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.search.space import Setting
 
 #: What is predicted to be better by this part is worth asking XLA's partitioner.
 _PROMISING = 0.002
@@ -113,6 +117,7 @@ def fixed(
     on: Hardware | str | None = None,
     focus: Focus | str = "",
     effort: Effort = Effort(),
+    plan: Sequence[Setting] = (),
     devices: Sequence[Any] | None = None,
     root: str = "",
     alone: Rebuild | None = None,
@@ -125,7 +130,8 @@ def fixed(
             f"{program.name} is a module, and edits are of a program's source.",
             hint="Name the program that it was lowered from.",
         )
-    return _Fixer(program, rebuild, on, focus, effort, devices, root, alone, notify).run()
+    fixer = _Fixer(program, rebuild, on, focus, effort, devices, root, alone, notify)
+    return fixer.run(plan)
 
 
 class _Fixer:
@@ -156,7 +162,7 @@ class _Fixer:
 
     # --- all of it --------------------------------------------------------------------------------
 
-    def run(self) -> Fix:
+    def run(self, plan: Sequence[Setting] = ()) -> Fix:
         self.notify("compiling the program as it is", 0.0)
         collectives = collectives_under(self.program, "shardy", self.on)
         self.focus = (
@@ -167,9 +173,13 @@ class _Fixer:
         self.base = self.trials.predict(on_cpu=self.on_cpu)
         self.before = self.figures(self.program, self.base)
         self.notify("looking for edits", 0.1)
-        proposals = self.proposals(collectives)
-        self.notify("predicting edits", 0.2)
-        candidates = self.predicted(proposals)
+        if plan:
+            proposals = self.of_plan(plan)
+            candidates = self.whole(proposals)
+        else:
+            proposals = self.proposals(collectives)
+            self.notify("predicting edits", 0.2)
+            candidates = self.predicted(proposals)
         self.notify("tracing edited sources", 0.5)
         built = list(self.built(candidates))
         self.notify("compiling edited programs", 0.6)
@@ -266,17 +276,7 @@ class _Fixer:
 
     def of_arguments(self, about: Evidence) -> Iterator[Proposal]:
         """Other shardings of arguments and results, at the places of the source that shard them."""
-        sites = LiteralSites(self.workshop, self.mesh)
-        rows = [
-            row
-            for row in self.program.tensors.tensors
-            if row.kind in ("argument", "result") and row.requested is not None
-        ]
-        by_row: dict[tuple[str, int], Annotation] = {
-            (row.kind, row.index or 0): row.lowered["shardy"]
-            for row in rows
-            if "shardy" in row.lowered
-        }
+        sites, rows, by_row = LiteralSites(self.workshop, self.mesh), self.rows, self.by_row
         weighed: list[tuple[float, Any, Weight]] = []
         for row in rows:
             asked = row.requested
@@ -303,6 +303,83 @@ class _Fixer:
                 proposal = site.changed(spec, by_row, sent)
                 if proposal is not None:
                     yield proposal
+
+    def of_plan(self, plan: Sequence[Setting]) -> list[Proposal]:
+        """The edits after which arguments and results are sharded as planned.
+
+        What no place of the source shards, or one that other tensors share which are not to be
+        sharded so, is among what is not taken.
+        """
+        sites = LiteralSites(self.workshop, self.mesh)
+        specs: dict[tuple[str, str], PartitionSpec] = {
+            (member.kind, member.name): spec for member, spec in plan
+        }
+        rows: dict[tuple[str, int], Tensor] = {(row.kind, row.index or 0): row for row in self.rows}
+        wanted = {
+            key: specs[row.kind, row.name]
+            for key, row in rows.items()
+            if (row.kind, row.name) in specs
+        }
+        proposals: list[Proposal] = []
+        left: dict[tuple[EditKind, PartitionSpec | None, PartitionSpec, str], list[Tensor]] = {}
+        # The place of an argument leads to that of its next value.
+        for key in sorted(wanted):
+            if key not in wanted:
+                continue
+            row, spec = rows[key], wanted.pop(key)
+            asked = row.requested
+            before = None if asked is None or asked.sharding is None else asked.sharding.spec
+            site = None if before is None or asked is None else sites.of(asked, before)
+            proposal = None if site is None else site.changed(spec, self.by_row, 0.0)
+            why = ""
+            if before is None:
+                why = "the program leaves it to the compiler"
+            elif site is None or proposal is None:
+                why = "no place of the source was found that shards it"
+            else:
+                parts = (site,) if site.beside is None else (site, site.beside)
+                others = {each for part in parts for each in part.tensors} - {key}
+                apart = sorted(each for each in others if wanted.get(each) != spec)
+                if apart:
+                    why = f"the same place shards {rows[apart[0]].name}"
+                else:
+                    proposals.append(proposal)
+                    for each in others:
+                        del wanted[each]
+            if why:
+                kind: EditKind = "result" if row.kind == "result" else "argument"
+                left.setdefault((kind, before, spec, why), []).append(row)
+        for (kind, before, after, why), tensors in left.items():
+            edit = SourceEdit(kind, tensors[0].path, before, after, None, len(tensors))
+            self.not_taken.append(NotTaken((edit,), "not written", why))
+        return proposals
+
+    def whole(self, proposals: Sequence[Proposal]) -> list[_Candidate]:
+        """All edits of a plan, taken together."""
+        if not proposals:
+            return []
+        edits = [edit for proposal in proposals for edit in proposal.trial or ()]
+        self.tried += 1
+        prediction = self.trials.predict(edits, on_cpu=self.on_cpu)
+        return [_Candidate(tuple(proposals), prediction, self.promise(prediction))]
+
+    @cached_property
+    def rows(self) -> list[Tensor]:
+        """The arguments and results that the author could shard."""
+        return [
+            row
+            for row in self.program.tensors.tensors
+            if row.kind in ("argument", "result") and row.requested is not None
+        ]
+
+    @cached_property
+    def by_row(self) -> dict[tuple[str, int], Annotation]:
+        """What the module says of them, by kind and flat index."""
+        return {
+            (row.kind, row.index or 0): row.lowered["shardy"]
+            for row in self.rows
+            if "shardy" in row.lowered
+        }
 
     def redundant(self, row: Any) -> float:
         """Bytes of a tensor that a device holds and would not if all axes sharded it."""

@@ -425,7 +425,7 @@ class LiteralSites:
         self._before: tuple[RequestedTensor, ...] = workshop.program.requested
         self._results = _next_values(self._before)
         self._leaves = self._shardings(workshop.program)
-        self._known: dict[tuple[str, int], LiteralSite | None] = {}
+        self._known: dict[tuple[str, int, PartitionSpec], LiteralSite | None] = {}
         self.built = 0
 
     def literals(self) -> Iterator[SpecLiteral]:
@@ -475,7 +475,7 @@ class LiteralSites:
         tried = 0
         best: LiteralSite | None = None
         for literal in self.literals():
-            place = (literal.source.file, literal.inside)
+            place = (literal.source.file, literal.inside, spec)
             if literal.with_spec(spec, options[0], rank) is None:
                 continue
             known = self._known.get(place)
@@ -484,7 +484,7 @@ class LiteralSites:
                     break
                 tried += 1
                 known = self._known[place] = self._probed(literal, spec, tensor.shape, options)
-            if known is None or key not in known.tensors or known.spec != spec:
+            if known is None or key not in known.tensors:
                 continue
             if best is None or len(known.tensors) < len(best.tensors):
                 best = known

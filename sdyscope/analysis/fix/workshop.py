@@ -65,13 +65,14 @@ class Workshop:
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """The author's files that the program was traced through, or is defined in."""
-        files: dict[str, None] = {}
+        """The author's files that the program is defined in, or was traced through.
+
+        The first is where it is defined: what shards its arguments is most often there.
+        """
+        defined = self.program.defined_at
+        files: dict[str, None] = {} if defined is None else {defined.file: None}
         for frames in self.spans.values():
             files.update(dict.fromkeys(frame.file for frame in frames))
-        defined = self.program.defined_at
-        if defined is not None:
-            files[defined.file] = None
         unique = {os.path.realpath(file): file for file in files if self.editable(file)}
         return tuple(unique.values())
 

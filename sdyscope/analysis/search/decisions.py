@@ -15,9 +15,11 @@ from sdyscope.analysis.search.space import (
     Member,
     Option,
     Part,
+    Setting,
     as_option,
     kept,
     options,
+    spec_of,
 )
 from sdyscope.errors import ConversionError, TargetError, one_of
 from sdyscope.facts.program import Partitioner
@@ -52,6 +54,24 @@ class Space:
     def size(self) -> int:
         """How many candidates there are."""
         return math.prod(len(decision.options) for decision in self.decisions)
+
+    def settings(self, assignment: Sequence[int]) -> tuple[Setting, ...]:
+        """What has to be written on the program for the option of each decision.
+
+        A result whose argument has a sharding gets the same, if it was left open.
+        """
+        written: list[Setting] = []
+        for decision, number in zip(self.decisions, assignment, strict=True):
+            option = decision.options[number]
+            if option is None:
+                continue
+            spec = spec_of(option)
+            written += [
+                (member, spec)
+                for member in decision.members
+                if member.option(len(decision.shape)) != option
+            ]
+        return tuple(written)
 
 
 def space(

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.search.decisions import space
-from sdyscope.analysis.search.search import Setting, search
+from sdyscope.analysis.search.search import search
+from sdyscope.analysis.search.space import Setting
 from sdyscope.analysis.search.strategy import Budget
 from sdyscope.analysis.search.values import Search
 from sdyscope.analysis.trials.cost import Prediction, Rates, Traffic

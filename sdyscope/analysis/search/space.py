@@ -51,6 +51,10 @@ class Member:
         return as_option(self.spec, rank)
 
 
+Setting: TypeAlias = tuple[Member, PartitionSpec]
+"""What to write on one argument or result from now on."""
+
+
 @dataclass(frozen=True)
 class Decision:
     """Tensors of one shape that are sharded alike, and how they could be.

@@ -10,6 +10,7 @@ from sdyscope.analysis.fix.change import Change
 from sdyscope.analysis.fix.fix import Effort, fixed
 from sdyscope.analysis.fix.focus import focus_on
 from sdyscope.analysis.fix.proposals import specs_near
+from sdyscope.analysis.search.space import Member
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
 from sdyscope.patches.diff import applied
@@ -67,6 +68,30 @@ def test_the_patch_makes_the_program_that_was_priced(fix, logits, tmp_path):
     program = Inspection(resolve(f"{tmp_path}/patched.py:program"), ("shardy",))
     assert program.collectives("shardy", origins=False).total.sent == best.after.sent
     assert program.compiled("shardy").memory.total == best.after.total
+
+
+def test_what_of_a_plan_can_be_written_is_tried_and_the_rest_is_said(logits):
+    def build():
+        return resolve(f"{logits}:program")
+
+    embedding = Member("argument", "params['embedding']", 0, P((None, None)), "searched")
+    returned = Member("result", "result['embedding']", 0, None, "result")
+    tokens = Member("argument", "tokens", 3, P(("data",)), "searched")
+    plan = [(embedding, P(("data", None))), (returned, P(("data", None))), (tokens, P(("model",)))]
+    answer = fixed(Inspection(build(), ("shardy",)), build, plan=plan, root=str(logits.parent))
+    reasons = {each.edits[0].name: each.detail for each in answer.not_taken if each.detail}
+    assert reasons == {
+        "result['embedding']": "the program leaves it to the compiler",
+        "tokens": "the same place shards targets",
+    }
+    (tried,) = [
+        each.edits
+        for each in (*answer.remedies, *answer.not_taken)
+        if each.edits[0].source is not None
+    ]
+    assert [(edit.name, edit.before, edit.after) for edit in tried] == [
+        ("params['embedding']", P((None, None)), P(("data", None)))
+    ]
 
 
 def test_what_is_not_the_best_is_not_run_and_not_called_proven(fix):
