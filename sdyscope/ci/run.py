@@ -31,6 +31,7 @@ def run(
     verbose: bool = False,
     updating: bool = False,
     remove_unused: bool = False,
+    fixing: bool = False,
 ) -> Ci:
     """What came of targets; golden files are written where that is asked for.
 
@@ -42,6 +43,7 @@ def run(
         verbose: whether what the compiler logs is passed on.
         updating: whether what changed in golden files is rewritten.
         remove_unused: whether programs that are no targets are removed from them then.
+        fixing: whether remedies are looked for where a target fails.
 
     Raises:
         TargetError: no target is for the JAX that is installed.
@@ -56,7 +58,14 @@ def run(
             file=config.file,
             hint="Change the targets' jax, or leave it out.",
         )
-    outcomes = _outcomes(config, running, jobs or _cores(), verbose, updating, notify)
+    outcomes = _outcomes(
+        config,
+        running,
+        jobs or _cores(),
+        verbose,
+        [*["--update"] * updating, *["--fix"] * fixing],
+        notify,
+    )
     general: list[Found] = []
     if len(running) == len(config.targets):
         general += _unused_ignores(config, outcomes)
@@ -142,11 +151,11 @@ def _outcomes(
     targets: Sequence[Target],
     jobs: int,
     verbose: bool,
-    updating: bool,
+    options: Sequence[str],
     notify: Callable[[str, int, int], None],
 ) -> dict[str, Outcome]:
     """What came of each target, by name; what its process says besides goes to standard error."""
-    words = ["ci", "--outcome", "--config", str(config.file), *["--update"] * updating]
+    words = ["ci", "--outcome", "--config", str(config.file), *options]
     works = [
         children.Work(
             f"target {target.name!r}",

@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from page_files import fenced
 
 from sdyscope import __main__
 from sdyscope.ci import Outcome
@@ -362,3 +363,19 @@ def test_a_file_for_gspmd_needs_no_partitioner(tmp_path, mlp_texts):
     )
     (target,) = json.loads(done.stdout)["targets"]
     assert (target["partitioners"], target["error"]) == (["gspmd"], None)
+
+
+@pytest.mark.thorough
+def test_a_target_that_fails_gets_the_patch_that_makes_it_pass(sdyscope, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("logits.py").write_text(fenced("fix", "python", "# logits.py\n"))
+    Path("pyproject.toml").write_text(
+        "[tool.sdyscope.targets.logits]\ntarget = 'logits.py:program'\n"
+        "lint = false\nstrict = false\n"
+        "[tool.sdyscope.targets.logits.budgets]\ncommunication = [{ bytes = '2MiB' }]\n"
+    )
+    done = sdyscope("ci", "--fix", "--json")
+    (target,) = done.document("ci")["targets"]
+    assert (done.status, target["status"], target["remedy"]["proven"]) == (1, "failed", True)
+    subprocess.run(["patch", "-p1"], input=target["remedy"]["patch"], text=True, check=True)
+    assert sdyscope("ci", "--fix", "--json").status == 0

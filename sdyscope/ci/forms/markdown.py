@@ -44,6 +44,7 @@ def _render(document: Ci, rows: int, most: int, notes: bool) -> str:
             budget_words=text.budget_words,
             is_over=text.is_over,
             share=text.share,
+            remedies=[target for target in document.targets if target.remedy is not None],
             ignored=[finding for finding in document.every_finding if finding.ignored],
         )
     )

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ from ci_cases import NASTY, document
 
 from sdyscope.ci.forms import FORMS, Reader
 from sdyscope.ci.forms.sarif import render_fix
+from sdyscope.ci.remedies import remedy_of
 from sdyscope.commands import document_type
 from sdyscope.commands.ci import command
 from sdyscope.page.markdown import LIMIT
@@ -201,6 +203,31 @@ def test_sarif_carries_the_edits_of_proven_remedies_alone(tmp_path):
     assert change["replacements"] == [{"deletedRegion": region}]
     place = proven["locations"][0]["physicalLocation"]
     assert place["region"] == {"startLine": 2}
+
+
+@pytest.fixture
+def remedied(found, tmp_path):
+    """The document, with a proven remedy of its first target."""
+    fix = fix_cases.fix(tmp_path)
+    remedy = remedy_of(fix, fix.proven[0], str(tmp_path))
+    first, *others = found.targets
+    return replace(found, targets=(replace(first, remedy=remedy), *others))
+
+
+def test_a_remedy_is_in_every_form_that_can_carry_a_patch(remedied):
+    remedy = remedied.targets[0].remedy
+    assert remedy.patch.startswith("--- a/step.py\n+++ b/step.py\n@@ ")
+    printed = FORMS["text"](remedied, Reader(columns=120)).decode()
+    assert remedy.patch.rstrip() in printed
+    assert remedy.gain in printed
+    assert f"```diff\n{remedy.patch.rstrip()}\n```" in markdown(remedied)
+    (run,) = json.loads(sarif(remedied))["runs"]
+    result = run["results"][-1]
+    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "remedy"
+    (change,) = result["fixes"][0]["artifactChanges"]
+    assert change["artifactLocation"]["uri"] == "step.py"
+    read = json.loads(FORMS["json"](remedied, Reader()))
+    assert read["targets"][0]["remedy"]["patch"] == remedy.patch
 
 
 def test_the_schema_refuses_what_is_no_sarif(found):
