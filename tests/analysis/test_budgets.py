@@ -59,9 +59,9 @@ def found():
     return program_collectives
 
 
-def used(found, *limits, unlisted=None):
+def used(collectives, *limits, unlisted=None):
     budgets = Budgets(communication=limits, unlisted=unlisted)
-    return [spent.used for spent in communication_spent(budgets, found, "shardy")]
+    return [spent.used for spent in communication_spent(budgets, collectives, "shardy")]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ H200 = Accelerators("cuda", "NVIDIA H200", 4)
 def there(monkeypatch):
     """Makes these accelerators the ones that are found."""
     present.accelerators.cache_clear()
-    return lambda *found: monkeypatch.setattr(present, "accelerators", lambda: found)
+    return lambda *counts: monkeypatch.setattr(present, "accelerators", lambda: counts)
 
 
 @pytest.mark.parametrize("word", ["devices", "gpu", "cuda", "gpu:4", "devices:4"])
