@@ -680,8 +680,7 @@ def compile_together(
         if len(waiting) > 1:
             every = Counter(f"{program.name} for {on} with {by}" for program, (by, on) in waiting)
             times = [
-                f"{compiler} ({count} times)" if count > 1 else compiler
-                for compiler, count in every.items()
+                f"{label} ({count} times)" if count > 1 else label for label, count in every.items()
             ]
             doing(f"compiling {listed(times)}")
         for (program, key), finish in waiting.items():
