@@ -454,7 +454,7 @@ class Staged:
         recorded = self._recorded_for(chosen, on)
         if recorded is not None:
             return recorded
-        hardware, remark = self._hardware(chosen, on)
+        hardware, remark = self.hardware_for(chosen, on)
         key = (chosen, hardware)
         if key not in self._compiled:
             try:
@@ -505,7 +505,7 @@ class Staged:
 
         chosen = self.chosen(partitioner)
         if self._recorded_for(chosen, on) is None:
-            hardware, _ = self._hardware(chosen, on)
+            hardware, _ = self.hardware_for(chosen, on)
             check_hardware(*self._module_for(chosen, hardware), hardware)
 
     def _recorded_for(self, partitioner: Partitioner, on: Hardware | str | None) -> Compiled | None:
@@ -527,7 +527,7 @@ class Staged:
         """Compiles the program under its partitioners at the same time; see the function."""
         compile_together([(self, partitioner, on) for partitioner in self.compiled_under])
 
-    def _hardware(
+    def hardware_for(
         self, chosen: Partitioner, on: Hardware | str | None
     ) -> tuple[Hardware, Remark | None]:
         """What to compile for, and what there is to say about it."""
@@ -667,7 +667,7 @@ def compile_together(
                 continue  # ``compiled`` says why.
             if program._recorded_for(partitioner, on) is not None:
                 continue
-            key = (partitioner, program._hardware(partitioner, on)[0])
+            key = (partitioner, program.hardware_for(partitioner, on)[0])
             if key in program._compiled or (program, key) in waiting or key[1].present:
                 continue
             try:
@@ -680,8 +680,7 @@ def compile_together(
         if len(waiting) > 1:
             every = Counter(f"{program.name} for {on} with {by}" for program, (by, on) in waiting)
             times = [
-                f"{compiler} ({count} times)" if count > 1 else compiler
-                for compiler, count in every.items()
+                f"{label} ({count} times)" if count > 1 else label for label, count in every.items()
             ]
             doing(f"compiling {listed(times)}")
         for (program, key), finish in waiting.items():

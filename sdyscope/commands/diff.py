@@ -11,7 +11,7 @@ import click
 
 from sdyscope.commands import completing, mesh_choice, opening, options, pairing, snapshot_diff
 from sdyscope.errors import CompilerError, TargetError
-from sdyscope.facts.differences import Uncompared
+from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 

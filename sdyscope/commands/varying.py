@@ -44,11 +44,7 @@ def varying(
     from sdyscope.targets import settings_of
 
     known = {setting.name: setting for setting in settings_of(target)}
-    axes = {
-        axis: size
-        for axes_mesh in inspection.meshes.values()
-        for axis, size in axes_mesh.shape.items()
-    }
+    axes = {axis: size for own in inspection.meshes.values() for axis, size in own.shape.items()}
     if name in known:
         text = settings.get(name, known[name].default)
         if not str(text).isdecimal() or not int(str(text)):

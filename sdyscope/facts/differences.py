@@ -60,21 +60,6 @@ class NotComparedValues:
     values: int
 
 
-@dataclass(frozen=True, slots=True)
-class Uncompared:
-    """A file or program of two directories that could not be compared.
-
-    Attributes:
-        said: why, in the words of its reader or of the compiler.
-        name: the program's name; empty for a file that could not be read.
-        stage: the stage at which it could not be had; empty likewise.
-    """
-
-    said: str
-    name: str = ""
-    stage: str = ""
-
-
 # --- lowered modules ------------------------------------------------------------------------------
 
 

@@ -132,21 +132,17 @@ class LocationReader:
     def __call__(self, location: Any) -> Location:
         """The value of an op's or block argument's location."""
         attribute = location.attr
-        location_read = self.known.get(attribute)
-        if location_read is None:
-            location_read = self.known[attribute] = self._read(
-                location, _kind(location), whole=True
-            )
-        return location_read
+        known = self.known.get(attribute)
+        if known is None:
+            known = self.known[attribute] = self._read(location, _kind(location), whole=True)
+        return known
 
     def _part(self, location: Any) -> Location:
         attribute = location.attr
-        location_read = self._parts.get(attribute)
-        if location_read is None:
-            location_read = self._parts[attribute] = self._read(
-                location, _kind(location), whole=False
-            )
-        return location_read
+        known = self._parts.get(attribute)
+        if known is None:
+            known = self._parts[attribute] = self._read(location, _kind(location), whole=False)
+        return known
 
     def _read(self, location: Any, kind: str, *, whole: bool) -> Location:
         if kind == "NameLoc":

@@ -140,6 +140,18 @@ class Subject:
         self.logical = logical
         self.no_logical = no_logical
 
+    def require_shardy(self) -> None:
+        """For rules that read Shardy's module alone.
+
+        Raises:
+            NotApplicable: it is looked at under Shardy, too, where the rule finds it.
+            Unavailable: it is not.
+        """
+        if self.partitioner != "shardy":
+            if "shardy" in self.program.lowered:
+                raise NotApplicable("It is found in Shardy's module.")
+            raise Unavailable("It reads Shardy's module: --partitioner shardy.")
+
     @property
     def module(self) -> Any:
         """The lowered module, a ``LoweredModule``."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.collectives.wasted import Wasted, accumulated_in_loops, wasted_in_maps
 from sdyscope.analysis.naming.scopes import scope_of
-from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, rule
+from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
@@ -17,10 +17,7 @@ from sdyscope.words.places import source_text
 
 def _in_maps(subject: Subject, kind: str) -> Iterator[Wasted]:
     """What is found in bodies of shard_maps, which are Shardy's alone to read."""
-    if subject.partitioner != "shardy":
-        if "shardy" in subject.program.lowered:
-            raise NotApplicable("It is found in Shardy's module.")
-        raise Unavailable("It reads Shardy's module: --partitioner shardy.")
+    subject.require_shardy()
     if not any(op.kind == "sdy.manual_computation" for op in subject.graph.operations()):
         raise NotApplicable("The program has no shard_map.")
     return (waste for waste in wasted_in_maps(subject.graph, subject.mesh) if waste.kind == kind)

@@ -180,11 +180,11 @@ _Differing: TypeAlias = dict[Key, tuple[str, tuple[Item, ...], tuple[Item, ...]]
 
 
 def _differing(
-    before: Mapping[Key, tuple[Item, ...]], two: Mapping[Key, tuple[Item, ...]]
+    before: Mapping[Key, tuple[Item, ...]], after: Mapping[Key, tuple[Item, ...]]
 ) -> _Differing:
     differing: _Differing = {}
-    for key in dict.fromkeys([*before, *two]):
-        old, new = before.get(key, ()), two.get(key, ())
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key, ()), after.get(key, ())
         if old != new:
             differing[key] = (key.type, old, new)
     # An argument of another type is the same argument.

@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.diff.compiled import CompiledDiff
 from sdyscope.facts.account import Account
-from sdyscope.facts.differences import LoweredDiff, PropagatedDiff, Uncompared
+from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
+from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.remarks import Remark
 from sdyscope.snapshots.compare import Comparison
 

@@ -19,8 +19,9 @@ import msgspec
 
 from sdyscope.facts.account import Why
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
-from sdyscope.facts.differences import LoneMesh, Uncompared
+from sdyscope.facts.differences import LoneMesh
 from sdyscope.facts.execution import InputSource
+from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.memory import GroupName, MemoryPart
 from sdyscope.facts.moves import (

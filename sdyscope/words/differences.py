@@ -13,8 +13,8 @@ from sdyscope.facts.differences import (
     NotComparedReason,
     NotComparedValues,
     PropagatedDiff,
-    Uncompared,
 )
+from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded

@@ -6,8 +6,8 @@ import pytest
 from ci_cases import document, finding
 
 
-def by_rule(found):
-    return {finding.finding.rule: finding for finding in found.every_finding}
+def by_rule(answer):
+    return {finding.finding.rule: finding for finding in answer.every_finding}
 
 
 def test_findings_are_shown_in_files_of_the_repository(tmp_path):

@@ -35,7 +35,7 @@ def test_writes_files_that_read_back(sdyscope, tmp_path):
     ]
     for module, name in zip(document["modules"], names, strict=True):
         again = read(folder / name)
-        assert again.found == module["partitioner"]
+        assert again.written_for == module["partitioner"]
         assert sum(1 for _ in build(again.module).operations()) == module["ops"]
         assert module["text"] is None
         assert module["bytes"] == (folder / name).stat().st_size
@@ -49,7 +49,7 @@ def test_writes_bytecode(sdyscope, tmp_path, name):
     assert done.status == 0
     assert str(path) in done.out
     assert path.read_bytes().startswith(b"ML\xefR")
-    assert read(path).found == "gspmd"
+    assert read(path).written_for == "gspmd"
     # And a file in bytecode is printed as text.
     assert "mhlo.sharding" in sdyscope("lower", path).out
 

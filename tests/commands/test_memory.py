@@ -50,14 +50,14 @@ def rows(done):
 def test_groups_and_savings(sdyscope):
     done = sdyscope("memory", "mlp", "--set", "donate=true")
     assert (done.status, done.err) == (0, "")
-    found = rows(done)
-    assert found["params"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
-    assert found["batch"] == ["2", "8.6 KiB", "2.2 KiB", "1.1 KiB", "-"]
-    assert found["result[0]"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
-    assert found["arguments"] == []
-    assert found["other results"] == ["68 B"]
+    cells = rows(done)
+    assert cells["params"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
+    assert cells["batch"] == ["2", "8.6 KiB", "2.2 KiB", "1.1 KiB", "-"]
+    assert cells["result[0]"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
+    assert cells["arguments"] == []
+    assert cells["other results"] == ["68 B"]
     w1 = ["f32[128,256]", "P(None, 'model')", "4", "P('data', 'model')", "48.0 KiB"]
-    assert found["params['w1']"] == w1
+    assert cells["params['w1']"] == w1
     assert "compiled for cpu:8 under shardy by JAX" in done.out
     assert "to the byte" in done.out
 
@@ -163,10 +163,10 @@ def test_the_text_of_a_compiled_program(sdyscope, text, columns):
     done = sdyscope("memory", text, "--top", "1", columns=columns)
     assert (done.status, done.err) == (1, "")
     assert max(map(len, done.out.splitlines())) <= columns
-    found = rows(done)
-    assert found["w"] == ["1", "4.0 KiB", "-", "4.0 KiB"]
-    assert found["results"] == []
-    assert found["arguments and results"] == ["4.0 KiB"]
+    cells = rows(done)
+    assert cells["w"] == ["1", "4.0 KiB", "-", "4.0 KiB"]
+    assert cells["results"] == []
+    assert cells["arguments and results"] == ["4.0 KiB"]
     words = " ".join(done.out.split())
     assert "compiled for 8 devices" in words
     assert "3 left out by --top" in words
@@ -223,10 +223,10 @@ def test_the_peak(sdyscope):
     lines = done.out.splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.lstrip().startswith("▲ peak") or line.endswith("peak ▲") for line in lines)
-    found = rows(done)
-    assert {"params['w1']", "opt_state[0].mu['w1']"} <= set(found)
-    assert found["parameters"][-1].endswith("%")
-    assert found["donate params, opt_state"][1].startswith("-")
+    cells = rows(done)
+    assert {"params['w1']", "opt_state[0].mu['w1']"} <= set(cells)
+    assert cells["parameters"][-1].endswith("%")
+    assert cells["donate params, opt_state"][1].startswith("-")
     assert "2 of 2 lower the peak" in done.out
     assert "counted so it is the same to the byte" in " ".join(done.out.split())
 

@@ -183,9 +183,9 @@ def found_by(programs, name):
 
 
 def test_a_second_sum_is_no_agreement(programs):
-    status, found = found_by(programs, "reduced_twice")
-    assert (status, found["reference"]["kind"]) == (1, "mapped")
-    (finding,) = found["findings"]
+    status, document = found_by(programs, "reduced_twice")
+    assert (status, document["reference"]["kind"]) == (1, "mapped")
+    (finding,) = document["findings"]
     assert (finding["rule"], finding["severity"]) == ("depends-on-mesh", "error")
     said = (
         "is 4 times what the program computes on a mesh of one device: the size of data. The first"
@@ -195,33 +195,37 @@ def test_a_second_sum_is_no_agreement(programs):
 
 
 def test_one_sum_is_what_one_device_computes(programs):
-    status, found = found_by(programs, "reduced_once")
-    assert (status, found["reference"]["kind"], found["findings"]) == (0, "one-device mesh", [])
+    status, document = found_by(programs, "reduced_once")
+    assert (status, document["reference"]["kind"], document["findings"]) == (
+        0,
+        "one-device mesh",
+        [],
+    )
     text = " ".join(run(f"{programs}:reduced_once", "--steps", "1").stdout.split())
     assert "verdict agrees with itself agrees with itself" in text
     assert "On a mesh of one device the program computes the same." in text
 
 
 def test_what_depends_on_how_blocks_are_cut_is_a_note(programs):
-    status, found = found_by(programs, "cut")
-    assert (status, found["reference"]["kind"]) == (0, "mapped")
-    (finding,) = found["findings"]
+    status, document = found_by(programs, "cut")
+    assert (status, document["reference"]["kind"]) == (0, "mapped")
+    (finding,) = document["findings"]
     assert (finding["rule"], finding["severity"]) == ("depends-on-mesh", "note")
     assert "is not what the program computes on a mesh of one device: the" in finding["message"]
-    assert found["inside"] == []
+    assert document["inside"] == []
 
 
 def test_a_program_of_other_shapes_on_one_device_is_not_compared(programs):
-    status, found = found_by(programs, "for_these")
-    assert (status, found["reference"]["kind"]) == (0, "mapped")
-    assert "other shapes" in found["reference"]["alone_failure"]
+    status, document = found_by(programs, "for_these")
+    assert (status, document["reference"]["kind"]) == (0, "mapped")
+    assert "other shapes" in document["reference"]["alone_failure"]
     text = " ".join(run(f"{programs}:for_these", "--steps", "1").stdout.split())
     assert "Not compared on a mesh of one device: its arguments or results have other" in text
 
 
 def test_without_a_shard_map_nothing_of_a_mesh_is_in_the_reference(programs):
-    found = found_by(programs, "double")[1]
-    assert found["reference"]["kind"] == "unsharded"
+    document = found_by(programs, "double")[1]
+    assert document["reference"]["kind"] == "unsharded"
 
 
 # --- against a function, and on several meshes ----------------------------------------------------

@@ -50,11 +50,11 @@ def rows(done):
 def test_a_row_a_tensor(sdyscope):
     done = sdyscope("show", "mlp")
     assert (done.status, done.err) == (0, "")
-    found = rows(done)
+    row_cells = rows(done)
     w1 = ["f32[128,256]", "P(None, 'model')", "=", "=", "[128,128]", "64.0 KiB", "4"]
-    assert found["params['w1']"] == found["opt_state[0].mu['w1']"] == w1
-    assert found["result[2]"] == ["f32[]", "P()", "=", "=", "[]", "4 B", "8"]
-    (constraint,) = [cells for name, cells in found.items() if name.endswith("mlp.py:98")]
+    assert row_cells["params['w1']"] == row_cells["opt_state[0].mu['w1']"] == w1
+    assert row_cells["result[2]"] == ["f32[]", "P()", "=", "=", "[]", "4 B", "8"]
+    (constraint,) = [cells for name, cells in row_cells.items() if name.endswith("mlp.py:98")]
     assert constraint == ["f32[16,128]", "P('data', None)", "=", "=", "[4,128]", "2.0 KiB", "2"]
     assert "mlp; data=4 x model=2, 8 devices; lowered by JAX" in done.out
     assert "arguments: 422.6 KiB, a device holds 209.2 KiB" in done.out
@@ -78,10 +78,10 @@ def test_a_narrow_table_leaves_out_what_every_row_would_say(sdyscope):
 
 def test_what_is_not_plain_is_counted(sdyscope, program):
     done = sdyscope("show", program)
-    found = rows(done)
-    assert found["unused"][2:4] == ["dropped", "dropped"]
-    assert found["free"] == ["f32[10]", "-", "-", "-", "-", "-", "-"]
-    open_row, padded = [cells for name, cells in found.items() if "shown_program.py:" in name]
+    row_cells = rows(done)
+    assert row_cells["unused"][2:4] == ["dropped", "dropped"]
+    assert row_cells["free"] == ["f32[10]", "-", "-", "-", "-", "-", "-"]
+    open_row, padded = [cells for name, cells in row_cells.items() if "shown_program.py:" in name]
     assert open_row[:4] == ["f32[16,8]", "P('data', UNCONSTRAINED)", "=", "="]
     assert padded[4:] == ["[2] padded", "8 B", "1"]
     for sentence in (
@@ -105,8 +105,8 @@ def test_filters(sdyscope):
 
 
 def test_as_written(sdyscope):
-    found = rows(sdyscope("show", "mlp", "--written"))
-    assert found["params['w1']"] == [
+    row_cells = rows(sdyscope("show", "mlp", "--written"))
+    assert row_cells["params['w1']"] == [
         "f32[128,256]",
         "P(None, 'model')",
         '<@mesh, [{}, {"model"}]>',

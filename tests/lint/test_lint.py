@@ -92,7 +92,7 @@ def test_one_thing_under_both_partitioners_is_said_once():
 
 def test_errors_come_first():
     outcome = annotated_for_both().lint(compiled=False)
-    ranks = [("error", "warning", "note").index(one.severity) for one in outcome]
+    ranks = [("error", "warning", "note").index(finding.severity) for finding in outcome]
     assert ranks == sorted(ranks)
 
 

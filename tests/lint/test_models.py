@@ -47,15 +47,15 @@ def test_random_numbers_are_what_one_model_is_about(generator, split, rules):
     settings = {"generator": generator, "split": split}
     inspection = Inspection(resolve("rng-gotcha", settings=settings))
     outcome = inspection.lint(compiled=False)
-    assert {one.rule for one in outcome} == rules
+    assert {finding.rule for finding in outcome} == rules
     # Under both partitioners alike.
-    assert {one.partitioner for one in outcome} <= {None}
+    assert {finding.partitioner for finding in outcome} <= {None}
 
 
 def test_a_move_in_two_steps_is_no_warning():
     inspection = Inspection(resolve("axlearn-transformer"), ("shardy",))
     outcome = inspection.lint(compiled=False)
-    assert {(one.rule, one.severity) for one in outcome} == {
+    assert {(finding.rule, finding.severity) for finding in outcome} == {
         ("resharded-twice", "note"),
         ("size-one-axis", "note"),
     }
@@ -101,4 +101,4 @@ def test_what_is_found_in_small_programs_is_known(name, make):
         outcome = Inspection(make(), ("shardy",)).lint(compiled=False)
     except CompilerError:
         pytest.skip("this JAX can't lower it")
-    assert {one.rule for one in outcome} == FOUND.get(name, set())
+    assert {finding.rule for finding in outcome} == FOUND.get(name, set())

@@ -20,8 +20,8 @@ def block(kind, name, type_, requested, lowered="="):
     return f"{kind}  {name}  {type_}\n  requested {requested}\n  lowered {lowered}\n"
 
 
-def text(found):
-    return "\n".join(one.text for one in views.comparison(found))
+def text(changes):
+    return "\n".join(one.text for one in views.comparison(changes))
 
 
 SPECS = [P(), P("a"), P(None, "b"), P(("a", "b")), P("b", "a"), P(None, ("b", "a"))]

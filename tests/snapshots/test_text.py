@@ -96,11 +96,11 @@ def snapshots(draw, name=None):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(snapshots(), max_size=3, unique_by=lambda one: one.name))
+@given(st.lists(snapshots(), max_size=3, unique_by=lambda snapshot: snapshot.name))
 def test_what_is_written_is_read_back(programs):
     text = write(programs)
-    assert sorted(read_snapshots(text), key=lambda one: one.name) == sorted(
-        programs, key=lambda one: one.name
+    assert sorted(read_snapshots(text), key=lambda snapshot: snapshot.name) == sorted(
+        programs, key=lambda snapshot: snapshot.name
     )
     assert all(line.isprintable() for line in text.split("\n"))
     # The order in which things were found makes no difference.
@@ -225,8 +225,8 @@ def test_an_argument_of_another_type_is_the_same_argument():
 def test_fewer_stages_are_compared_in_full():
     key = Key("argument", "x", "f32[2]")
 
-    def taken(stages, *found):
-        return Snapshot("step", "", ("shardy",), stages, "", {key: (Item(found),)})
+    def taken(stages, *stage_texts):
+        return Snapshot("step", "", ("shardy",), stages, "", {key: (Item(stage_texts),)})
 
     whole = taken(
         ("requested", "lowered", "propagated"),

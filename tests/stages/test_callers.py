@@ -25,7 +25,7 @@ class Dense(nnx.Module):
 def nnx_step(model, batch, *, scale):
     loss = lambda model: (model(batch["x"]) ** 2).sum() * scale  # noqa: E731
     value, gradients = nnx.value_and_grad(loss)(model)
-    nnx.update(model, jax.tree.map(lambda one, slope: one - slope, nnx.state(model), gradients))
+    nnx.update(model, jax.tree.map(lambda param, slope: param - slope, nnx.state(model), gradients))
     return {"loss": value}
 
 

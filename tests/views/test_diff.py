@@ -1,6 +1,7 @@
 """Differences as they are printed."""
 
-from sdyscope.facts.differences import LoneMesh, LoweredDiff, OpDifference, Uncompared
+from sdyscope.facts.differences import LoneMesh, LoweredDiff, OpDifference
+from sdyscope.facts.failures import Uncompared
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Heading, Table

@@ -182,6 +182,18 @@ class Flow:
     def _operands(self) -> dict[int, list[Ref]]:
         return {}
 
+    def operand_slots(self, op: Op) -> list[tuple[Slot, Ref]]:
+        """An op's operands, each with its value."""
+        return [(("operand", index), ref) for index, ref in enumerate(self.operands(op.id))]
+
+    def result_slots(self, op: Op) -> list[tuple[Slot, Ref]]:
+        """An op's results, each with its value."""
+        return [(("result", at), self.root((op.id, at))) for at in range(len(op.types))]
+
+    def slots(self, op: Op) -> list[tuple[Slot, Ref]]:
+        """An op's operands, then its results, each with its value."""
+        return self.operand_slots(op) + self.result_slots(op)
+
     def uses(self, ref: Ref) -> Iterator[tuple[Op, int]]:
         """Each op that has a value as an operand, and as which."""
         for member in self.same(ref):

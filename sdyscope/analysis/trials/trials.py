@@ -16,7 +16,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.graph import OpGraph, build
-from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
@@ -71,8 +71,7 @@ class Trials:
     """
 
     def __init__(self, program: Staged, on: Hardware | str | None = None) -> None:
-        from sdyscope.stages.compiled.compiler import default_hardware, partitions
-        from sdyscope.stages.compiled.present import resolved
+        from sdyscope.stages.compiled.compiler import partitions
 
         if "shardy" not in program.lowered:
             raise TargetError(
@@ -90,12 +89,7 @@ class Trials:
             )
         self.mesh: Mesh = mesh
         self.devices = partitions(self.lowered, self.graph)
-        hardware = parse_hardware(on) if isinstance(on, str) else on
-        if hardware is not None and hardware.present:
-            hardware, _ = resolved(hardware, self.devices)
-        if hardware is None or (hardware.platform == "cpu" and hardware.count is None):
-            hardware = default_hardware(self.lowered, self.graph)
-        self.hardware = hardware
+        self.hardware, _ = program.hardware_for("shardy", on)
         self.notes: dict[Remark | str, None] = {}
         self._as_it_is: Compiled | None = None
 

@@ -48,9 +48,9 @@ def collectives_of(fun: Any, *arguments: Any, partitioner: Any = "shardy") -> Co
     return Inspection(program, [partitioner]).collectives(partitioner)
 
 
-def parts_of(found: Collectives) -> list[tuple[Collective, Part, CollectiveOrigin]]:
+def parts_of(collectives: Collectives) -> list[tuple[Collective, Part, CollectiveOrigin]]:
     made = []
-    for collective in found.collectives:
+    for collective in collectives.collectives:
         for part in collective.parts:
             assert part.origin is not None
             made.append((collective, part, part.origin))
@@ -161,14 +161,14 @@ def test_every_change_of_a_sharding(partitioner: Any) -> None:
     assert seen == {number for number, pair in enumerate(pairs) if not is_there(*pair)}
 
 
-def is_there(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
+def is_there(held: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
     """Whether every block of the second sharding lies in the same device's block of the first."""
 
     def axes(spec: tuple[Any, ...], dim: int) -> tuple[str, ...]:
         entry = spec[dim] if dim < len(spec) else None
         return entry if isinstance(entry, tuple) else (entry,) if entry else ()
 
-    return all(axes(two, dim)[: len(axes(one, dim))] == axes(one, dim) for dim in range(2))
+    return all(axes(two, dim)[: len(axes(held, dim))] == axes(held, dim) for dim in range(2))
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -236,15 +236,15 @@ def test_users_programs(partitioner: Any) -> None:
     assert attributed >= 0.95 * total
 
 
-def assert_attributed(found: Collectives) -> None:
+def assert_attributed(collectives: Collectives) -> None:
     """100 % to axes, at least 95 % to a source line and an origin."""
-    parts = parts_of(found)
+    parts = parts_of(collectives)
     assert len(parts) > 20
     assert all(collective.axes is not None for collective, _, _ in parts)
     assert sum(part.source is not None for _, part, _ in parts) >= 0.95 * len(parts)
     known = sum(origin.is_known for _, _, origin in parts)
-    assert known == found.with_origin >= 0.95 * len(parts)
-    assert found.origins_missing == ""
+    assert known == collectives.with_origin >= 0.95 * len(parts)
+    assert collectives.origins_missing == ""
 
 
 def test_without_a_propagation_it_says_so() -> None:

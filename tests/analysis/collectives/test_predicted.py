@@ -62,8 +62,10 @@ def of_text(text):
     return Predictor(lowered, build(lowered.module)).predict()
 
 
-def sent(found):
-    return {(tally.kind, tally.axes): tally.tally.sent for tally in found.by_kind_and_axes}
+def sent(program_collectives):
+    return {
+        (tally.kind, tally.axes): tally.tally.sent for tally in program_collectives.by_kind_and_axes
+    }
 
 
 CUBE = abstract(a=2, b=2, c=2)
@@ -418,7 +420,7 @@ def fsdp_step(layout, *, looped):
     return Inspection(Program("step", jitted, inputs), ("shardy",))
 
 
-def reductions(found, counted=True):
+def reductions(program_collectives, counted=True):
     """What is summed over devices, without scalars: kind, axes, shape, times."""
     return sorted(
         (
@@ -427,7 +429,7 @@ def reductions(found, counted=True):
             str(part.shape),
             collective.count if counted else 0,
         )
-        for collective in found.collectives
+        for collective in program_collectives.collectives
         for part in collective.parts
         if collective.kind in ("all-reduce", "reduce-scatter") and part.shape.dimensions
     )
@@ -526,7 +528,11 @@ def test_other_shardings_of_arguments_need_no_new_import(name, data):
     """What is written into the imported module is what is imported of the changed one."""
     found = of_user_program(name)
     chosen = data.draw(
-        st.lists(st.sampled_from(found.annotations), max_size=3, unique_by=lambda one: one.path)
+        st.lists(
+            st.sampled_from(found.annotations),
+            max_size=3,
+            unique_by=lambda annotation: annotation.path,
+        )
     )
     changes = [
         ShardingEdit(one, to_sharding(data.draw(SPECS)))
@@ -608,23 +614,23 @@ STARTED = {
 }
 
 
-def started(kind, config, made):
+def started(kind, config, dims):
     """A `shard_map` with an asynchronous collective over an axis of two, as JAX 0.12 writes it."""
     config = config.replace('"', "\\22")
     return f"""module @m attributes {{mhlo.num_partitions = 8 : i32}} {{
       sdy.mesh @mesh = <["a"=4, "b"=2]>
       func.func public @main(%x: tensor<64xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"b"}}]>}})
-          -> tensor<{2 * made}xf32> {{
+          -> tensor<{2 * dims}xf32> {{
         %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{{"b"}}]>]
             out_shardings=[<@mesh, [{{"b"}}]>] manual_axes={{"a", "b"}} (%y: tensor<32xf32>) {{
           %1 = stablehlo.custom_call @"{kind}-start"(%y) {{backend_config = "",
               mhlo.frontend_attributes = {{async_collective_config = "{{{config}}}"}}}}
-              : (tensor<32xf32>) -> tensor<{made}xf32>
+              : (tensor<32xf32>) -> tensor<{dims}xf32>
           %2 = stablehlo.custom_call @"{kind}-done"(%1) {{backend_config = ""}}
-              : (tensor<{made}xf32>) -> tensor<{made}xf32>
-          sdy.return %2 : tensor<{made}xf32>
-        }} : (tensor<64xf32>) -> tensor<{2 * made}xf32>
-        return %0 : tensor<{2 * made}xf32>
+              : (tensor<{dims}xf32>) -> tensor<{dims}xf32>
+          sdy.return %2 : tensor<{dims}xf32>
+        }} : (tensor<64xf32>) -> tensor<{2 * dims}xf32>
+        return %0 : tensor<{2 * dims}xf32>
       }}
     }}"""
 

@@ -104,12 +104,12 @@ def made(hlo, mesh=MESH, data=1e11, model=1e11):
     return schedule_of(cost(compiled, [mesh], Given(rates, dict.fromkeys(rates, 0.0))))
 
 
-def by_name(found):
-    return {collective.name: collective for collective in found.collectives}
+def by_name(program_collectives):
+    return {collective.name: collective for collective in program_collectives.collectives}
 
 
-def close(one, other):
-    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
+def close(value, other):
+    return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-12)
 
 
 def test_what_is_beside_an_asynchronous_collective_hides_it():

@@ -51,11 +51,11 @@ def program_renamed(source):
 
 
 def lines_moved(source):
-    return re.sub(r'(\.py":)(\d+)', lambda found: f"{found[1]}{int(found[2]) + 1000}", source)
+    return re.sub(r'(\.py":)(\d+)', lambda match: f"{match[1]}{int(match[2]) + 1000}", source)
 
 
 def locations_renumbered(source):
-    return re.sub(r"#loc(\d*)\b", lambda found: f"#loc{int(found[1] or 0) + 5000}", source)
+    return re.sub(r"#loc(\d*)\b", lambda match: f"#loc{int(match[1] or 0) + 5000}", source)
 
 
 def arguments_numbered_otherwise(source):
@@ -142,18 +142,18 @@ SHARDY = re.compile(r"<@mesh, \[[^\]]*\]>")
 GSPMD = re.compile(r'(?<=mhlo\.sharding = )"[^"]*"')
 
 
-def another_shardy(found):
-    dims = re.search(r"\[(.*)\]", found[0])[1]
+def another_shardy(match):
+    dims = re.search(r"\[(.*)\]", match[0])[1]
     each = re.findall(r"\{[^}]*\}", dims)
     if not each:
         return None
     free = [axis for axis in ("data", "model") if axis not in dims]
     each[-1] = f'{{"{free[0]}"}}' if free and each[-1] == "{}" else "{?}"
-    return found[0].replace(f"[{dims}]", f"[{', '.join(each)}]")
+    return match[0].replace(f"[{dims}]", f"[{', '.join(each)}]")
 
 
-def another_gspmd(found):
-    if found[0] == '"{replicated}"':
+def another_gspmd(match):
+    if match[0] == '"{replicated}"':
         return None
     return '"{replicated}"'
 

@@ -25,8 +25,8 @@ T = "tensor<8x16xf32>"
 BATCH, FEATURES = sharded('[{"a"}, {}]'), sharded('[{}, {"a"}]')
 
 
-def side(label, found):
-    return PropagatedSide(label, Decisions(found.propagated, found.graph))
+def side(label, decided):
+    return PropagatedSide(label, Decisions(decided.propagated, decided.graph))
 
 
 def chain_of_ops(sharding, *, first="negate"):
@@ -56,8 +56,8 @@ def both(settings):
     return one, two
 
 
-def left_out(found):
-    return sum(missing.values for missing in found.not_compared)
+def left_out(diff):
+    return sum(missing.values for missing in diff.not_compared)
 
 
 def diff(a, b, across="partitioners"):

@@ -32,19 +32,19 @@ def examples(count, *phases):
     )
 
 
-def agree(found, dumps):
+def agree(diff, dumps):
     """Whether a diff says "same" where the dumps do, and "different" where they do."""
     return (
-        not different(*dumps, surely=True) if found.same else bool(different(*dumps, surely=False))
+        not different(*dumps, surely=True) if diff.same else bool(different(*dumps, surely=False))
     )
 
 
-def compiled_agree(found, dumps):
+def compiled_agree(diff, dumps):
     """The same of what one device sends and holds."""
-    if found.entries is None or found.entries.not_compared:
+    if diff.entries is None or diff.entries.not_compared:
         return False
-    differ = different_compiled(*dumps, surely=found.same)
-    return not differ if found.same else bool(differ)
+    differ = different_compiled(*dumps, surely=diff.same)
+    return not differ if diff.same else bool(differ)
 
 
 @examples(12)

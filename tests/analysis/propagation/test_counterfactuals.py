@@ -109,7 +109,7 @@ def test_a_collective_goes_with_what_it_needs_and_stays_with_what_it_does_not(pr
         for compiled_program in compiled
         if [axis.name for axis in compiled_program.axes or ()] == ["model"]
     ]
-    asked = max(model, key=lambda one: one.sent)
+    asked = max(model, key=lambda collective: collective.sent)
     collective = answers.collective(asked)
     assert (collective.name, collective.axes, collective.is_found) == (asked.name, ("model",), True)
     assert collective.causes

@@ -27,24 +27,24 @@ def found(tmp_path):
     return document(tmp_path)
 
 
-def form(name, found, **options):
-    return FORMS[name](found, Reader(**options))
+def form(name, answer, **options):
+    return FORMS[name](answer, Reader(**options))
 
 
-def terminal(found, columns, **options):
-    return form("text", found, columns=columns, budgets=True, **options).decode()
+def terminal(answer, columns, **options):
+    return form("text", answer, columns=columns, budgets=True, **options).decode()
 
 
-def junit(found):
-    return form("junit", found)
+def junit(answer):
+    return form("junit", answer)
 
 
-def sarif(found):
-    return form("sarif", found)
+def sarif(answer):
+    return form("sarif", answer)
 
 
-def markdown(found):
-    return form("summary", found).decode()
+def markdown(answer):
+    return form("summary", answer).decode()
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -11,8 +11,9 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
-from sdyscope.stages.compiled import compiler, compiler_child, present, topology
+from sdyscope.stages.compiled import compiler_child, present, topology
 from sdyscope.stages.compiled.present import Accelerators
+from sdyscope.stages.propagated import xla_dump
 from sdyscope.targets import resolve
 from sdyscope.words.remarks import remark_text
 
@@ -23,7 +24,7 @@ H200 = Accelerators("cuda", "NVIDIA H200", 4)
 def there(monkeypatch):
     """Makes these accelerators the ones that are found."""
     present.accelerators.cache_clear()
-    return lambda *found: monkeypatch.setattr(present, "accelerators", lambda: found)
+    return lambda *counts: monkeypatch.setattr(present, "accelerators", lambda: counts)
 
 
 @pytest.mark.parametrize("word", ["devices", "gpu", "cuda", "gpu:4", "devices:4"])
@@ -151,7 +152,7 @@ def test_a_compile_on_devices_that_run(monkeypatch, tmp_path):
     )
     module = inspection.lowered["shardy"]
     (tmp_path / compiler_child.MODULE).write_bytes(module.bytecode())
-    free = compiler._free(inspection.graph("shardy"))
+    free = xla_dump.free_boundaries(inspection.graph("shardy"))
     found = compiler_child._compiled(
         tmp_path, Hardware("cuda", 8), num_partitions=8, shardy=True, **free
     )

@@ -30,8 +30,8 @@ def resharder(text):
     return Resharder(lowered, build(lowered.module))
 
 
-def kinds(found):
-    return [collective.op for collective in found.collectives]
+def kinds(read):
+    return [collective.op for collective in read.collectives]
 
 
 def test_the_module_has_the_collectives_and_tags_of_what_they_are_for():
