@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,7 @@ from sdyscope.errors import TargetError
 from sdyscope.process import child
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.fix.fix import Effort
-    from sdyscope.analysis.fix.values import Fix
-    from sdyscope.facts.program import Program
     from sdyscope.hardware.names import Hardware
-    from sdyscope.inspection import Inspection
 
 
 def environment(
@@ -29,56 +25,6 @@ def environment(
     """As many virtual CPU devices as the mesh needs: numbers are compared on these."""
     asked = mesh_choice.known_devices(mesh, mesh_config, mesh_selector)
     return {**child.virtual_devices(max(child.VIRTUAL, asked)), "JAX_PLATFORMS": "cpu"}
-
-
-def proposed(
-    inspection: Inspection,
-    reopen: Callable[[dict[str, int] | None], Inspection],
-    mesh: dict[str, int] | None,
-    finding: str,
-    on: Hardware | None,
-    effort: Effort,
-) -> tuple[Fix, str]:
-    """Edits of a program's source that pay, and the folder that their patches are relative to.
-
-    Args:
-        inspection: the program.
-        reopen: opens its target again, on another mesh.
-        mesh: the mesh that was asked for.
-        finding: what to fix; empty for anything.
-        on: what to compile for.
-        effort: how much to try.
-
-    Raises:
-        TargetError: it is a module, whose source can't be edited.
-    """
-    from sdyscope.process import progress
-    from sdyscope.process.work_tree import root_of
-    from sdyscope.stages.executed import devices as finding_devices
-
-    if inspection.program is not None:
-        finding_devices.more_cpu_devices(
-            max(child.VIRTUAL, finding_devices.devices_needed(inspection.program))
-        )
-
-    def built(shape: dict[str, int] | None) -> Program:
-        program = reopen(shape).program
-        assert program is not None
-        return program
-
-    axes = [axis for each in inspection.meshes.values() for axis in each.shape]
-    defined = None if inspection.program is None else inspection.defined_at
-    root = root_of(defined.file) if defined is not None else ""
-    fix = inspection.fix(
-        lambda: built(mesh),
-        finding,
-        on=on,
-        effort=effort,
-        root=root,
-        alone=lambda: built(dict.fromkeys(axes, 1)),
-        notify=lambda what, part: progress.step(what, round(100 * part), 100),
-    )
-    return fix, root
 
 
 @options.command(
@@ -158,9 +104,9 @@ def command(
     tensor (params['w1']) or a line (train.py:42). By default anything.
     """
     from sdyscope.analysis.fix.fix import Effort
-    from sdyscope.process import output
-    from sdyscope.process.work_tree import check_clean, write_files
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.process import output, progress
+    from sdyscope.process.work_tree import write_clean
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import fix
 
@@ -168,40 +114,31 @@ def command(
         # Before anything takes time.
         raise TargetError("There is no such folder to write to.", file=sarif)
     inspection = opening.open_under(target, "shardy", mesh=mesh, settings=settings)
-    found, root = proposed(
-        inspection,
-        lambda shape: opening.open_under(target, "shardy", mesh=shape, settings=settings),
-        mesh,
+    bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
+    answer = inspection.fix(
+        bench.rebuild,
         finding,
-        on,
-        Effort(edits=edits, predictions=predictions, compiles=compiles),
+        on=on,
+        effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
+        root=bench.root,
+        alone=bench.alone,
+        notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
-    best = found.proven[0] if found.proven else None
+    best = answer.proven[0] if answer.proven else None
     if write and best is not None:
-        check_clean(best.before_texts)
-        write_files(best.texts)
+        write_clean(best.before_texts, best.texts)
     if sarif is not None:
         from sdyscope.ci.forms.sarif import render_fix
 
-        output.write_atomically(sarif, render_fix(found, root))
-    status = 1 if found.proven or (strict and found.account) else 0
-    here = output.answers()
+        output.write_atomically(sarif, render_fix(answer, bench.root))
+    status = 1 if answer.proven or (strict and answer.account) else 0
     if as_json:
-        here.write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(answer))
         return status
-    paragraphs.print_paragraphs(fix.heading(found))
-    for number, remedy in enumerate(fix.shown(found, everything=everything), 1):
-        here.write("")
-        paragraphs.print_paragraphs(fix.remedy(number, remedy))
-        here.write("")
-        table.print_table(fix.changes(found, remedy))
-        here.write("")
-        paragraphs.print_paragraphs(fix.proof(found, remedy))
-        here.write("")
-        here.write(remedy.patch.rstrip("\n"))
-    here.write("")
-    paragraphs.print_paragraphs(
-        fix.footer(found, everything=everything, applied=write and best is not None)
-    )
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    parts: list[blocks.Block] = [fix.heading(answer)]
+    for number, remedy in enumerate(fix.shown(answer, everything=everything), 1):
+        parts += fix.blocks(answer, remedy, number)
+    parts.append(fix.footer(answer, everything=everything, applied=write and best is not None))
+    blocks.print_blocks(parts)
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status

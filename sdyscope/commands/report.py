@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: How many steps --run times.
 _STEPS = 3
 
+#: How many edits --fix predicts, as `sdyscope fix` does.
+_PREDICTIONS = 200
+
 #: What --format makes, and the file that it is written to by default.
 FORMATS = {"html": "report.html", "markdown": "", "svg": ""}
 
@@ -215,7 +218,7 @@ def command(
         target,
         on=on[0] if on else None,
         compiled=not no_compile,
-        fix=(lambda: _fix(inspection, target, mesh, settings, module, on)) if fix else None,
+        fix=(lambda: _fix(inspection, target, mesh, settings, on)) if fix else None,
         run=(lambda: read_back or _run(inspection)) if run or read_back else None,
         source_text=not no_source,
         notify=progress.step,
@@ -271,17 +274,19 @@ def _fix(
     target: str,
     mesh: dict[str, int] | None,
     settings: dict[str, str],
-    module: str | None,
     on: Sequence[Hardware],
 ) -> Fix:
     """Edits of its source that pay."""
     from sdyscope.analysis.fix.fix import Effort
 
-    def reopen(shape: dict[str, int] | None) -> Inspection:
-        return opening.open_under(target, "shardy", mesh=shape, settings=settings, module=module)
-
-    effort = Effort(predictions=200)
-    return fixing.proposed(inspection, reopen, mesh, "", on[0] if on else None, effort)[0]
+    bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
+    return inspection.fix(
+        bench.rebuild,
+        on=on[0] if on else None,
+        effort=Effort(predictions=_PREDICTIONS),
+        root=bench.root,
+        alone=bench.alone,
+    )
 
 
 def _run(inspection: Inspection) -> Run:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
-from sdyscope.analysis.diff.propagated import Divergence
 from sdyscope.analysis.diff.sides import propagated_between
 from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
@@ -22,6 +21,7 @@ from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.account import Account
+from sdyscope.facts.differences import Divergence
 from sdyscope.facts.failures import failures
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
@@ -31,7 +31,7 @@ from sdyscope.lint.document import Lint, lint_document
 from sdyscope.lint.source import SourceDocument, source_of
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
-from sdyscope.words.findings import Check, Finding, folded, told
+from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 
 __all__ = ["Report", "UnavailableStage", "document"]
@@ -105,7 +105,7 @@ class Report:
             finding for finding in self.check.findings if finding.rule not in rules
         )
         if self.run is not None:
-            findings |= dict.fromkeys(map(told, self.run.findings))
+            findings |= dict.fromkeys(map(finding_of, self.run.findings))
         order = ("error", "warning", "note")
         return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 

@@ -12,8 +12,6 @@ from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.tone import Tone
 
-__all__ = ["Edit", "Edits", "edits"]
-
 
 @dataclass(frozen=True, slots=True)
 class Edit:

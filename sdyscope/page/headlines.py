@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.collectives.groups import collective_groups
-from sdyscope.analysis.diff.propagated import Divergence
 from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.facts.differences import Divergence
 from sdyscope.facts.program import Partitioner
 from sdyscope.words.account import reason_text, unknown_text
 from sdyscope.words.counts import counted, listed, sentence, size

@@ -9,10 +9,10 @@ from typing import Any
 
 import jinja2
 
-from sdyscope.analysis.diff.lowered import LoweredDiff
 from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.show import ShownTensor, shown
 from sdyscope.errors import ConversionError
+from sdyscope.facts.differences import LoweredDiff
 from sdyscope.facts.over_time import CATEGORIES, MemoryOverTime
 from sdyscope.inspection import Inspection
 from sdyscope.page.edits import edits

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sdyscope.analysis.source.lines import LineCollectives, LineValues, SourceFile, SourceLine
+from sdyscope.analysis.source.lines import SourceFile, SourceLine
+from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.lint.source import SourceDocument
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
@@ -16,8 +17,6 @@ from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import file_text, op_text, source_text
 from sdyscope.words.source import AS_NOW, BLOCK, difference_text, told_once, unread_text, way_text
 from sdyscope.words.types import type_text
-
-__all__ = ["part"]
 
 
 def part(report: Report, pool: Pool) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["LIMIT", "shortened", "tokens"]
-
 #: A brief document has fewer tokens.
 LIMIT = 4_000
 

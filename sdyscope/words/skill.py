@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.words.symptoms import Symptom
 
-__all__ = ["skill"]
-
 _HEAD = """\
 ---
 name: sdyscope
