@@ -40,9 +40,9 @@ def command(path: Path | None) -> int:
 
     commands = {
         title: {
-            name: found.get_short_help_str(200)
+            name: subcommand.get_short_help_str(200)
             for name in names
-            if (found := load(name)) is not None
+            if (subcommand := load(name)) is not None
         }
         for title, names in SECTIONS.items()
     }

@@ -108,20 +108,20 @@ def _difference(diff: LoweredDiff) -> str:
 @html.register
 def _fix(fix: Fix) -> str:
     """The remedies with figures now and then, and the patch of the best."""
-    found = edits(fix)
+    looked_for = edits(fix)
     rows = [
         (
             each.title,
             "; ".join(f"{change} {line}".strip() for change, line in each.changes),
             *(f"{name}: {now} → {then}" for name, now, then in each.figures),
         )
-        for each in found.remedies
+        for each in looked_for.remedies
     ]
-    best = next(iter(found.remedies), None)
+    best = next(iter(looked_for.remedies), None)
     return _rendered(
         title=fix.name,
         about=f"compiled for {fix.hardware} by JAX {fix.jax_version}",
-        lines=[found.words, *([] if best is None else [best.proof])],
+        lines=[looked_for.words, *([] if best is None else [best.proof])],
         rows=rows[:_ROWS],
         more=len(rows) - _ROWS,
         code="" if best is None else best.patch,
