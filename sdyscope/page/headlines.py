@@ -191,8 +191,8 @@ def _between_partitioners(
     if not worse and differing:
         worse = [f"Shardy and GSPMD place {counted(differing, 'value')} differently."]
     for number, words in enumerate(worse):
-        # The cause of one is that of the others, too.
-        detail = f"For the same reason, from {line} on." if number and line else because
+        # Where they begin is said in full once.
+        detail = f"The differences begin at {line}." if number and line else because
         yield Headline(
             "warning",
             words,
