@@ -113,4 +113,4 @@ def test_the_error_is_printed_and_what_it_is_not_of():
     assert "0% of a trace by rates that were fitted to the others" in " ".join(
         each.text for each in cost.calibrated(two)
     )
-    assert [cell.text for cell in cost.rates(two).cells[0]][0] == "data"
+    assert next(cell.text for cell in cost.rates(two).cells[0]) == "data"
