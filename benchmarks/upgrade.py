@@ -300,11 +300,8 @@ def row(step: dict, program: dict, before: Texts, after: Texts) -> None:
     own = tuple(difference(a, b) for a, b in zip(own_a, own_b, strict=True))
     verdict = "all" if own == reported(program) else f"NOT: {own}, but {reported(program)}"
     rows = {r["name"]: r for r in program["compiled"]["memory"] if r["kind"] == "needed"}
-    donated = rows.get("results in donated buffers", {"a": 0, "b": 0})
-    seen = [
-        [rows["arguments"][side], rows["results"][side] - donated[side], rows["temporaries"][side]]
-        for side in "ab"
-    ]
+    parts = ("arguments", "results", "temporaries")
+    seen = [[rows[part][side] for part in parts] for side in "ab"]
     assigned = [memory(memory_a), memory(memory_b)]
     same = "same" if seen == assigned else f"NOT: {seen}, but {assigned}"
     print(
