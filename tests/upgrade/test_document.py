@@ -242,7 +242,7 @@ def test_a_release_is_named_with_its_notes():
     note = Note("0.3", ("Shardings are better.",), "https://docs")
     found = Bisection(
         across="releases", what="comms.bytes", good=good, bad=first, first=first, before=good,
-        between=2, compiles=2, evaluations=(evaluated("JAX 0.2", skipped="It fails."),),
+        between=2, compiles=2, evaluations=(evaluated("JAX 0.2", skipped="JAX 0.2: It fails.\n--verbose"),),
         notes=(note, Note("0.4", (), "https://docs", "No network.")),
     )  # fmt: skip
     words = said(text.bisected(found))
