@@ -193,9 +193,14 @@ def test_markdown_fits_a_comment_and_can_not_be_broken_out_of(sharded, gathered)
     assert "<script>" in block.partition("\n````\n")[0]
 
 
-def test_the_page_is_that_of_two_sides(sharded, gathered):
-    page = html.render(document(sharded, gathered), "").decode()
-    assert "JAX 0.1 → JAX 0.2" in page
+def test_the_page_has_every_version_in_sum_and_the_last_two_in_full(sharded, gathered):
+    sides = [looked("JAX 0.1", sharded), looked("JAX 0.2", gathered)]
+    sides.append(looked("JAX 0.3", gathered, "train.py failed in JAX 0.3."))
+    page = html.render(upgrade_document("train.py", sides), "").decode()
+    assert "JAX 0.2 → JAX 0.3" in page
+    assert "from JAX 0.1 to JAX 0.2: worse: 768 B more sent" in page
+    assert '"train.py failed in JAX 0.3.","tone":"bad"' in page
+    assert '["comms.bytes","0 B","768 B","768 B","+768 B"]' in page
     with pytest.raises(TargetError, match="No two versions"):
         html.render(upgrade_document("step", [looked("JAX 0.1", sharded)]), "")
 

@@ -1,18 +1,21 @@
-"""What `upgrade` found of one program, as the page of two sides that `report A B` writes."""
+"""What `upgrade` found: of all versions in sum, and of one program as `report A B` has it."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sdyscope.analysis.diff.stages import FigureChange
 from sdyscope.errors import TargetError
 from sdyscope.page.page import compared_page
 from sdyscope.process.output import say
 from sdyscope.upgrade.document import Upgrade
+from sdyscope.upgrade.forms import text
 
 __all__ = ["render"]
 
 
 def render(found: Upgrade, program: str) -> bytes:
-    """The page of one program, as the first and the last version have it that were compared.
+    """The page: all versions in sum, and one program as the last two have it that were compared.
 
     Args:
         found: what was found.
@@ -30,7 +33,17 @@ def render(found: Upgrade, program: str) -> bytes:
     chosen = max(fitting, key=lambda one: (one.has_details, abs(_sent(one.changes))))
     if len(step.programs) > 1 and not program:
         say(f"note: the page is about {chosen.name}; --program names another one.")
-    return compared_page(chosen, (step.a, step.b)).encode()
+    return compared_page(chosen, (step.a, step.b), _summary(found)).encode()
+
+
+def _summary(found: Upgrade) -> dict[str, Any]:
+    """What `reports/js/differences/view.js` shows above the comparison."""
+    table = text.figures(found)
+    return {
+        "lines": [{"words": one.text, "tone": one.tone} for one in text.summary(found)],
+        "header": [] if table is None else [column.header for column in table.columns],
+        "rows": [] if table is None else list(text.row_texts(table)),
+    }
 
 
 def _sent(changes: tuple[FigureChange, ...]) -> float:

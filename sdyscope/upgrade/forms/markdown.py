@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from sdyscope.page.markdown import LIMIT, MARKS, environment
 from sdyscope.process.output import Output
-from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
-from sdyscope.terminal.table import Heading, Note, Table, print_table
+from sdyscope.terminal.paragraphs import Paragraph, print_parts
+from sdyscope.terminal.table import Table
 from sdyscope.upgrade.document import Upgrade
 from sdyscope.upgrade.forms import text
 from sdyscope.words.remarks import remark_texts
@@ -61,7 +61,7 @@ def _render(found: Upgrade, lines: int) -> str:
                 ),
             ],
             header=() if table is None else [column.header for column in table.columns],
-            rows=() if table is None else list(_rows(table)),
+            rows=() if table is None else list(text.row_texts(table)),
             over=[
                 finding
                 for program in (found.sides[-1].programs if found.sides else ())
@@ -72,24 +72,12 @@ def _render(found: Upgrade, lines: int) -> str:
     )
 
 
-def _rows(table: Table) -> Iterable[list[str]]:
-    for row in table.rows:
-        if isinstance(row, Heading | Note):
-            yield [row.text, *[""] * (len(table.columns) - 1)]
-        else:
-            yield [cell if isinstance(cell, str) else cell.text for cell in row]
-
-
 def _block(parts: Iterable[Paragraph | Table], most: int) -> str:
     """Tables and paragraphs as a block of code, whatever is in them."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="utf-8")
     here = Output(stream, terminal=False, columns=_COLUMNS)
-    for part in parts:
-        if isinstance(part, Table):
-            print_table(part, here)
-        else:
-            print_paragraphs([part], here)
+    print_parts(parts, here)
     stream.flush()
     lines = raw.getvalue().decode().strip("\n").splitlines()
     shown = [line.rstrip() for line in lines[:most]]

@@ -12,7 +12,7 @@ from sdyscope.analysis.figures import DECISIVE, FIGURES, unit_of
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number
+from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, Tone, number
 from sdyscope.upgrade.bisected import Bisection
 from sdyscope.upgrade.document import Step, Upgrade, UpgradeSide
 from sdyscope.views import compiled_diff, diff, propagated_diff
@@ -31,7 +31,16 @@ from sdyscope.words.upgrade import (
     unpaired_text,
 )
 
-__all__ = ["bisected", "details", "figures", "headline", "upgraded", "versions_text"]
+__all__ = [
+    "bisected",
+    "details",
+    "figures",
+    "headline",
+    "row_texts",
+    "summary",
+    "upgraded",
+    "versions_text",
+]
 
 _Part: TypeAlias = Paragraph | Table
 
@@ -44,14 +53,7 @@ _ALWAYS = ("comms.bytes", "memory.total")
 
 def upgraded(found: Upgrade, *, everything: bool = False) -> Iterator[_Part]:
     """The total, the versions, their figures, what differs, and where it began."""
-    for step in found.steps:
-        yield headline(found.target, step)
-    for side in found.sides:
-        if side.failure:
-            yield Paragraph(side.failure, "bad", hang=2)
-        for problem in remark_texts(side.problems):
-            yield Paragraph(f"{side.label}: {problem}", "warning", hang=2)
-    yield Paragraph(versions_text(found.sides), "muted", hang=2)
+    yield from summary(found)
     table = figures(found)
     if table is not None:
         yield Paragraph("")
@@ -73,6 +75,18 @@ def upgraded(found: Upgrade, *, everything: bool = False) -> Iterator[_Part]:
     if found.bisection is not None:
         yield Paragraph("")
         yield from bisected(found.bisection, everything=everything)
+
+
+def summary(found: Upgrade) -> Iterator[Paragraph]:
+    """What each version changes, in a line; what failed; and what the versions are."""
+    for step in found.steps:
+        yield headline(found.target, step)
+    for side in found.sides:
+        if side.failure:
+            yield Paragraph(side.failure, "bad", hang=2)
+        for problem in remark_texts(side.problems):
+            yield Paragraph(f"{side.label}: {problem}", "warning", hang=2)
+    yield Paragraph(versions_text(found.sides), "muted", hang=2)
 
 
 def headline(target: str, step: Step) -> Paragraph:
@@ -142,6 +156,15 @@ def figures(found: Upgrade) -> Table | None:
     changes = (number("change"),) if len(labels) > 1 else ()
     columns = (Column("per device and step", fold=False), *map(number, labels), *changes)
     return Table(columns, tuple(rows))
+
+
+def row_texts(table: Table) -> Iterator[list[str]]:
+    """The texts of a table's rows, a heading and a note in the first column."""
+    for row in table.rows:
+        if isinstance(row, Heading | Note):
+            yield [row.text, *[""] * (len(table.columns) - 1)]
+        else:
+            yield [cell if isinstance(cell, str) else cell.text for cell in row]
 
 
 def _figure_rows(known: Sequence[Mapping[str, float]]) -> Iterator[Row]:
