@@ -103,7 +103,10 @@ def _listed(node):
 def test_nothing_else_lists_the_commands():
     lists = set()
     for path in (ROOT / "sdyscope").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if sum(f'"{name}"' in text for name in COMMANDS) <= 4:
+            continue
+        for node in ast.walk(ast.parse(text)):
             names = {each.value for each in _listed(node) if isinstance(each, ast.Constant)}
             if len(names & set(COMMANDS)) > 4:
                 lists.add(path.relative_to(ROOT).as_posix())

@@ -150,7 +150,9 @@ def called_differently():
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("name", ["called", "parallel-3d"])
+@pytest.mark.parametrize(
+    "name", ["called", pytest.param("parallel-3d", marks=pytest.mark.thorough)]
+)
 def test_values_that_differ_are_those_of_the_diff(name):
     inspection = called_differently() if name == "called" else Inspection(resolve(name))
     found = propagate_document(inspection)

@@ -282,7 +282,7 @@ def test_parameters_in_one_tuple_have_numbers(tmp_path):
 @pytest.mark.compiles
 @pytest.mark.parametrize("model", ["mlp", "fsdp-transformer"])
 def test_a_text_is_what_the_compiler_counts(model, tmp_path):
-    program = resolve(model, settings={"donate": True})
+    program = resolve(model, settings={"layers": 1, "donate": True})
     made = Inspection(program, ["shardy"]).compiled()
     found = of_text(tmp_path, made.hlo)
     said = made.memory
