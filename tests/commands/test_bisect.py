@@ -152,7 +152,6 @@ def test_the_commit_and_the_line_of_a_collective_are_found_past_a_broken_commit(
     assert (found["lines"][0]["source"]["file"], found["lines"][0]["begins"]) == ("step.py", True)
 
 
-@pytest.mark.thorough
 @pytest.mark.compiles
 def test_ends_that_lower_to_one_module_are_told_without_a_search(tmp_path, bisect):
     root = repository(tmp_path / "repo", [text(1) + f"# {n}\n" for n in range(5)])
