@@ -276,12 +276,12 @@ def upgrade_document(
         TargetError: no version has that program.
     """
     limits = budgets or {}
-    looked = [replace(one, carried=_only(one.carried, program)) for one in looked]
-    if program and not any(one.carried and one.carried.programs for one in looked):
+    looked = [replace(version, carried=_only(version.carried, program)) for version in looked]
+    if program and not any(version.carried and version.carried.programs for version in looked):
         raise TargetError(f"No version has a program {program!r}.")
-    sides = tuple(_side(one, limits) for one in looked)
-    there = [one for one in looked if one.carried is not None]
-    steps = tuple(_step(one, two, limits) for one, two in itertools.pairwise(there))
+    sides = tuple(_side(version, limits) for version in looked)
+    there = [version for version in looked if version.carried is not None]
+    steps = tuple(_step(before, after, limits) for before, after in itertools.pairwise(there))
     return Upgrade(target=target, sides=sides, steps=steps, bisection=bisection)
 
 
@@ -290,9 +290,11 @@ def _only(carried: Carried | None, program: str) -> Carried | None:
     if carried is None or not program:
         return carried
     kept = tuple(
-        one for one in carried.programs if program in (one.name, one.recorded and one.recorded.name)
+        each
+        for each in carried.programs
+        if program in (each.name, each.recorded and each.recorded.name)
     )
-    recompiles = tuple(one for one in carried.recompiles if program in (one.name, one.program))
+    recompiles = tuple(each for each in carried.recompiles if program in (each.name, each.program))
     return replace(carried, programs=kept, recompiles=recompiles)
 
 
@@ -300,7 +302,7 @@ def comparison(a: Looked, b: Looked, program: str = "") -> tuple[ComparedStages,
     """The programs of two versions, compared; those that differ."""
     one, two = (replace(each, carried=_only(each.carried, program)) for each in (a, b))
     step = _step(one, two, {})
-    return tuple(made for made in step.programs if not made.same)
+    return tuple(difference for difference in step.programs if not difference.same)
 
 
 def _side(looked: Looked, limits: Mapping[str, Budgets]) -> UpgradeSide:
@@ -336,26 +338,26 @@ def _program(program: CarriedProgram, limits: Budgets | None) -> SideProgram:
         stages.compiled.failure,
         tuple(
             CiBudget(
-                ".".join(map(str, one.limit)),
-                budget_text(one.subject),
-                one.unit,
-                one.partitioner,
-                one.used,
-                one.allowed,
+                ".".join(map(str, spending.limit)),
+                budget_text(spending.subject),
+                spending.unit,
+                spending.partitioner,
+                spending.used,
+                spending.allowed,
             )
-            for one in spent
+            for spending in spent
         ),
-        tuple(told(finding) for one in spent for finding in one.findings),
+        tuple(told(finding) for spending in spent for finding in spending.findings),
     )
 
 
 def _figures(program: CarriedProgram) -> dict[str, float]:
     """Its figures, with how often a run compiled it."""
     assert program.stages is not None
-    found = dict(program.stages.figures)
+    figures = dict(program.stages.figures)
     if program.recorded is not None:
-        found["compiles"] = program.recorded.compiles
-    return found
+        figures["compiles"] = program.recorded.compiles
+    return figures
 
 
 def _spent(program: CarriedProgram, limits: Budgets | None) -> Sequence[Spent]:
@@ -378,29 +380,29 @@ def _step(a: Looked, b: Looked, limits: Mapping[str, Budgets]) -> Step:
     failed = []
     if b.failure and not a.failure:
         failed.append(b.failure)
-    found = paired(
+    pairing = paired(
         _candidates(a.carried),
         _candidates(b.carried),
         recorded=any(one.recorded for one in (*a.carried.programs, *b.carried.programs)),
     )
     programs = []
     excused = {}
-    for one, two in found.pairs:
+    for one, two in pairing.pairs:
         if one.stages is None or two.stages is None:
             if one.stages is not None:
                 failed.append(f"{two.name}: {two.error}")
             continue
-        made = compared(one.stages, two.stages, (a.label, b.label))
-        made = replace(made, changes=figure_changes(_figures(one), _figures(two)))
-        programs.append(made)
-        excused[made.name] = _allowed(two, _limits(two, limits))
+        difference = compared(one.stages, two.stages, (a.label, b.label))
+        difference = replace(difference, changes=figure_changes(_figures(one), _figures(two)))
+        programs.append(difference)
+        excused[difference.name] = _allowed(two, _limits(two, limits))
     return Step(
         a.label,
         b.label,
         tuple(programs),
         (
-            *(Unpaired(one.words, a.label) for one in found.only_a),
-            *(Unpaired(one.words, b.label) for one in found.only_b),
+            *(Unpaired(one.words, a.label) for one in pairing.only_a),
+            *(Unpaired(one.words, b.label) for one in pairing.only_b),
         ),
         len(b.carried.recompiles) - len(a.carried.recompiles),
         tuple(failed),
@@ -421,12 +423,12 @@ def _packages(a: Looked, b: Looked) -> Iterator[PackageChange]:
 def _candidates(carried: Carried) -> list[Candidate[CarriedProgram]]:
     return [
         Candidate(
-            one,
-            one.name if one.recorded is None else one.recorded.name,
-            () if one.stages is None else (one.stages.partitioner,),
-            one.recorded,
+            program,
+            program.name if program.recorded is None else program.recorded.name,
+            () if program.stages is None else (program.stages.partitioner,),
+            program.recorded,
         )
-        for one in carried.programs
+        for program in carried.programs
     ]
 
 
@@ -435,11 +437,11 @@ def _allowed(program: CarriedProgram, limits: Budgets | None) -> frozenset[str]:
     if limits is None or program.stages is None:
         return frozenset()
     spent = _spent(program, limits)
-    if any(finding.severity == "error" for one in spent for finding in one.findings):
+    if any(finding.severity == "error" for spending in spent for finding in spending.findings):
         return frozenset()
-    found = set()
+    figures = set()
     if limits.unlisted is not None:
-        found |= {"comms.bytes", "comms.count"}
+        figures |= {"comms.bytes", "comms.count"}
     if limits.total is not None:
-        found.add("memory.total")
-    return frozenset(found)
+        figures.add("memory.total")
+    return frozenset(figures)
