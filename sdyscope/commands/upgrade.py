@@ -111,8 +111,8 @@ def command(
     With --bisect, also finds the release that changed something, and prints what its notes say of
     sharding.
 
-    Exit status 1 if something got worse or exceeds a budget, 2 if a version could not be looked
-    at.
+    Exit status 1 if something got worse or exceeds a budget, 2 if a version could not be looked at
+    or nothing could be bisected.
     """
     from sdyscope.commands import upgrade_versions
     from sdyscope.process import progress

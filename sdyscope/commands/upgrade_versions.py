@@ -95,12 +95,12 @@ def upgraded(asked: Asked, notify: _Notify) -> Upgrade:
             _check_ends(chosen)
         looker = Looker(asked.subject, Path(scratch), verbose=asked.verbose, notify=notify)
         looked = _look(places, looker, chosen)
-        bisection = None
+        bisection: Bisection | str | None = None
         if wanted is not None:
             try:
                 bisection = _Search(asked, places, looker, chosen, looked).bisection()
             except TargetError as error:
-                say(f"note: not bisected: {error}")
+                bisection = str(error)
     return upgrade_document(asked.subject.words, looked, budgets, bisection, asked.program)
 
 

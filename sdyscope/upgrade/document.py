@@ -213,10 +213,13 @@ class Upgrade:
         target: what was looked at: a TARGET, or a command.
         passed: whether nothing got worse, no budget is exceeded, and every version could be looked
             at.
-        exit_status: 0, 1 where something got worse, 2 where a version could not be looked at.
+        exit_status: 0, 1 where something got worse, 2 where a version could not be looked at, or
+            nothing could be bisected.
         sides: the versions, in the order in which they were named.
         steps: each version that could be looked at, compared with the one before it.
-        bisection: the release that changed something; null where that was not asked for.
+        bisection: the release that changed something; null where that was not asked for, or could
+            not be looked for.
+        bisection_missing: why it could not be looked for; empty otherwise.
     """
 
     schema: Literal["sdyscope.upgrade/1"] = "sdyscope.upgrade/1"
@@ -224,6 +227,7 @@ class Upgrade:
     sides: tuple[UpgradeSide, ...]
     steps: tuple[Step, ...]
     bisection: Bisection | None = None
+    bisection_missing: str = ""
 
     __document__ = (
         "schema",
@@ -233,6 +237,7 @@ class Upgrade:
         "sides",
         "steps",
         "bisection",
+        "bisection_missing",
     )
 
     @property
@@ -242,8 +247,10 @@ class Upgrade:
 
     @property
     def exit_status(self) -> int:
-        """0, 1 where something got worse, 2 where a version could not be looked at."""
+        """0, 1 where something got worse, 2 where not all could be done that was asked for."""
         if not self.sides or any(side.versions is None for side in self.sides):
+            return 2
+        if self.bisection_missing:
             return 2
         first = self.sides[0]
         if not first.programs:
@@ -260,7 +267,7 @@ def upgrade_document(
     target: str,
     looked: Sequence[Looked],
     budgets: Mapping[str, Budgets] | None = None,
-    bisection: Bisection | None = None,
+    bisection: Bisection | str | None = None,
     program: str = "",
 ) -> Upgrade:
     """Compares each version that could be looked at with the one before it.
@@ -269,7 +276,7 @@ def upgrade_document(
         target: what was looked at.
         looked: the versions.
         budgets: limits by the name of the program that they are for; of an empty name for all.
-        bisection: which release changed something.
+        bisection: which release changed something, or why that could not be looked for.
         program: the only program to look at; empty for all.
 
     Raises:
@@ -282,7 +289,14 @@ def upgrade_document(
     sides = tuple(_side(version, limits) for version in looked)
     there = [version for version in looked if version.carried is not None]
     steps = tuple(_step(before, after, limits) for before, after in itertools.pairwise(there))
-    return Upgrade(target=target, sides=sides, steps=steps, bisection=bisection)
+    missing = bisection if isinstance(bisection, str) else ""
+    return Upgrade(
+        target=target,
+        sides=sides,
+        steps=steps,
+        bisection=None if isinstance(bisection, str) else bisection,
+        bisection_missing=missing,
+    )
 
 
 def _only(carried: Carried | None, program: str) -> Carried | None:

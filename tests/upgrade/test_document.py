@@ -242,12 +242,21 @@ def evaluated(label, number=None, skipped=""):
     return Evaluated(label, label, reading, None, skipped)
 
 
+def test_what_can_not_be_bisected_is_told_beside_the_comparison(sharded):
+    upgrade = document(sharded, sharded, bisection="There is no tensor 'w1'.")
+    assert (upgrade.exit_status, upgrade.bisection) == (2, None)
+    for words in (said(text.upgraded(upgrade)), markdown.render(upgrade).decode()):
+        assert "not bisected: There is no tensor 'w1'." in words
+        assert "no differences" in words
+
+
 def test_a_release_is_named_with_its_notes():
     good, first = evaluated("JAX 0.1", 0), evaluated("JAX 0.3", 768)
+    skipped = evaluated("JAX 0.2", skipped="JAX 0.2: It fails.\n--verbose")
     note = Note("0.3", ("Shardings are better.",), "https://docs")
     found = Bisection(
         across="releases", what="comms.bytes", good=good, bad=first, first=first, before=good,
-        between=2, compiles=2, evaluations=(evaluated("JAX 0.2", skipped="JAX 0.2: It fails.\n--verbose"),),
+        between=2, compiles=2, evaluations=(skipped,),
         notes=(note, Note("0.4", (), "https://docs", "No network.")),
     )  # fmt: skip
     words = said(text.bisected(found))

@@ -59,6 +59,11 @@ def _render(upgrade: Upgrade, lines: int) -> str:
                     for side in upgrade.sides
                     for problem in remark_texts(side.problems)
                 ),
+                *(
+                    [f"not bisected: {upgrade.bisection_missing}"]
+                    if upgrade.bisection_missing
+                    else []
+                ),
             ],
             header=() if table is None else [column.header for column in table.columns],
             rows=() if table is None else list(text.row_texts(table)),

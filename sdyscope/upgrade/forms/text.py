@@ -86,6 +86,8 @@ def summary(upgrade: Upgrade) -> Iterator[Paragraph]:
             yield Paragraph(side.failure, "bad", hang=2)
         for problem in remark_texts(side.problems):
             yield Paragraph(f"{side.label}: {problem}", "warning", hang=2)
+    if upgrade.bisection_missing:
+        yield Paragraph(f"not bisected: {upgrade.bisection_missing}", "bad", hang=2)
     yield Paragraph(versions_text(upgrade.sides), "muted", hang=2)
 
 
