@@ -242,6 +242,18 @@ def evaluated(label, number=None, skipped=""):
     return Evaluated(label, label, reading, None, skipped)
 
 
+def test_code_that_a_figure_leaves_out_is_told(sharded):
+    """As on TPUs, where the total of the comparison has it."""
+    (program,) = sharded.programs
+    compiled = program.stages.compiled
+    memory = replace(compiled.memory.compiled.memory, generated_code=1024)
+    held = replace(compiled.memory, compiled=replace(compiled.memory.compiled, memory=memory))
+    stages = replace(program.stages, compiled=replace(compiled, memory=held))
+    other = Carried(sharded.versions, (replace(program, stages=stages),))
+    words = said(text.upgraded(document(sharded, other)))
+    assert "memory.total leaves out the program's code: 0 B in JAX 0.1, 1.0 KiB in JAX 0.2" in words
+
+
 def test_what_can_not_be_bisected_is_told_beside_the_comparison(sharded):
     upgrade = document(sharded, sharded, bisection="There is no tensor 'w1'.")
     assert (upgrade.exit_status, upgrade.bisection) == (2, None)

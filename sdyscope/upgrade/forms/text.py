@@ -9,6 +9,7 @@ from typing import TypeAlias
 from sdyscope.analysis.diff.requested import RequestedDiff
 from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.analysis.figures import DECISIVE, FIGURES, unit_of
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
@@ -16,7 +17,7 @@ from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, Ton
 from sdyscope.upgrade.bisected import Bisection
 from sdyscope.upgrade.document import Step, Upgrade, UpgradeSide
 from sdyscope.views import compiled_diff, diff, propagated_diff
-from sdyscope.words.counts import counted, listed
+from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.recompiles import advice, cause
 from sdyscope.words.remarks import remark_text, remark_texts
@@ -333,6 +334,10 @@ def _notes_of(program: ComparedStages) -> Iterator[str]:
         ops = sum(op.size for op in lowered.ops)
         places = counted(len(lowered.ops), "scope")
         yield f"lowered: {counted(ops, 'op')} in {places} differ, which --all lists"
+    code = [row for row in program.compiled.memory if row.name is MemoryPart.CODE]
+    if any(row.a or row.b for row in code):
+        sizes = (f"{size(row.a)} in {lowered.a}, {size(row.b)} in {lowered.b}" for row in code)
+        yield f"memory.total leaves out the program's code: {listed(list(sizes))}"
     for stage, why in program.missing.items():
         yield f"{stage}: not compared: {why}"
     yield from map(remark_text, program.notes)
