@@ -160,9 +160,9 @@ def test_a_command_in_these_places_works(copy):
     assert "  toy         Count the tensors of a program by kind." in listed
     assert "argument" in run(copy, "-m", "sdyscope", "toy", "mlp")
     assert "docs/schema/toy.json" in run(copy, "docs/generate.py")
-    found = json.loads(run(copy, "-m", "sdyscope", "toy", "mlp", "--json"))
-    jsonschema.validate(found, json.loads((copy / "docs/schema/toy.json").read_text()))
-    assert found["tensors"]["argument"] == 9
+    document = json.loads(run(copy, "-m", "sdyscope", "toy", "mlp", "--json"))
+    jsonschema.validate(document, json.loads((copy / "docs/schema/toy.json").read_text()))
+    assert document["tensors"]["argument"] == 9
 
 
 def test_the_rooms_are_those_that_imports_are_held_to():

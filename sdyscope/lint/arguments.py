@@ -14,8 +14,6 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted, size
 
-__all__ = ["LARGE", "next_value_differs", "optimizer_state_differs", "under_sharded"]
-
 #: Bytes of state per device from which on it is worth a word.
 LARGE = 16 << 20
 #: What share of a group's bytes on a device one tensor must waste to be worth a word.

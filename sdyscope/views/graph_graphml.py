@@ -20,8 +20,6 @@ from sdyscope.graph.scalars import (
     graph_scalars,
 )
 
-__all__ = ["graphml"]
-
 _OPENING = """\
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" \
 xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \

@@ -45,7 +45,7 @@ MEASURED = (
     (re.compile(r"─+"), "─"),
 )
 #: The pages whose commands run something.
-RUNNING = ("ci", "fix", "record", "run")
+RUNNING = ("ci", "fix", "record", "run", "search")
 #: Blocks that compile a large model, or one several times: five seconds of CPU time and more each.
 THOROUGH = {
     "axlearn-transformer": (5, 6),
@@ -59,6 +59,7 @@ THOROUGH = {
     "record": (2,),
     "report": (1,),
     "run": (3,),
+    "search": (2,),
 }
 
 

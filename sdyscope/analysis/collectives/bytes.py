@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias, get_args
 
-__all__ = ["KINDS", "CollectiveKind", "wire_bytes", "wire_bytes_by_tensor"]
-
 CollectiveKind: TypeAlias = Literal[
     "all-gather",
     "all-reduce",

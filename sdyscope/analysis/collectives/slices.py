@@ -19,8 +19,6 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.hlo import HloModule, Instruction, Shape
 from sdyscope.values.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
 
-__all__ = ["collectives_of"]
-
 _TYPE = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
 _TARGET = re.compile(r'_xla_megascale_target="\{([^}]*)\}x')
 _MEETING = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
