@@ -55,7 +55,7 @@ from sdyscope.words.origins import (
     origin_annotation_document,
     origin_document,
 )
-from sdyscope.words.places import OpDocument, file_text, op_document
+from sdyscope.words.places import OpDocument, file_text, op_document, shortened
 from sdyscope.words.propagation import (
     absence_text,
     allowed_text,
@@ -215,6 +215,18 @@ def _place(source: SourceLocation) -> dict[str, Any]:
 
 _CONVERTERS[SourceLocation] = _place
 
+#: Fields with a path, a TARGET or a reason: without the folders of this machine.
+_WITH_PATHS: Mapping[str, Callable[[str], str]] = {
+    "file": file_text,
+    "target": shortened,
+    "reason": shortened,
+}
+
+
+def _field(name: str, value: Any) -> Any:
+    text = _WITH_PATHS.get(name)
+    return plain(value) if text is None or not isinstance(value, str) else text(value)
+
 
 def _converter(type_: type) -> Callable[[Any], Any]:
     """What makes a value of a type plain."""
@@ -225,12 +237,14 @@ def _converter(type_: type) -> Callable[[Any], Any]:
         names = fields_of(type_)
         sentence = _SENTENCES.get(type_)
         convert = lambda value: {  # noqa: E731
-            **{name: plain(getattr(value, name)) for name in names},
+            **{name: _field(name, getattr(value, name)) for name in names},
             **({} if sentence is None else {"words": sentence(value)}),
         }
     elif issubclass(type_, msgspec.Struct):  # one that was read
         attributes = type_.__struct_fields__
-        convert = lambda value: {name: plain(getattr(value, name)) for name in attributes}  # noqa: E731
+        convert = lambda value: {  # noqa: E731
+            name: _field(name, getattr(value, name)) for name in attributes
+        }
     elif issubclass(type_, Mapping):
         convert = lambda value: {key: plain(item) for key, item in value.items()}  # noqa: E731
     elif issubclass(type_, (tuple, list)):
