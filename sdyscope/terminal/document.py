@@ -215,17 +215,23 @@ def _place(source: SourceLocation) -> dict[str, Any]:
 
 _CONVERTERS[SourceLocation] = _place
 
-#: Fields with a path, a TARGET or a reason: without the folders of this machine.
+#: Fields with a path, a TARGET, a reason or a command line: without the folders of this machine.
 _WITH_PATHS: Mapping[str, Callable[[str], str]] = {
     "file": file_text,
+    "directory": file_text,
     "target": shortened,
     "reason": shortened,
 }
+_COMMANDS = ("command", "arguments")
 
 
 def _field(name: str, value: Any) -> Any:
     text = _WITH_PATHS.get(name)
-    return plain(value) if text is None or not isinstance(value, str) else text(value)
+    if text is not None and isinstance(value, str):
+        return text(value)
+    if name in _COMMANDS and isinstance(value, tuple):
+        return [shortened(word) if isinstance(word, str) else plain(word) for word in value]
+    return plain(value)
 
 
 def _converter(type_: type) -> Callable[[Any], Any]:

@@ -93,7 +93,7 @@ def full_paths(wanted: bool = True) -> Iterator[None]:
 
 
 def _here() -> list[str]:
-    return [folder + sep for folder in _folders or [getcwd()]]
+    return [folder.rstrip(sep) + sep for folder in _folders or [getcwd()]]
 
 
 def file_text(file: str) -> str:
@@ -103,7 +103,7 @@ def file_text(file: str) -> str:
     below `site-packages`; of any other file the last two parts behind `…/`.
     """
     for folder in _here():
-        if file.startswith(folder):
+        if folder != sep and file.startswith(folder):
             file = file.removeprefix(folder)
             break
     file = _INSTALLED.sub("", file)
@@ -128,7 +128,10 @@ def relative_path(path: str, folder: str, up: int | None = None) -> str | None:
     parts = PurePath(relative).parts
     climbs = parts.count(os.pardir)
     depth = len(PurePath(os.path.normpath(folder)).parts) - 1 - climbs
-    if (up is not None and climbs > up) or (0 < climbs < len(parts) and depth < _DEEP):
+    if up is not None and climbs > up:
+        return None
+    # From the root itself on, a path is a full one.
+    if climbs < len(parts) and depth < (_DEEP if climbs else 1):
         return None
     return relative
 
@@ -151,7 +154,8 @@ def shortened(words: str) -> str:
     """Words in which each path is as short as ``file_text`` makes it."""
     words = _INSTALLED_IN_TEXT.sub("", words)
     for folder in _here():
-        words = words.replace(folder, "")
+        if folder != sep:
+            words = words.replace(folder, "")
     return _PATH_IN_TEXT.sub(lambda path: file_text(path[0]), words)
 
 

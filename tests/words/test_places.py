@@ -46,6 +46,12 @@ def test_files_elsewhere_do_not_say_whose_machine_it_is(file, text):
             )
 
 
+def test_from_the_root_files_are_elsewhere():
+    with paths_from("/"):
+        assert file_text("/home/ada/lab/train.py") == "…/lab/train.py"
+        assert shortened("at /home/ada/lab/train.py:3") == "at …/lab/train.py:3"
+
+
 def test_files_elsewhere_are_named_in_full_for_oneself():
     with full_paths():
         assert file_text("/home/ada/train.py") == "/home/ada/train.py"
