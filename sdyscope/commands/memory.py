@@ -12,7 +12,7 @@ from sdyscope.hardware.rates import parse_size
 
 if TYPE_CHECKING:
     from sdyscope.analysis.memory.memory import MemoryDocument
-    from sdyscope.analysis.search.zero import TrainingState
+    from sdyscope.facts.zero import TrainingState
     from sdyscope.hardware.names import Hardware
 
 

@@ -20,21 +20,12 @@ Thakur, Rabenseifner and Gropp, "Optimization of collective communication operat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
-__all__ = ["KINDS", "CollectiveKind", "wire_bytes", "wire_bytes_by_tensor"]
+from sdyscope.facts.traffic import CollectiveKind
 
-CollectiveKind: TypeAlias = Literal[
-    "all-gather",
-    "all-reduce",
-    "reduce-scatter",
-    "all-to-all",
-    "ragged-all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-    "send",
-    "recv",
-]
+__all__ = ["KINDS", "wire_bytes", "wire_bytes_by_tensor"]
+
 """Kinds of communication, by HLO's opcodes."""
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.cost.links import Level
+from sdyscope.facts.traffic import CollectiveKind
 
 __all__ = ["collective_seconds"]
 
