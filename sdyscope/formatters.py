@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-__all__ = ["Displayed", "Formatter", "register"]
-
 Formatter: TypeAlias = Callable[[object], str | None]
 """HTML for a value; None where there is nothing better than its text."""
 

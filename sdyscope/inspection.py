@@ -17,15 +17,13 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.staged import PARTITIONERS, Staged
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.words.findings import SEVERITIES, Check, Finding, told
+from sdyscope.words.findings import SEVERITIES, Check, Finding, finding_of
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.predicted import Prediction
     from sdyscope.analysis.collectives.read import Collectives
     from sdyscope.analysis.cost.cost import Cost
     from sdyscope.analysis.diff.compiled import CompiledDiff
-    from sdyscope.analysis.diff.lowered import LoweredDiff
-    from sdyscope.analysis.diff.propagated import PropagatedDiff
     from sdyscope.analysis.fix.fix import Effort
     from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.memory.memory import Memory
@@ -33,9 +31,11 @@ if TYPE_CHECKING:
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
     from sdyscope.analysis.run.values import Run
     from sdyscope.analysis.search.search import Search
+    from sdyscope.analysis.search.space import Setting
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
+    from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
     from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.facts.zero import TrainingState
     from sdyscope.lint import LogicalAxes
@@ -66,7 +66,8 @@ class Inspection(Staged, Displayed):
         """Requested against lowered, and the partitioners against each other; errors first."""
         checked = checking.check(self.tensors, self._of_modules())
         findings = sorted(
-            map(told, checked.observations), key=lambda finding: SEVERITIES.index(finding.severity)
+            map(finding_of, checked.observations),
+            key=lambda finding: SEVERITIES.index(finding.severity),
         )
         return Check(
             name=self.name,
@@ -83,7 +84,7 @@ class Inspection(Staged, Displayed):
         """What there is to say about whole modules, before any tensor is looked at."""
         observations = list(checking.not_lowerable(self.failures, alone=not self.lowered))
         for partitioner, lowered in self.lowered.items():
-            observations += checking.fallback(partitioner, lowered.found)
+            observations += checking.fallback(partitioner, lowered.written_for)
             annotations = self.annotations(partitioner)
             observations += checking.not_understood(
                 partitioner, self.graph(partitioner), annotations
@@ -505,6 +506,7 @@ class Inspection(Staged, Displayed):
         *,
         on: Hardware | str | None = None,
         effort: Effort | None = None,
+        plan: Sequence[Setting] = (),
         devices: Sequence[Any] | None = None,
         root: str = "",
         alone: Callable[[], Program] | None = None,
@@ -519,6 +521,8 @@ class Inspection(Staged, Displayed):
                 a line; by default anything.
             on: what to compile for, as ``compiled`` takes it.
             effort: how much to try.
+            plan: how to shard some arguments and results: the edits that do so are the only ones
+                that are tried. ``Search.plan`` is such a plan.
             devices: what to run the program and the edited one on, to compare their numbers; by
                 default what JAX finds.
             root: the folder that the patch's paths are relative to; by default the working
@@ -541,6 +545,7 @@ class Inspection(Staged, Displayed):
             focus=finding if focus is None else focus,
             on=on,
             effort=effort or Effort(),
+            plan=plan,
             devices=devices,
             root=root,
             alone=alone,

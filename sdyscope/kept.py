@@ -6,8 +6,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["cache_folder"]
-
 
 def cache_folder() -> Path | None:
     """Where sdyscope keeps things between runs: `$XDG_CACHE_HOME/sdyscope`, `~/.cache/sdyscope`.
@@ -20,9 +18,9 @@ def cache_folder() -> Path | None:
     here = Path(folder) / "sdyscope"
     try:
         here.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = here.lstat()
+        status = here.lstat()
     except OSError:
         return None
-    own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return here if own and stat.S_ISDIR(found.st_mode) and not shared else None
+    own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return here if own and stat.S_ISDIR(status.st_mode) and not shared else None

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.recorder import hearing
 
-__all__ = ["RecordedInspection", "Recording", "recording"]
-
 
 class RecordedInspection(Inspection):
     """One program that JAX lowered, with everything that can be asked of an `Inspection`.

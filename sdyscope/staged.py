@@ -30,8 +30,6 @@ from sdyscope.words.counts import listed
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
 
-__all__ = ["PARTITIONERS", "Staged", "compile_together", "compiled_already"]
-
 PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
 
 _Compile: TypeAlias = tuple[Partitioner, Hardware]
@@ -104,7 +102,7 @@ class Staged:
             return self._asked
         if isinstance(self.source, Compiled):
             return ()
-        return ("gspmd",) if self.source.found == "gspmd" else ("shardy",)
+        return (self.source.compiled_under,)
 
     @cached_property
     def traced(self) -> Any:
@@ -222,19 +220,19 @@ class Staged:
         """
         if isinstance(self.source, Compiled):
             return {} if self.source.mesh is None else {"mesh": self.source.mesh}
-        found: dict[str, Mesh] = {}
+        meshes: dict[str, Mesh] = {}
         for partitioner in self.lowered:
             for name, mesh in self.graph(partitioner).meshes.items():
                 if isinstance(mesh, Mesh):
-                    found.setdefault(name, mesh)
+                    meshes.setdefault(name, mesh)
         for asked in self.requested:
-            if asked.sharding is not None and asked.sharding.mesh not in found.values():
+            if asked.sharding is not None and asked.sharding.mesh not in meshes.values():
                 name, number = "mesh", 0
-                while name in found:
+                while name in meshes:
                     number += 1
                     name = f"mesh_{number}"
-                found[name] = asked.sharding.mesh
-        return found
+                meshes[name] = asked.sharding.mesh
+        return meshes
 
     @cached_property
     def _derived(self) -> dict[object, Any]:
@@ -249,16 +247,16 @@ class Staged:
         """
         if key not in self._derived:
             self._derived[key] = make()
-        made: _Made = self._derived[key]
-        return made
+        value: _Made = self._derived[key]
+        return value
 
     def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
         """The mesh with axes that shardings are on, where there is just one."""
-        found = {asked.sharding.mesh for asked in self.requested if asked.sharding is not None}
-        found |= {
+        meshes = {asked.sharding.mesh for asked in self.requested if asked.sharding is not None}
+        meshes |= {
             mesh for mesh in self.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
         }
-        return only_mesh(found)
+        return only_mesh(meshes)
 
     @cached_property
     def _propagated(self) -> dict[tuple[Partitioner, bool, bool], Propagated | CompilerError]:
@@ -338,10 +336,10 @@ class Staged:
             except CompilerError as error:
                 self._propagated[key] = self._with_unplaced(error, chosen)
             doing(f"looking at the propagated shardings of {self.name}")
-        found = self._propagated[key]
-        if isinstance(found, CompilerError):
-            raise found
-        return found
+        propagated = self._propagated[key]
+        if isinstance(propagated, CompilerError):
+            raise propagated
+        return propagated
 
     def _propagate(self, chosen: Partitioner, by_xla: bool, conservative: bool) -> Propagated:
         """What propagation decides; what another JAX lowered, its own might decide otherwise."""
@@ -365,9 +363,9 @@ class Staged:
 
     def as_recorded(self) -> Self:
         """The same program, whose compiled stage is what the recorded run's own compiler made."""
-        made = copy(self)
-        made._is_as_recorded = True
-        return made
+        recorded = copy(self)
+        recorded._is_as_recorded = True
+        return recorded
 
     def _propagated_here(self, chosen: Partitioner, by_xla: bool, conservative: bool) -> Propagated:
         lowered, graph = self.lowered[chosen], self.graph(chosen)
@@ -415,17 +413,17 @@ class Staged:
         """
         refused = {} if isinstance(self.source, Compiled) else dict(self.failures)
         self.compile_together(on)
-        found: list[_Made] = []
+        values: list[_Made] = []
         for partitioner in self.compiled_under:
             try:
-                found.append(make(partitioner))
+                values.append(make(partitioner))
             except CompilerError as error:
                 if partitioner is None:
                     raise
                 refused[partitioner] = error
-        if not found:
+        if not values:
             raise next(iter(refused.values()))
-        return tuple(found), refused
+        return tuple(values), refused
 
     def compiled(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
@@ -456,21 +454,21 @@ class Staged:
         recorded = self._recorded_for(chosen, on)
         if recorded is not None:
             return recorded
-        hardware, remark = self._hardware(chosen, on)
+        hardware, remark = self.hardware_for(chosen, on)
         key = (chosen, hardware)
         if key not in self._compiled:
             try:
                 doing(f"compiling {self.name} for {hardware} with {chosen}")
                 module, graph = self._module_for(chosen, hardware)
-                made = compile_module(module, hardware, graph=graph, partitioner=chosen)
-                self._compiled[key] = replace(made, name=self.name)
+                compiled = compile_module(module, hardware, graph=graph, partitioner=chosen)
+                self._compiled[key] = replace(compiled, name=self.name)
             except CompilerError as error:
                 self._compiled[key] = self._with_unplaced(error, chosen)
             doing(f"looking at what {self.name} compiles to")
-        found = self._compiled[key]
-        if isinstance(found, CompilerError):
-            raise found
-        return replace(found, notes=(remark, *found.notes)) if remark else found
+        outcome = self._compiled[key]
+        if isinstance(outcome, CompilerError):
+            raise outcome
+        return replace(outcome, notes=(remark, *outcome.notes)) if remark else outcome
 
     def hlo(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
@@ -484,9 +482,9 @@ class Staged:
         Raises:
             SdyscopeError: as of ``compiled``, or its text can't be read.
         """
-        made = self.compiled(partitioner, on)
-        key = (read_hlo, made.partitioner, made.hardware, made.recorded_by)
-        return self.once(key, lambda: read_hlo(made.hlo))
+        compiled = self.compiled(partitioner, on)
+        key = (read_hlo, compiled.partitioner, compiled.hardware, compiled.recorded_by)
+        return self.once(key, lambda: read_hlo(compiled.hlo))
 
     def check_compilable(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
@@ -507,7 +505,7 @@ class Staged:
 
         chosen = self.chosen(partitioner)
         if self._recorded_for(chosen, on) is None:
-            hardware, _ = self._hardware(chosen, on)
+            hardware, _ = self.hardware_for(chosen, on)
             check_hardware(*self._module_for(chosen, hardware), hardware)
 
     def _recorded_for(self, partitioner: Partitioner, on: Hardware | str | None) -> Compiled | None:
@@ -529,7 +527,7 @@ class Staged:
         """Compiles the program under its partitioners at the same time; see the function."""
         compile_together([(self, partitioner, on) for partitioner in self.compiled_under])
 
-    def _hardware(
+    def hardware_for(
         self, chosen: Partitioner, on: Hardware | str | None
     ) -> tuple[Hardware, Remark | None]:
         """What to compile for, and what there is to say about it."""
@@ -591,9 +589,9 @@ class Staged:
         """The same program with other annotations; see ``Inspection.what_if``."""
         graphs = {partitioner: self.graph(partitioner) for partitioner in self.lowered}
         modules, failures = wishing.rewritten(self.lowered, graphs, self.tensors, wishes)
-        made = self._with_modules(modules, {**self.failures, **failures})
-        made._wishes = (*self._wishes, wishes)
-        return made
+        program = self._with_modules(modules, {**self.failures, **failures})
+        program._wishes = (*self._wishes, wishes)
+        return program
 
     def propagations(self) -> Iterator[tuple[Partitioner, Propagated | CompilerError]]:
         """The propagations that somebody has asked for, or why there is none."""
@@ -615,23 +613,23 @@ class Staged:
         if kept == self.partitioners:
             return self
         if "_lowered" not in self.__dict__:
-            made = type(self)(self.source, kept)
+            program = type(self)(self.source, kept)
             if self.program is not None:
-                made.traced, made.requested = self.traced, self.requested
-            return made
-        modules = {one: module for one, module in self.lowered.items() if one in kept}
-        failures = {one: error for one, error in self.failures.items() if one in kept}
-        made = self._with_modules(modules, failures)
-        made._asked, made._wishes = kept, self._wishes
-        made.recorded, made._is_as_recorded = self.recorded, self._is_as_recorded
+                program.traced, program.requested = self.traced, self.requested
+            return program
+        modules = {name: module for name, module in self.lowered.items() if name in kept}
+        failures = {name: error for name, error in self.failures.items() if name in kept}
+        program = self._with_modules(modules, failures)
+        program._asked, program._wishes = kept, self._wishes
+        program.recorded, program._is_as_recorded = self.recorded, self._is_as_recorded
         # They are of the same modules: what is known of one is known of the other.
-        made._graphs, made._annotations = self._graphs, self._annotations
-        made._propagated, made._compiled, made._for = (
+        program._graphs, program._annotations = self._graphs, self._annotations
+        program._propagated, program._compiled, program._for = (
             self._propagated,
             self._compiled,
             self._for,
         )
-        return made
+        return program
 
     def _with_modules(
         self,
@@ -639,11 +637,11 @@ class Staged:
         failures: dict[Partitioner, CompilerError],
     ) -> Self:
         """The same program, not traced again, with other modules."""
-        made = type(self)(self.source, self._asked)
-        made._lowered = modules, failures
+        program = type(self)(self.source, self._asked)
+        program._lowered = modules, failures
         if self.program is not None:
-            made.traced, made.requested = self.traced, self.requested
-        return made
+            program.traced, program.requested = self.traced, self.requested
+        return program
 
 
 def compile_together(
@@ -669,7 +667,7 @@ def compile_together(
                 continue  # ``compiled`` says why.
             if program._recorded_for(partitioner, on) is not None:
                 continue
-            key = (partitioner, program._hardware(partitioner, on)[0])
+            key = (partitioner, program.hardware_for(partitioner, on)[0])
             if key in program._compiled or (program, key) in waiting or key[1].present:
                 continue
             try:
@@ -681,11 +679,13 @@ def compile_together(
                 program._compiled[key] = program._with_unplaced(error, partitioner)
         if len(waiting) > 1:
             every = Counter(f"{program.name} for {on} with {by}" for program, (by, on) in waiting)
-            times = [f"{one} ({count} times)" if count > 1 else one for one, count in every.items()]
+            times = [
+                f"{label} ({count} times)" if count > 1 else label for label, count in every.items()
+            ]
             doing(f"compiling {listed(times)}")
-        for (program, key), made in waiting.items():
+        for (program, key), finish in waiting.items():
             try:
-                program._compiled[key] = replace(made(), name=program.name)
+                program._compiled[key] = replace(finish(), name=program.name)
             except CompilerError as error:
                 program._compiled[key] = program._with_unplaced(error, key[0])
             doing(f"looking at what {program.name} compiles to")

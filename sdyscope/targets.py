@@ -33,17 +33,6 @@ from sdyscope.stages.compiled.text import read_compiled
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = [
-    "MAPPING",
-    "ReferenceModel",
-    "function_of",
-    "in_directory",
-    "reference_models",
-    "resolve",
-    "settings_of",
-    "takes_mapping",
-]
-
 #: The parameter of a program, and the key among its settings, that mappings have.
 MAPPING = "mapping"
 

@@ -69,8 +69,8 @@ def document(folder, *, extra=(), line=2, is_update=False, fail_on="warning"):
     elsewhere = SourceLocation("/usr/lib/python3/site-packages/lib.py", 3, 1)
     golden = SourceLocation(str(folder / "golden.snap"), 1)
 
-    def found(check, one, otherwise=step.place, ignored=""):
-        return Found(check, one, one.source or otherwise, otherwise, ignored)
+    def found(check, finding, otherwise=step.place, ignored=""):
+        return Found(check, finding, finding.source or otherwise, otherwise, ignored)
 
     everything = (
         found("check", finding(source=source)),

@@ -141,7 +141,7 @@ def read(text, num_devices):
     return Dumped(laid, [arguments[number] for number in sorted(arguments)], results)
 
 
-def different(one, two, *, surely):
+def different(first, two, *, surely):
     """What two dumps place differently, of the values that both have as many of.
 
     Args:
@@ -150,8 +150,8 @@ def different(one, two, *, surely):
       surely: leave out what differs only if a reshard is of an op's result, not of its user's.
     """
     found = []
-    for key in sorted(one.values.keys() & two.values.keys()):
-        mine, theirs = one.values[key], two.values[key]
+    for key in sorted(first.values.keys() & two.values.keys()):
+        mine, theirs = first.values[key], two.values[key]
         if len(mine) != len(theirs) or mine == theirs:
             continue
         if surely and any(
@@ -160,7 +160,7 @@ def different(one, two, *, surely):
             continue
         found.append(key)
     for what in ("arguments", "results"):
-        both = zip(getattr(one, what), getattr(two, what), strict=True)
+        both = zip(getattr(first, what), getattr(two, what), strict=True)
         found += [(what, number) for number, (a, b) in enumerate(both) if a != b]
     return found
 
@@ -408,7 +408,7 @@ def _groups_over(mesh, axes):
     return devices.reshape(-1, prod(split[dim] for dim in together))
 
 
-def different_compiled(one, two, *, surely):
+def different_compiled(first, two, *, surely):
     """What two programs do differently on a device.
 
     Args:
@@ -416,18 +416,18 @@ def different_compiled(one, two, *, surely):
       two: the second.
       surely: leave out that the same collectives are for other ops.
     """
-    mine, theirs = one.collectives, two.collectives
+    mine, theirs = first.collectives, two.collectives
     if surely:
         mine, theirs = map(_without_scopes, (mine, theirs))
     found = [
         (mine[key], theirs[key], key) for key in {**mine, **theirs} if mine[key] != theirs[key]
     ]
-    found += [(a, b) for a, b in zip(one.entries, two.entries, strict=True) if a != b]
-    return found + [(a, b) for a, b in zip(one.memory, two.memory, strict=True) if a != b]
+    found += [(a, b) for a, b in zip(first.entries, two.entries, strict=True) if a != b]
+    return found + [(a, b) for a, b in zip(first.memory, two.memory, strict=True) if a != b]
 
 
 def _without_scopes(collectives):
-    found = Counter()
+    counts = Counter()
     for (*key, _), times in collectives.items():
-        found[tuple(key)] += times
-    return found
+        counts[tuple(key)] += times
+    return counts

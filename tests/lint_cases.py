@@ -85,14 +85,14 @@ def rewritten(inspection: Inspection, partitioner: Any, *changes: tuple[str, str
     for old, new in changes:
         assert old in text, text
         text = text.replace(old, new)
-    made = replace(
+    changed = replace(
         read_bytes(text.encode()),
         partitioner=partitioner,
         kept_arguments=lowered.kept_arguments,
         constants=lowered.constants,
         num_devices=lowered.num_devices,
     )
-    return inspection._with_modules({**inspection.lowered, partitioner: made}, {})
+    return inspection._with_modules({**inspection.lowered, partitioner: changed}, {})
 
 
 # --- requests that did not arrive -----------------------------------------------------------------
@@ -139,8 +139,8 @@ def plain_under_both():
 @finds("silent-fallback", severity="error")
 def written_for_gspmd():
     both = plain(BOTH)
-    made = replace(both.lowered["gspmd"], partitioner="shardy")
-    return both._with_modules({"shardy": made}, {})
+    changed = replace(both.lowered["gspmd"], partitioner="shardy")
+    return both._with_modules({"shardy": changed}, {})
 
 
 @finds("mixed-attributes", severity="error")

@@ -154,8 +154,8 @@ def gpt2_logits(model, tokens):
     for at in range(blocks.ln_1.weight.axis_size("layers")):
         weight = array(attn.c_attn.weight, "layers", "embed", "qkv", "heads", "head_size")[at]
         bias = array(attn.c_attn.bias, "layers", "qkv", "heads", "head_size")[at]
-        made = jnp.einsum("bse,eqhd->qbshd", norm(x, blocks.ln_1, at), weight)
-        mixed = causal_attention(*(made + bias[:, None, None]))
+        product = jnp.einsum("bse,eqhd->qbshd", norm(x, blocks.ln_1, at), weight)
+        mixed = causal_attention(*(product + bias[:, None, None]))
         out = array(attn.c_proj.weight, "layers", "heads", "head_size", "embed")[at]
         x = x + jnp.einsum("bshd,hde->bse", mixed, out) + attn.c_proj.bias.array[at]
         wide = norm(x, blocks.ln_2, at) @ array(mlp.c_fc.weight, "layers", "embed", "mlp")[at]

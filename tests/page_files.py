@@ -63,6 +63,10 @@ def constrained_logits(folder, sdyscope):
     (folder / "logits.py").write_text(fenced("fix", "python", "# logits.py\n"))
 
 
+def replicated_layers(folder, sdyscope):
+    (folder / "layers.py").write_text(fenced("search", "python", "# layers.py\n"))
+
+
 def compiled_text(folder, sdyscope):
     compiled = Inspection(resolve("fsdp-transformer", settings={"donate": "true"})).compiled(
         "shardy"
@@ -142,6 +146,7 @@ def nothing(folder, sdyscope):
 
 #: By page and block of the page.
 FILES = {
+    ("search", 2): replicated_layers,
     ("fix", 1): constrained_logits,
     ("ci", 1): ci,
     ("diff", 2): nothing,

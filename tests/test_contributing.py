@@ -103,7 +103,10 @@ def _listed(node):
 def test_nothing_else_lists_the_commands():
     lists = set()
     for path in (ROOT / "sdyscope").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if sum(f'"{name}"' in text for name in COMMANDS) <= 4:
+            continue
+        for node in ast.walk(ast.parse(text)):
             names = {each.value for each in _listed(node) if isinstance(each, ast.Constant)}
             if len(names & set(COMMANDS)) > 4:
                 lists.add(path.relative_to(ROOT).as_posix())
@@ -157,9 +160,9 @@ def test_a_command_in_these_places_works(copy):
     assert "  toy         Count the tensors of a program by kind." in listed
     assert "argument" in run(copy, "-m", "sdyscope", "toy", "mlp")
     assert "docs/schema/toy.json" in run(copy, "docs/generate.py")
-    found = json.loads(run(copy, "-m", "sdyscope", "toy", "mlp", "--json"))
-    jsonschema.validate(found, json.loads((copy / "docs/schema/toy.json").read_text()))
-    assert found["tensors"]["argument"] == 9
+    document = json.loads(run(copy, "-m", "sdyscope", "toy", "mlp", "--json"))
+    jsonschema.validate(document, json.loads((copy / "docs/schema/toy.json").read_text()))
+    assert document["tensors"]["argument"] == 9
 
 
 def test_the_rooms_are_those_that_imports_are_held_to():

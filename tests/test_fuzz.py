@@ -28,6 +28,7 @@ def test_every_kind_is_read_as_it_is(fuzz):
             kind.read(text)
 
 
+@pytest.mark.thorough
 def test_no_input_is_an_internal_error_or_a_hang(fuzz):
     """The same inputs each time: how fast the machine is makes no difference."""
     found = fuzz.run(0, seed=0, inputs=100)

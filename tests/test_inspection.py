@@ -31,14 +31,16 @@ def test_a_jitted_function_with_its_arguments():
     def predict(x, w):
         return jnp.tanh(x @ w["out"][0])
 
-    found = inspect(predict, abstract((16, 8), "data"), {"out": [abstract((8, 4), None, "model")]})
-    assert found.name == "predict"
-    w = row(found, "w['out'][0]")
+    inspection = inspect(
+        predict, abstract((16, 8), "data"), {"out": [abstract((8, 4), None, "model")]}
+    )
+    assert inspection.name == "predict"
+    w = row(inspection, "w['out'][0]")
     assert str(w.requested.sharding) == "P(None, 'model')"
     assert w.lowered["shardy"].text == '<@mesh, [{}, {"model"}]>'
     assert w.lowered["gspmd"].text == "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}"
-    assert found.check().passed
-    assert found.diff().same
+    assert inspection.check().passed
+    assert inspection.diff().same
 
 
 def test_paths_survive_all_that_jit_does_with_arguments():
@@ -48,7 +50,7 @@ def test_paths_survive_all_that_jit_does_with_arguments():
     def update(unused, power, nothing, state, *rest, scale):
         return [state["a"] ** power + table * scale, None, *rest]
 
-    found = inspect(
+    inspection = inspect(
         update,
         abstract((3,), "data"),
         2,
@@ -57,7 +59,7 @@ def test_paths_survive_all_that_jit_does_with_arguments():
         abstract((2, 2), "model"),
         scale=abstract((8,), "model"),
     )
-    arguments = [t for t in found.tensors.tensors if t.kind == "argument"]
+    arguments = [t for t in inspection.tensors.tensors if t.kind == "argument"]
     assert [(t.path, t.requested.dropped, t.requested.donated) for t in arguments] == [
         ("unused", True, False),
         ("state['a']", False, True),
@@ -69,35 +71,35 @@ def test_paths_survive_all_that_jit_does_with_arguments():
             assert annotation.path == tensor.path
             assert annotation.shape == tensor.shape
     assert arguments[0].lowered == {}
-    assert [f.rule for f in found.check().findings] == ["argument-dropped"]
+    assert [f.rule for f in inspection.check().findings] == ["argument-dropped"]
 
 
 def test_concrete_arrays_need_no_abstract_mesh():
     mesh = jax.make_mesh((4, 2), ("data", "model"))
     x = jax.device_put(jnp.ones((8, 4)), NamedSharding(mesh, P("data", "model")))
-    found = inspect(jax.jit(lambda x: x * 2), x)
-    assert row(found, "x").lowered["gspmd"].text == "{devices=[4,2]<=[8]}"
-    assert found.check().passed
+    inspection = inspect(jax.jit(lambda x: x * 2), x)
+    assert row(inspection, "x").lowered["gspmd"].text == "{devices=[4,2]<=[8]}"
+    assert inspection.check().passed
 
 
 def test_one_partitioner():
-    found = inspect(jax.jit(lambda x: x), abstract((8,), "data"), partitioners=("gspmd",))
-    assert list(found.lowered) == ["gspmd"]
+    inspection = inspect(jax.jit(lambda x: x), abstract((8,), "data"), partitioners=("gspmd",))
+    assert list(inspection.lowered) == ["gspmd"]
     with pytest.raises(TargetError, match="nothing to compare it with"):
-        found.diff()
+        inspection.diff()
 
 
 @pytest.mark.parametrize("partitioners", [("shardy", "gspmd"), ("gspmd",)])
 def test_meshes_by_name_under_gspmd_too(partitioners):
-    found = inspect(jax.jit(jnp.sin), abstract((8,), "data"), partitioners=partitioners)
-    assert found.meshes == {"mesh": Mesh.of({"data": 4, "model": 2})}
-    assert found.file is None
+    inspection = inspect(jax.jit(jnp.sin), abstract((8,), "data"), partitioners=partitioners)
+    assert inspection.meshes == {"mesh": Mesh.of({"data": 4, "model": 2})}
+    assert inspection.file is None
 
 
 def test_two_programs():
-    one = inspect(jax.jit(lambda x: x + 1), abstract((8, 8), "data"), name="one")
+    inspection = inspect(jax.jit(lambda x: x + 1), abstract((8, 8), "data"), name="one")
     two = inspect(jax.jit(lambda x: x + 1), abstract((8, 8), "data", "model"), name="two")
-    (difference,) = one.diff(two).tensors
+    (difference,) = inspection.diff(two).tensors
     assert (difference.tensor, difference.what) == ("x", ("placement",))
     assert [placed_text(side.sharding) for side in (difference.a, difference.b)] == [
         "dim 0 split 4 ways over data, dim 1 whole; replicated 2 times over model",
@@ -114,18 +116,18 @@ def test_what_a_partitioner_cannot_lower_is_a_result():
     def product(w):
         return jnp.einsum("ij,ik->jk", w, w, out_sharding=out)
 
-    found = inspect(product, w)
+    inspection = inspect(product, w)
     if jax.__version_info__ < (0, 9):  # Explicit axes needed real devices
         with pytest.raises(CompilerError, match="Length of device assignment"):
-            found.check()
+            inspection.check()
         return
-    check = found.check()
+    check = inspection.check()
     if jax.__version_info__ < (0, 10):  # GSPMD could say unreduced
         assert check.passed
-        assert list(found.lowered) == ["shardy", "gspmd"]
+        assert list(inspection.lowered) == ["shardy", "gspmd"]
         return
-    assert list(found.lowered) == ["shardy"]
-    assert isinstance(found.failures["gspmd"], CompilerError)
+    assert list(inspection.lowered) == ["shardy"]
+    assert isinstance(inspection.failures["gspmd"], CompilerError)
     assert [f.rule for f in check.findings if f.partitioner == "gspmd"] == ["not-lowerable"]
     assert check.passed
 
@@ -194,15 +196,15 @@ def test_a_propagation_is_made_once_and_so_is_its_failure(tmp_path):
         return jnp.tanh(x @ w)
 
     arguments = (abstract((16, 8), "data"), abstract((8, 4), None, "model"))
-    found = inspect(jax.jit(step), *arguments, partitioners=("shardy",))
-    propagated = found.propagated()
-    assert found.propagated("shardy") is propagated
+    inspection = inspect(jax.jit(step), *arguments, partitioners=("shardy",))
+    propagated = inspection.propagated()
+    assert inspection.propagated("shardy") is propagated
     assert propagated.exactness == "exact"
-    assert found.propagated(conservative=True) is not propagated
-    (explanation,) = found.explain("step/dot_general")
+    assert inspection.propagated(conservative=True) is not propagated
+    (explanation,) = inspection.explain("step/dot_general")
     assert [chain.beginning.name for chain in explanation.chains] == ["x", "w"]
     with pytest.raises(TargetError, match="Conservative propagation is Shardy's"):
-        found.propagated(by_xla=True, conservative=True)
+        inspection.propagated(by_xla=True, conservative=True)
 
     path = tmp_path / "gspmd.mlir"
     path.write_text(
@@ -222,9 +224,9 @@ def test_a_propagation_is_made_once_and_so_is_its_failure(tmp_path):
 
 
 def test_what_cannot_be_lowered_is_called_by_the_programs_name():
-    found = inspect(jax.jit(lambda x: x), abstract((6, 4), "data"), name="train")
+    inspection = inspect(jax.jit(lambda x: x), abstract((6, 4), "data"), name="train")
     with pytest.raises(CompilerError, match=r"^train can't be lowered under shardy"):
-        found.check()
+        inspection.check()
 
 
 def test_under_some_partitioners_nothing_is_done_again():

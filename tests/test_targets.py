@@ -148,7 +148,7 @@ def test_objects_in_a_file(user):
     assert isinstance(resolve(f"{user}:lowered").fun, jax.stages.Lowered)
     assert isinstance(resolve(f"{user}:simple").fun, jax.stages.Traced)
     for name in ("ready", "traced", "lowered", "simple"):
-        assert lower(resolve(f"{user}:{name}"), "shardy").found == "none"
+        assert lower(resolve(f"{user}:{name}"), "shardy").written_for == "none"
 
 
 def test_a_module_from_the_current_directory(user, tmp_path, monkeypatch):

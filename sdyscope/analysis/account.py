@@ -14,8 +14,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.graph import NotUnderstood, OpGraph
 from sdyscope.staged import Staged
 
-__all__ = ["account_of"]
-
 
 def account_of(program: Staged) -> Account:
     """What is not known of a program.

@@ -35,19 +35,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "Budgets",
-    "CommunicationLimit",
-    "LimitPath",
-    "ReplicationLimit",
-    "Spent",
-    "Unit",
-    "communication_spent",
-    "memory_spent",
-    "replication_spent",
-]
-
-
 Unit: TypeAlias = Literal["bytes", "collectives"]
 
 LimitPath: TypeAlias = tuple[str | int, ...]

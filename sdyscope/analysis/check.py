@@ -321,17 +321,17 @@ def not_lowerable(
         )
 
 
-def fallback(partitioner: Partitioner, found: str) -> Iterator[Observation]:
+def fallback(partitioner: Partitioner, carried: str) -> Iterator[Observation]:
     """Annotations that are not, or not only, the partitioner's.
 
     Args:
         partitioner: whose were asked for.
-        found: whose there are: a partitioner's, ``both`` or ``none``.
+        carried: whose there are: a partitioner's, ``both`` or ``none``.
     """
-    if found == "both":
+    if carried == "both":
         yield Observation("mixed-attributes", "error", MixedAttributes(), partitioner=partitioner)
-    elif found not in ("none", partitioner):
-        fact = SilentFallback(partitioner, found)
+    elif carried not in ("none", partitioner):
+        fact = SilentFallback(partitioner, carried)
         yield Observation("silent-fallback", "error", fact, partitioner=partitioner)
 
 

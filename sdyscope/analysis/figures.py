@@ -14,8 +14,6 @@ from sdyscope.analysis.collectives.totals import Collectives, Tally
 from sdyscope.analysis.cost.cost import Cost
 from sdyscope.facts.compiled import Compiled
 
-__all__ = ["DECISIVE", "FIGURES", "Figure", "FigureUnit", "Figures", "figures_of", "unit_of"]
-
 Figures: TypeAlias = Mapping[str, float]
 """By name; one that is not known is not there."""
 
@@ -84,23 +82,23 @@ def figures_of(
         cost: what a step costs; None where it is not known.
     """
     memory = None if compiled is None else compiled.memory
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     if collectives is not None:
-        found |= _tally("comms", [collectives.total])
-        found["comms.tensors"] = collectives.total.tensors
-        found["rematerializations"] = len(collectives.rematerializations)
+        figures |= _tally("comms", [collectives.total])
+        figures["comms.tensors"] = collectives.total.tensors
+        figures["rematerializations"] = len(collectives.rematerializations)
         for kind in KINDS:
-            found |= _tally(f"comms.{kind}", [collectives.by_kind.get(kind, Tally())])
+            figures |= _tally(f"comms.{kind}", [collectives.by_kind.get(kind, Tally())])
         for axis in () if collectives.mesh is None else collectives.mesh.shape:
             # Those over several axes count with each of them.
             over = [
-                one.tally
-                for one in collectives.by_axes
-                if any(ref.name == axis for ref in one.axes or ())
+                axes_tally.tally
+                for axes_tally in collectives.by_axes
+                if any(ref.name == axis for ref in axes_tally.axes or ())
             ]
-            found |= _tally(f"comms.{axis}", over)
+            figures |= _tally(f"comms.{axis}", over)
     if memory is not None:
-        found |= {
+        figures |= {
             "memory.arguments": memory.arguments,
             "memory.results": memory.results,
             "memory.temporaries": memory.temporaries,
@@ -111,17 +109,17 @@ def figures_of(
             compiled is None or compiled.hardware is None or compiled.hardware.platform == "cpu"
         )
         if memory.peak and not on_cpu:
-            found["memory.peak"] = memory.peak
+            figures["memory.peak"] = memory.peak
     if cost is not None:
-        found |= {"cost.flops": cost.compute.flops, "cost.bytes": cost.memory.bytes}
+        figures |= {"cost.flops": cost.compute.flops, "cost.bytes": cost.memory.bytes}
         if cost.sequential is not None:
-            found["cost.seconds"] = cost.sequential
-    return found
+            figures["cost.seconds"] = cost.sequential
+    return figures
 
 
 def _tally(name: str, tallies: Iterable[Tally]) -> dict[str, float]:
     every = list(tallies)
     return {
-        f"{name}.bytes": sum(one.sent for one in every),
-        f"{name}.count": sum(one.count for one in every),
+        f"{name}.bytes": sum(tally.sent for tally in every),
+        f"{name}.count": sum(tally.count for tally in every),
     }

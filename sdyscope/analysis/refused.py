@@ -15,8 +15,6 @@ from sdyscope.facts.refusals import Choice, Refusal, Sent
 if TYPE_CHECKING:
     from sdyscope.stages.edited.refused import RefusedExpression, Tried
 
-__all__ = ["refusal"]
-
 #: How many shardings of the result are tried; three axes on two dimensions have 27.
 _OF_RESULT = 64
 
@@ -118,7 +116,7 @@ def _sent(tried: Tried) -> tuple[Sent, ...] | None:
 
     try:
         program = Staged(Program("expression", tried.traced), ("shardy",))
-        made = Predictor(program.lowered["shardy"], program.graph("shardy")).predict()
+        prediction = Predictor(program.lowered["shardy"], program.graph("shardy")).predict()
     except SdyscopeError:
         return None
-    return tuple(Sent(row.kind, row.axes, row.sent) for row in traffic(made.collectives))
+    return tuple(Sent(row.kind, row.axes, row.sent) for row in traffic(prediction.collectives))

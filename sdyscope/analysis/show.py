@@ -9,12 +9,13 @@ from typing import Literal, TypeAlias, get_args
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.check import agrees
 from sdyscope.analysis.naming.globs import glob
-from sdyscope.analysis.recompiles import Recompile, recompiles
+from sdyscope.analysis.recompiles import recompiles
 from sdyscope.analysis.slices import ProgramSlices, program_slices
 from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.account import Account
 from sdyscope.facts.memory import TensorTotal
 from sdyscope.facts.program import Partitioner, Versions
+from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.recorded import Record
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding, returned_sharding

@@ -113,7 +113,7 @@ def _sharding(row: Tensor) -> Sharded | None:
     if asked is not None and asked.placement is not None:
         return asked
     there = (annotation.sharded({}, None) for annotation in row.lowered.values())
-    found = next((sharding for sharding in there if sharding.placement is not None), None)
-    if found is None and row.requested is not None:
+    placed = next((sharding for sharding in there if sharding.placement is not None), None)
+    if placed is None and row.requested is not None:
         return returned_sharding(row.requested)
-    return found
+    return placed

@@ -5,8 +5,6 @@ from __future__ import annotations
 from sdyscope.annotations.model import split_scope
 from sdyscope.graph import Op
 
-__all__ = ["op_name", "op_text", "scope_of", "shown_name", "within_program"]
-
 
 def within_program(path: str) -> str:
     """A scope without the program's own name: `jvp(layer0)` for `jit(step)/jvp(layer0)`.

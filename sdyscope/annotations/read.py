@@ -88,7 +88,7 @@ class _Walk:
         for argument in function.arguments:
             if inner and argument.sharding is None:
                 continue
-            yield self.made(
+            yield self.annotation(
                 "inner argument" if inner else "argument",
                 argument.name or f"{name}({argument.index})",
                 argument.type,
@@ -102,7 +102,7 @@ class _Walk:
         for result in function.results:
             if inner and result.sharding is None:
                 continue
-            yield self.made(
+            yield self.annotation(
                 "inner result" if inner else "result",
                 result.name or f"{name}[{result.index}]",
                 result.type,
@@ -167,7 +167,7 @@ class _Walk:
                 mesh = self.mesh_of(sharding)
                 if mesh is not None:
                     digits, problem = self.manual_digits(mesh, names)
-                annotation = self.made(
+                annotation = self.annotation(
                     kind,
                     op.scope,
                     type_,
@@ -259,7 +259,7 @@ class _Walk:
     ) -> Annotation:
         type_ = typed.types[0]
         open_dims, unread = self.unspecified(op)
-        annotation = self.made(
+        annotation = self.annotation(
             kind,
             op.scope,
             type_,
@@ -327,7 +327,7 @@ class _Walk:
         index: int | None = None,
         ordinal: int = -1,
     ) -> Annotation:
-        return self.made(
+        return self.annotation(
             kind,
             op.scope,
             op.types[result],
@@ -341,7 +341,7 @@ class _Walk:
             function=op.function,
         )
 
-    def made(
+    def annotation(
         self,
         kind: AnnotationKind,
         path: str,

@@ -15,8 +15,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots import Stage
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["SECTION", "Check", "Config", "Ignore", "SnapshotFile", "Target"]
-
 #: The table of pyproject.toml that all of it is in.
 SECTION: TomlPath = ("tool", "sdyscope")
 

@@ -10,21 +10,9 @@ from sdyscope.analysis.budgets import Unit
 from sdyscope.ci.config import Check
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
+from sdyscope.patches.diff import Replacement
 from sdyscope.words.findings import Finding
 from sdyscope.words.places import shown_name
-
-__all__ = [
-    "CheckStatus",
-    "Ci",
-    "CiBudget",
-    "CiCheck",
-    "CiError",
-    "CiFinding",
-    "CiTarget",
-    "Outcome",
-    "Section",
-    "Status",
-]
 
 Status: TypeAlias = Literal["passed", "failed", "error", "skipped"]
 CheckStatus: TypeAlias = Literal["passed", "failed", "error", "updated"]
@@ -143,6 +131,40 @@ class CiBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class CiChange:
+    """What of a file an edit is.
+
+    Attributes:
+        file: the file, from the root of the repository on.
+        replacements: lines that are replaced, from the top down.
+    """
+
+    file: str
+    replacements: tuple[Replacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CiRemedy:
+    """Edits of a program's source after which a step sends or holds less.
+
+    Attributes:
+        edits: the edits.
+        gain: what they change.
+        proof: how that is known.
+        proven: whether the edited source was compiled to that, and computes the same numbers.
+        patch: a unified diff, of the repository's root.
+        changes: the same by file.
+    """
+
+    edits: str
+    gain: str
+    proof: tuple[str, ...]
+    proven: bool
+    patch: str
+    changes: tuple[CiChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CiTarget:
     """What came of one target.
 
@@ -164,6 +186,7 @@ class CiTarget:
         budgets: its budgets.
         findings: what was found, errors first, the ignored ones included.
         account: what is not known of the program, at the stages that were looked at.
+        remedy: the best proven edit; null where there is none, or none was looked for.
     """
 
     name: str
@@ -183,6 +206,7 @@ class CiTarget:
     budgets: tuple[CiBudget, ...]
     findings: tuple[CiFinding, ...]
     account: Account
+    remedy: CiRemedy | None = None
 
     @property
     def errors(self) -> Iterator[tuple[str, CiError]]:

@@ -34,8 +34,6 @@ from sdyscope.words.counts import counted
 from sdyscope.words.findings import Finding
 from sdyscope.words.snapshots import item_text, snapshot_name, stage_texts, things_text
 
-__all__ = ["GoldenCheck", "GoldenFile", "golden", "golden_files"]
-
 _UPDATE = "If this is intended, write it with sdyscope ci --update and have the file reviewed."
 
 
@@ -45,12 +43,12 @@ class GoldenCheck:
 
     Attributes:
         words: what was compared: ``36 tensors or collectives``.
-        found: the differences.
+        findings: the differences.
         text: the snapshot as it is now.
     """
 
     words: str
-    found: tuple[Found, ...]
+    findings: tuple[Found, ...]
     text: str
 
 
@@ -258,13 +256,13 @@ class GoldenFile:
     Attributes:
         path: the file.
         text: what is in it; empty where it is not there.
-        made: what is to be in it.
+        wanted: what is to be in it.
         unused: its programs that are no targets, as findings.
     """
 
     path: Path
     text: str
-    made: str
+    wanted: str
     unused: tuple[Found, ...]
 
 

@@ -28,11 +28,9 @@ from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.account import unknown_clause
 from sdyscope.words.counts import counted, sentence
-from sdyscope.words.findings import Finding, budget_text, told
+from sdyscope.words.findings import Finding, budget_text, finding_of
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.places import shown_name
-
-__all__ = ["Done", "judge", "judged", "unjudged", "unused_ignores"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Done:
 
     Attributes:
         words: what was looked at: ``44 comparisons``.
-        found: what was found.
+        entries: what was found.
         spent: what of the budgets is used.
         snapshot: the text of the snapshot.
         not_run: rules that were not run.
@@ -50,7 +48,7 @@ class Done:
     """
 
     words: str = ""
-    found: tuple[Found, ...] = ()
+    entries: tuple[Found, ...] = ()
     spent: tuple[Spent, ...] = ()
     snapshot: str = ""
     not_run: tuple[NotRun, ...] = ()
@@ -116,7 +114,7 @@ def judged(
     config: Config,
     target: Target,
     done: Mapping[Check, Done],
-    found: Iterable[Found],
+    entries: Iterable[Found],
     *,
     updating: bool = False,
 ) -> CiTarget:
@@ -126,11 +124,11 @@ def judged(
         config: the whole configuration.
         target: the target.
         done: what was done, in order.
-        found: what was found, the ignored findings included.
+        entries: what was found, the ignored findings included.
         updating: whether golden files are written where they differ.
     """
     places = RepositoryPlaces(config.file, updating=updating)
-    findings = places.findings(found, target)
+    findings = places.findings(entries, target)
     checks = []
     for check, result in done.items():
         own = [finding for finding in findings if finding.check == check]
@@ -256,7 +254,7 @@ def _alike(finding: Finding) -> tuple[object, ...]:
 def _snapshot(target: Target, inspection: Inspection) -> Done:
     assert target.snapshot is not None
     done = golden(inspection, target, target.snapshot)
-    return Done(done.words, done.found, snapshot=done.text)
+    return Done(done.words, done.findings, snapshot=done.text)
 
 
 def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
@@ -269,7 +267,7 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
     entries: list[Found] = []
     for each in spent:
         written = config.limit_place(target, each.limit)
-        findings = map(told, each.findings)
+        findings = map(finding_of, each.findings)
         entries += (
             Found("budgets", finding, finding.source or written, written) for finding in findings
         )
@@ -312,7 +310,7 @@ def _check_axes(config: Config, target: Target, budgets: Budgets, inspection: In
 def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
     """What is found alike under every partitioner, once."""
     under: dict[Found, list[Found]] = {}
-    for entry in (each for of_check in done.values() for each in of_check.found):
+    for entry in (each for of_check in done.values() for each in of_check.entries):
         alike = replace(entry, finding=replace(entry.finding, partitioner=None))
         under.setdefault(alike, []).append(entry)
     joined: list[Found] = []
@@ -325,7 +323,7 @@ def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
 
 def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> Iterator[Found]:
     """What is not known of the program, but for what a check found or could not be done for."""
-    texts = {entry.finding.found for each in done.values() for entry in each.found}
+    texts = {entry.finding.found for each in done.values() for entry in each.entries}
     refused = "\n".join(str(each.error) for each in done.values() if each.error is not None)
     for unknown in account.unknowns:
         if unknown.text in texts or (unknown.kind == "refused" and str(unknown.reason) in refused):
@@ -343,13 +341,13 @@ def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> 
 
 
 def _ignored(
-    config: Config, target: Target, found: Sequence[Found]
+    config: Config, target: Target, findings: Sequence[Found]
 ) -> tuple[list[Found], set[Ignore]]:
     """Findings of check and lint with why they are ignored, and the ignores that matched."""
     ignores = (*target.ignores, *config.ignores)
     used: set[Ignore] = set()
     entries: list[Found] = []
-    for entry in found:
+    for entry in findings:
         matching = [
             ignore
             for ignore in ignores

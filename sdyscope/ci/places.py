@@ -18,8 +18,6 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
 from sdyscope.words.places import file_text, paths_from, shortened
 
-__all__ = ["Found", "RepositoryPlaces"]
-
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
 
 
@@ -88,26 +86,26 @@ class RepositoryPlaces:
             file, line = self._named(target.place.file), target.place.line
         return CiError(self.text(str(error)), file, line)
 
-    def findings(self, found: Iterable[Found], target: Target | None) -> tuple[CiFinding, ...]:
+    def findings(self, entries: Iterable[Found], target: Target | None) -> tuple[CiFinding, ...]:
         """Findings of a target, or of the configuration itself, errors first."""
         times: Counter[str] = Counter()
         findings: list[CiFinding] = []
-        for entry in sorted(found, key=lambda entry: _ORDER.index(entry.finding.severity)):
+        for entry in sorted(entries, key=lambda entry: _ORDER.index(entry.finding.severity)):
             key = _key(entry, target)
             times[key] += 1
             findings.append(self._finding(entry, target, f"{key} {times[key]}"))
         return tuple(findings)
 
-    def _finding(self, one: Found, target: Target | None, key: str) -> CiFinding:
-        finding = one.finding
+    def _finding(self, entry: Found, target: Target | None, key: str) -> CiFinding:
+        finding = entry.finding
         least = "warning" if target is None else target.fail_on
-        fails = _ORDER.index(finding.severity) <= _ORDER.index(least) and not one.ignored
-        if self.updating and one.check == "snapshot":
+        fails = _ORDER.index(finding.severity) <= _ORDER.index(least) and not entry.ignored
+        if self.updating and entry.check == "snapshot":
             fails = False
-        place = one.place
+        place = entry.place
         file = self.path(place.file)
         if file is None:
-            place = one.otherwise
+            place = entry.otherwise
             file = self.path(place.file)
         shown = replace(
             finding,
@@ -118,20 +116,20 @@ class RepositoryPlaces:
         )
         return CiFinding(
             target="" if target is None else target.name,
-            check=one.check,
+            check=entry.check,
             finding=shown,
             file=file or self._named(place.file),
             line=place.line or None,
             # Counted from 0, and 0 where it is not known.
             column=place.column + 1 if place.column else None,
-            ignored=one.ignored,
+            ignored=entry.ignored,
             fails=fails,
             fingerprint=hashlib.sha256(key.encode()).hexdigest(),
         )
 
 
-def _key(one: Found, target: Target | None) -> str:
-    finding = one.finding
+def _key(entry: Found, target: Target | None) -> str:
+    finding = entry.finding
     name = "" if target is None else target.name
     return json.dumps([name, finding.rule, finding.kind, finding.tensor, finding.partitioner])
 

@@ -34,8 +34,6 @@ from sdyscope.mesh_config.read import read_toml
 from sdyscope.snapshots import STAGES, Stage
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["find_config", "read_config"]
-
 _Value = TypeVar("_Value")
 
 _PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {

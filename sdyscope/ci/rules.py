@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from sdyscope.lint import RULES
 
-__all__ = ["rule_words"]
-
 _OWN: Mapping[str, str] = {
     "snapshot-changed": "A tensor or collective differs from the golden file.",
     "snapshot-removed": "The golden file has something that the program does not have.",

@@ -21,8 +21,6 @@ from sdyscope.hardware.names import parse_devices
 from sdyscope.process import child, children
 from sdyscope.process.output import locked, say, write_atomically
 
-__all__ = ["run", "summed"]
-
 
 def run(
     config: Config,
@@ -33,6 +31,7 @@ def run(
     verbose: bool = False,
     updating: bool = False,
     remove_unused: bool = False,
+    fixing: bool = False,
 ) -> Ci:
     """What came of targets; golden files are written where that is asked for.
 
@@ -44,6 +43,7 @@ def run(
         verbose: whether what the compiler logs is passed on.
         updating: whether what changed in golden files is rewritten.
         remove_unused: whether programs that are no targets are removed from them then.
+        fixing: whether remedies are looked for where a target fails.
 
     Raises:
         TargetError: no target is for the JAX that is installed.
@@ -58,7 +58,14 @@ def run(
             file=config.file,
             hint="Change the targets' jax, or leave it out.",
         )
-    outcomes = _outcomes(config, running, jobs or _cores(), verbose, updating, notify)
+    outcomes = _outcomes(
+        config,
+        running,
+        jobs or _cores(),
+        verbose,
+        [*["--update"] * updating, *["--fix"] * fixing],
+        notify,
+    )
     general: list[Found] = []
     if len(running) == len(config.targets):
         general += _unused_ignores(config, outcomes)
@@ -68,9 +75,9 @@ def run(
         for folder in sorted({path.parent for path in golden}) if updating else ():
             locks.enter_context(locked(folder))
         files = list(golden_files(config, outcomes, updating=updating, remove_unused=remove_unused))
-        updated = [file for file in files if file.made != file.text]
+        updated = [file for file in files if file.wanted != file.text]
         for file in updated:
-            write_atomically(file.path, file.made)
+            write_atomically(file.path, file.wanted)
     general += (finding for file in files for finding in file.unused)
     return summed(
         config,
@@ -144,11 +151,11 @@ def _outcomes(
     targets: Sequence[Target],
     jobs: int,
     verbose: bool,
-    updating: bool,
+    options: Sequence[str],
     notify: Callable[[str, int, int], None],
 ) -> dict[str, Outcome]:
     """What came of each target, by name; what its process says besides goes to standard error."""
-    words = ["ci", "--outcome", "--config", str(config.file), *["--update"] * updating]
+    words = ["ci", "--outcome", "--config", str(config.file), *options]
     works = [
         children.Work(
             f"target {target.name!r}",

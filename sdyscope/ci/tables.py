@@ -13,17 +13,6 @@ from sdyscope.facts.findings import Severity
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.snapshots import STAGES, Stage
 
-__all__ = [
-    "WRITE",
-    "BudgetsTable",
-    "DefaultsTable",
-    "IgnoreTable",
-    "SizeText",
-    "TargetTable",
-    "keys_at",
-    "known_keys",
-]
-
 SizeText: TypeAlias = str | int
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 _Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]

@@ -11,8 +11,6 @@ import tomllib
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Path", "TextPlace", "nearest", "toml_places"]
-
 Path: TypeAlias = tuple[str | int, ...]
 """Keys and, for the elements of arrays and arrays of tables, their numbers from 0."""
 

@@ -16,10 +16,12 @@ from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sdyscope.ci import Ci, Config, Outcome, Target
+    from sdyscope.ci.document import CiRemedy
     from sdyscope.ci.forms import Reader
+    from sdyscope.inspection import Inspection
 
 
 @click.command(
@@ -56,6 +58,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --update, remove programs that are not targets from golden files.",
 )
+@click.option(
+    "--fix",
+    "fixing",
+    is_flag=True,
+    help="Look for a proven edit of the source where a target fails: a minute each.",
+)
 @click.option("--notes", is_flag=True, help="Also show notes.")
 @click.option("--budgets", is_flag=True, help="List how much of each budget is used.")
 @click.option(
@@ -82,6 +90,7 @@ def command(
     jobs: int | None,
     update: bool,
     remove_unused: bool,
+    fixing: bool,
     notes: bool,
     budgets: bool,
     github: bool | None,
@@ -111,7 +120,7 @@ def command(
     read = read_config(Path(config).absolute() if config else find_config(Path.cwd()))
     targets = _chosen(read, names)
     if outcome:
-        return _answer(read, targets[0], updating=update)
+        return _answer(read, targets[0], updating=update, fixing=fixing)
     if list_only:
         from sdyscope.ci.forms.text import listed
 
@@ -139,6 +148,7 @@ def command(
             verbose=verbose,
             updating=update,
             remove_unused=remove_unused,
+            fixing=fixing,
         )
     if github is None:
         github = os.environ.get("GITHUB_ACTIONS") == "true"
@@ -200,7 +210,7 @@ def _chosen(config: Config, names: Sequence[str]) -> list[Target]:
     return [target for target in config.targets if not names or target.name in names]
 
 
-def _answer(config: Config, target: Target, *, updating: bool) -> int:
+def _answer(config: Config, target: Target, *, updating: bool, fixing: bool) -> int:
     """Looks at a target and answers what came of it, for the process that asked."""
     import msgspec
 
@@ -214,7 +224,7 @@ def _answer(config: Config, target: Target, *, updating: bool) -> int:
     try:
         # This process is in the configuration's folder, its reader need not be.
         with paths_from(str(RepositoryPlaces(config.file).root)):
-            outcome = _judged(config, target, updating)
+            outcome = _judged(config, target, updating, fixing)
     except SdyscopeError as error:
         outcome = Outcome(unjudged(config, target, error=error))
     seconds = time.perf_counter() - start
@@ -223,7 +233,7 @@ def _answer(config: Config, target: Target, *, updating: bool) -> int:
     return 0
 
 
-def _judged(config: Config, target: Target, updating: bool) -> Outcome:
+def _judged(config: Config, target: Target, updating: bool, fixing: bool) -> Outcome:
     from sdyscope.ci import judge
     from sdyscope.commands import mesh_choice, named_axes, opening
     from sdyscope.hardware.names import parse_devices, parse_hardware
@@ -249,4 +259,26 @@ def _judged(config: Config, target: Target, updating: bool) -> Outcome:
     logical, why_not = None, ""
     if target.lint:
         logical, why_not = named_axes.logical_axes(inspection, target.mesh_config)
-    return judge(config, target, inspection, logical, why_not, updating=updating)
+    outcome = judge(config, target, inspection, logical, why_not, updating=updating)
+    if fixing and outcome.target.status == "failed" and inspection.program is not None:
+        remedy = _remedy(config, target, inspection, mesh, about["settings"])
+        outcome = replace(outcome, target=replace(outcome.target, remedy=remedy))
+    return outcome
+
+
+def _remedy(
+    config: Config,
+    target: Target,
+    inspection: Inspection,
+    mesh: Mapping[str, int] | None,
+    settings: Mapping[str, object],
+) -> CiRemedy | None:
+    """The best proven edit of a target's source; None where there is none."""
+    from sdyscope.ci.places import RepositoryPlaces
+    from sdyscope.ci.remedies import remedy_of
+    from sdyscope.commands import opening
+
+    bench = opening.bench(target.word, inspection, mesh=mesh, settings=settings)
+    root = str(RepositoryPlaces(config.file).root)
+    answer = inspection.fix(bench.rebuild, on=target.on, root=root, alone=bench.alone)
+    return remedy_of(answer, answer.proven[0], root) if answer.proven else None

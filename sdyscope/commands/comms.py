@@ -73,7 +73,7 @@ def command(
     from sdyscope.analysis.collectives.comms import comms_document, predicted_document
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document
     from sdyscope.views import comms
 
     if predicted and schedule:
@@ -93,25 +93,26 @@ def command(
     )
     if predicted:
         opening.check_predictable(inspection)
-    found = predicted_document(inspection) if predicted else comms_document(inspection, on)
+    answer = predicted_document(inspection) if predicted else comms_document(inspection, on)
     if schedule:
         from sdyscope.analysis.cost.schedule import with_schedules
 
-        found = with_schedules(found, inspection, on)
-    status = 1 if strict and found.account else 0
+        answer = with_schedules(answer, inspection, on)
+    status = 1 if strict and answer.account else 0
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(answer))
         return status
     if schedule:
-        _print_schedules(found, everything)
+        _print_schedules(answer, everything)
         return status
-    paragraphs.print_paragraphs(comms.heading(found))
-    here.write("")
-    for part in comms.tables(found, everything=everything, by_scope=scopes, columns=here.columns):
-        table.print_table(part)
-        here.write("")
-    paragraphs.print_paragraphs(comms.footer(found, everything=everything))
+    blocks.print_blocks(
+        [
+            comms.heading(answer),
+            *comms.tables(answer, everything=everything, by_scope=scopes, columns=here.columns),
+            comms.footer(answer, everything=everything),
+        ]
+    )
     return status
 
 

@@ -62,7 +62,7 @@ def command(
     """
     from sdyscope.analysis.cost.cost import cost_document, predicted_cost_document
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import cost
 
@@ -71,29 +71,23 @@ def command(
     )
     if predicted:
         opening.check_predictable(inspection)
-        found = predicted_cost_document(inspection, on, bandwidths, latencies)
+        answer = predicted_cost_document(inspection, on, bandwidths, latencies)
     else:
-        found = cost_document(inspection, on, bandwidths, latencies)
-    status = 1 if strict and found.account else 0
-    here = output.answers()
+        answer = cost_document(inspection, on, bandwidths, latencies)
+    status = 1 if strict and answer.account else 0
     if as_json:
-        here.write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(answer))
         return status
-    for number, (program, partitioners) in enumerate(cost.told(found)):
-        if number:
-            here.write("")
-        paragraphs.print_paragraphs(cost.heading(found, program, partitioners))
-        here.write("")
-        table.print_table(cost.roofs(program))
-        here.write("")
-        if program.arguments:
-            table.print_table(cost.arguments(program))
-            here.write("")
-        if program.collectives:
-            table.print_table(cost.kinds(program))
-            here.write("")
-            table.print_table(cost.scopes(program, top))
-            here.write("")
-        paragraphs.print_paragraphs(cost.footer(program, top))
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    parts: list[blocks.Block | None] = []
+    for program, partitioners in cost.distinct(answer):
+        parts += [
+            cost.heading(answer, program, partitioners),
+            cost.roofs(program),
+            cost.arguments(program) if program.arguments else None,
+            cost.kinds(program) if program.collectives else None,
+            cost.scopes(program, top) if program.collectives else None,
+            cost.footer(program, top),
+        ]
+    blocks.print_blocks(parts)
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status

@@ -11,15 +11,14 @@ import click
 
 from sdyscope.commands import completing, mesh_choice, opening, options, pairing, snapshot_diff
 from sdyscope.errors import CompilerError, TargetError
-from sdyscope.facts.differences import Uncompared
+from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 
 if TYPE_CHECKING:
     from sdyscope.analysis.diff.compiled import CompiledDiff
-    from sdyscope.analysis.diff.lowered import LoweredDiff
-    from sdyscope.analysis.diff.propagated import PropagatedDiff
     from sdyscope.facts.account import Account
+    from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots.differences import DiffDocument

@@ -13,7 +13,6 @@ from sdyscope.errors import TargetError
 from sdyscope.process import child
 
 if TYPE_CHECKING:
-    from sdyscope.facts.program import Program
     from sdyscope.hardware.names import Hardware
 
 
@@ -106,9 +105,8 @@ def command(
     """
     from sdyscope.analysis.fix.fix import Effort
     from sdyscope.process import output, progress
-    from sdyscope.process.work_tree import check_clean, root_of, write_files
-    from sdyscope.stages.executed import devices as finding_devices
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.process.work_tree import write_clean
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import fix
 
@@ -116,60 +114,31 @@ def command(
         # Before anything takes time.
         raise TargetError("There is no such folder to write to.", file=sarif)
     inspection = opening.open_under(target, "shardy", mesh=mesh, settings=settings)
-    if inspection.program is not None:
-        finding_devices.more_cpu_devices(
-            max(child.VIRTUAL, finding_devices.devices_needed(inspection.program))
-        )
-
-    def rebuild() -> Program:
-        program = opening.open_under(target, "shardy", mesh=mesh, settings=settings).program
-        assert program is not None
-        return program
-
-    def alone() -> Program:
-        axes = [axis for each in inspection.meshes.values() for axis in each.shape]
-        shape = dict.fromkeys(axes, 1)
-        program = opening.open_under(target, "shardy", mesh=shape, settings=settings).program
-        assert program is not None
-        return program
-
-    defined = None if inspection.program is None else inspection.defined_at
-    root = root_of(defined.file) if defined is not None else ""
-    found = inspection.fix(
-        rebuild,
+    bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
+    answer = inspection.fix(
+        bench.rebuild,
         finding,
         on=on,
         effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
-        root=root,
-        alone=alone,
+        root=bench.root,
+        alone=bench.alone,
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
-    best = found.proven[0] if found.proven else None
+    best = answer.proven[0] if answer.proven else None
     if write and best is not None:
-        check_clean(best.before_texts)
-        write_files(best.texts)
+        write_clean(best.before_texts, best.texts)
     if sarif is not None:
         from sdyscope.ci.forms.sarif import render_fix
 
-        output.write_atomically(sarif, render_fix(found, root))
-    status = 1 if found.proven or (strict and found.account) else 0
-    here = output.answers()
+        output.write_atomically(sarif, render_fix(answer, bench.root))
+    status = 1 if answer.proven or (strict and answer.account) else 0
     if as_json:
-        here.write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(answer))
         return status
-    paragraphs.print_paragraphs(fix.heading(found))
-    for number, remedy in enumerate(fix.shown(found, everything=everything), 1):
-        here.write("")
-        paragraphs.print_paragraphs(fix.remedy(number, remedy))
-        here.write("")
-        table.print_table(fix.changes(found, remedy))
-        here.write("")
-        paragraphs.print_paragraphs(fix.proof(found, remedy))
-        here.write("")
-        here.write(remedy.patch.rstrip("\n"))
-    here.write("")
-    paragraphs.print_paragraphs(
-        fix.footer(found, everything=everything, applied=write and best is not None)
-    )
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    parts: list[blocks.Block] = [fix.heading(answer)]
+    for number, remedy in enumerate(fix.shown(answer, everything=everything), 1):
+        parts += fix.blocks(answer, remedy, number)
+    parts.append(fix.footer(answer, everything=everything, applied=write and best is not None))
+    blocks.print_blocks(parts)
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status

@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options, varying
-from sdyscope.hardware.rates import parse_size
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.memory.memory import MemoryDocument
-    from sdyscope.facts.zero import TrainingState
     from sdyscope.hardware.names import Hardware
-
-
-def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    with options.usage():
-        return None if value is None else parse_size(value)
 
 
 @options.command(
@@ -71,7 +63,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
     "--fits",
     "limit",
     metavar="SIZE",
-    callback=_size,
+    callback=options.byte_count,
     help="Say whether the program fits in a device of this size, such as 16GiB. Exit status 1 if "
     "it does not.",
 )
@@ -128,9 +120,9 @@ def command(
     from sdyscope.analysis.search.zero import training_state
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import memory
+    from sdyscope.views import memory, over_time
 
     if predicted and on is not None:
         raise TargetError(
@@ -148,123 +140,36 @@ def command(
     )
     if axes is not None and not training:
         raise TargetError("--axes names the axes of --training.", hint="Add --training.")
-    found = predicted_document(inspection) if predicted else memory_document(inspection, on)
+    answer = predicted_document(inspection) if predicted else memory_document(inspection, on)
     if training:
         over = [axis.strip() for axis in axes.split(",")] if axes else []
-        found = dataclasses.replace(found, training=training_state(inspection, over))
+        answer = dataclasses.replace(answer, training=training_state(inspection, over))
     if peak:
-        found = with_peak(found, inspection, on, tries)
+        answer = with_peak(answer, inspection, on, tries)
     if limit is not None:
         varied = (
             None
             if vary is None
             else varying.varying(vary, target, inspection, partitioner, mesh, settings, on)
         )
-        found = with_fits(found, inspection, on, limit, varied)
-    fit = all(one.fits for one in found.fits)
-    status = 0 if found.passed and fit and not (strict and found.account) else 1
+        answer = with_fits(answer, inspection, on, limit, varied)
+    fit = all(row.fits for row in answer.fits)
+    status = 0 if answer.passed and fit and not (strict and answer.account) else 1
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(answer))
         return status
-    if found.predicted is not None:
-        table.print_text(memory.predicted_heading(found, found.predicted), "heading")
-        here.write("")
-        table.print_table(memory.groups(found.predicted))
-        here.write("")
-        if found.predicted.savings:
-            table.print_table(memory.savings(found.predicted, top, here.columns))
-            here.write("")
-        paragraphs.print_paragraphs(memory.predicted_footer(found.predicted, top))
+    parts: list[blocks.Block] = []
+    if answer.predicted is not None:
+        parts += memory.predicted(answer, answer.predicted, top, here.columns)
     if peak:
-        _print_peak(found, top)
+        parts += over_time.peaks(answer, top, here.columns)
     if limit is not None:
-        _print_fits(found, limit)
-    if peak or limit is not None:
-        if found.training is not None:
-            _print_training(found.training)
-        paragraphs.print_paragraphs(account_paragraphs(found.account))
-        return status
-    for number, (compiled, partitioners) in enumerate(memory.told(found)):
-        if number:
-            here.write("")
-        table.print_text(memory.heading(found, compiled, partitioners), "heading")
-        here.write("")
-        table.print_table(memory.groups(compiled))
-        here.write("")
-        if compiled.savings:
-            table.print_table(memory.savings(compiled, top, here.columns))
-            here.write("")
-        elif compiled.hardware is None:
-            table.print_table(memory.largest(compiled, top))
-            here.write("")
-        paragraphs.print_paragraphs(memory.footer(compiled, top, partitioners))
-    if found.training is not None:
-        _print_training(found.training)
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+        parts += over_time.fitting(answer, limit)
+    if not peak and limit is None:
+        parts += memory.compiled(answer, top, here.columns)
+    if answer.training is not None:
+        parts += memory.trained(answer.training)
+    blocks.print_blocks(parts)
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
-
-
-def _print_training(state: TrainingState) -> None:
-    from sdyscope.process import output
-    from sdyscope.terminal import paragraphs, table
-    from sdyscope.views import memory
-
-    here = output.answers()
-    here.write("")
-    table.print_table(memory.training(state))
-    here.write("")
-    if state.stages:
-        table.print_table(memory.stages(state))
-        here.write("")
-        table.print_table(memory.stages_traffic(state))
-        here.write("")
-    paragraphs.print_paragraphs(memory.training_footer(state))
-
-
-def _print_peak(document: MemoryDocument, top: int) -> None:
-    from sdyscope.process import output
-    from sdyscope.terminal import chart, paragraphs, steps, table
-    from sdyscope.views import memory, over_time
-    from sdyscope.words.over_time import peak_sentence
-
-    here = output.answers()
-    # All pictures on one scale.
-    scale = max(one.peak for one in document.over_time)
-    compiled = {one.partitioner: one for one in document.compiled}
-    for number, (found, partitioners) in enumerate(steps.distinct_memory(document.over_time)):
-        if number:
-            here.write("")
-        heading = memory.heading(document, compiled[found.partitioner], partitioners)
-        table.print_text(heading, "heading")
-        here.write("")
-        chart.print_area(over_time.picture(found, scale))
-        here.write("")
-        table.print_text(peak_sentence(found))
-        here.write("")
-        table.print_table(over_time.categories(found))
-        here.write("")
-        table.print_table(over_time.held(found, top, here.columns))
-        here.write("")
-        paragraphs.print_paragraphs(over_time.footer(found, top))
-    if document.remedies:
-        here.write("")
-        table.print_table(over_time.remedies(document.remedies, document.over_time[0]))
-        here.write("")
-        paragraphs.print_paragraphs([over_time.remedies_footer(document.remedies)])
-
-
-def _print_fits(document: MemoryDocument, limit: int) -> None:
-    from sdyscope.process import output
-    from sdyscope.terminal import paragraphs, table
-    from sdyscope.views import over_time
-
-    here = output.answers()
-    if document.over_time:
-        here.write("")
-    paragraphs.print_paragraphs(over_time.fits(document.fits))
-    if document.varied is not None:
-        here.write("")
-        table.print_table(over_time.trials(document.varied, limit))
-        here.write("")
-        paragraphs.print_paragraphs([over_time.varied_paragraph(document.varied)])

@@ -145,7 +145,7 @@ def chosen_mesh(
     known = _devices(devices, parameters)
     there = known or _own(shape, parameters)
     try:
-        found = shape.over(there.count, there.slices)
+        mesh_sizes = shape.over(there.count, there.slices)
     except TargetError as error:
         if known is None:
             error.hint = (
@@ -153,12 +153,12 @@ def chosen_mesh(
                 "as 16, or 4096x8slices."
             )
         raise
-    if found.mesh.device_ids is not None:
+    if mesh_sizes.mesh.device_ids is not None:
         _note(
-            f"on {found.slices:,} slices JAX does not order the devices of {found} by their "
-            "numbers; here they are in that order, so other axes cross slices."
+            f"on {mesh_sizes.slices:,} slices JAX does not order the devices of {mesh_sizes} by "
+            "their numbers; here they are in that order, so other axes cross slices."
         )
-    return found.sizes
+    return mesh_sizes.sizes
 
 
 def _devices_are_asked_for(parameters: Mapping[str, Any]) -> None:
@@ -219,19 +219,19 @@ def _shape(
     if not config:
         raise TargetError("--mesh-config names no file.", hint="Name one: FILE or FILE:SECTION.")
     path, section = _place(config)
-    found = read_mesh_config(path, section)
-    if not isinstance(found, MeshRules):
+    configuration = read_mesh_config(path, section)
+    if not isinstance(configuration, MeshRules):
         if selector is not None:
             raise TargetError(
                 "--mesh-selector chooses among mesh rules, and this configuration has none.",
                 file=path,
                 hint="Leave --mesh-selector out.",
             )
-        return found.mesh_shape
+        return configuration.mesh_shape
     if selector is not None and not quiet:
-        _note_rules(found, path, selector)
+        _note_rules(configuration, path, selector)
     try:
-        return found.select(selector)
+        return configuration.select(selector)
     except TargetError as error:
         error.file = path
         raise
@@ -268,13 +268,13 @@ def with_mapping(
 
     if config is None or "settings" not in parameters:
         return {}
-    found = read_mesh_config(*_place(config))
-    if isinstance(found, MeshRules):
+    configuration = read_mesh_config(*_place(config))
+    if isinstance(configuration, MeshRules):
         return {}
     words = _words(parameters)
     if any(map(targets.takes_mapping, words)):
-        return {"settings": {**(parameters["settings"] or {}), targets.MAPPING: found}}
-    given = [name for name in _MAPPINGS if getattr(found, name, ())]
+        return {"settings": {**(parameters["settings"] or {}), targets.MAPPING: configuration}}
+    given = [name for name in _MAPPINGS if getattr(configuration, name, ())]
     if given and not quiet:
         _note(
             f"only the mesh of {config} is used, not its {listed(given)}: {listed(words)} takes "
@@ -291,8 +291,8 @@ def mapped_mesh(config: str) -> MappedMesh | None:
     """
     from sdyscope.mesh_config import MappedMesh, read_mesh_config
 
-    found = read_mesh_config(*_place(config))
-    return found if isinstance(found, MappedMesh) else None
+    configuration = read_mesh_config(*_place(config))
+    return configuration if isinstance(configuration, MappedMesh) else None
 
 
 def _place(config: str) -> tuple[str, str | None]:
@@ -305,12 +305,12 @@ def _devices(given: Devices | None, parameters: Mapping[str, Any]) -> Devices | 
     """The devices of `--devices`, else of `--on`; None where neither says how many."""
     hardware = parameters.get("on") or ()
     each = (hardware,) if isinstance(hardware, Hardware) else tuple(hardware)
-    counts = dict.fromkeys(found for on in each if (found := devices_of(on)) is not None)
+    counts = dict.fromkeys(devices for on in each if (devices := devices_of(on)) is not None)
     if given is not None:
-        for count in counts:
-            if count.count != given.count:
+        for devices in counts:
+            if devices.count != given.count:
                 raise TargetError(
-                    f"--devices says {given.count:,} devices, and --on has {count.count:,}.",
+                    f"--devices says {given.count:,} devices, and --on has {devices.count:,}.",
                     hint="Leave --devices out.",
                 )
         return given

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
     from sdyscope.lint import LogicalAxes
 
-__all__ = ["logical_axes"]
-
 
 def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxes | None, str]:
     """The logical axes of a program's arguments with the mappings of a mesh configuration.

@@ -18,7 +18,7 @@ from sdyscope.process.output import say
 
 if TYPE_CHECKING:
     from sdyscope.facts.compiled import Compiled
-    from sdyscope.facts.program import Partitioner
+    from sdyscope.facts.program import Partitioner, Program
     from sdyscope.facts.recorded import Record, RecordedProgram
     from sdyscope.inspection import Inspection
     from sdyscope.stages.lowered.lower import LoweredModule
@@ -66,7 +66,7 @@ class Opened:
     @property
     def own(self) -> tuple[Inspection, ...]:
         """The programs; of a recorded run those that are not JAX's own functions, if there are."""
-        labels = {one.label for one in self.record.own} if self.record else set()
+        labels = {recorded.label for recorded in self.record.own} if self.record else set()
         return (
             tuple(program for program in self.programs if program.name in labels) or self.programs
         )
@@ -89,7 +89,10 @@ class Opened:
             programs=tuple(program for program in self.programs if not program.is_compiled),
             unread=(
                 *self.unread,
-                *(Unread(one.path or Path(one.name), compiled_already(one)) for one in compiled),
+                *(
+                    Unread(program.path or Path(program.name), compiled_already(program))
+                    for program in compiled
+                ),
             ),
         )
 
@@ -122,7 +125,50 @@ class Opened:
     def program_of(self, inspection: Inspection) -> RecordedProgram | None:
         """What was recorded of one of the programs."""
         known = self.record.programs if self.record else ()
-        return next((one for one in known if one.label == inspection.name), None)
+        return next((recorded for recorded in known if recorded.label == inspection.name), None)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A program whose source is edited, as ``Inspection.fix`` takes it.
+
+    Attributes:
+      rebuild: builds the program from the files that Python then imports.
+      alone: the same on a mesh of one device.
+      root: the folder that paths of a patch are relative to.
+    """
+
+    rebuild: Callable[[], Program]
+    alone: Callable[[], Program]
+    root: str
+
+
+def bench(
+    target: str,
+    inspection: Inspection,
+    *,
+    mesh: Mapping[str, int] | None,
+    settings: Mapping[str, object],
+) -> Bench:
+    """What a program is edited on, with as many CPU devices as it needs to be run."""
+    from sdyscope.process import child
+    from sdyscope.process.work_tree import root_of
+    from sdyscope.stages.executed.devices import devices_needed, more_cpu_devices
+
+    if inspection.program is not None:
+        more_cpu_devices(max(child.VIRTUAL, devices_needed(inspection.program)))
+
+    def built(shape: Mapping[str, int] | None) -> Program:
+        program = open_under(target, "shardy", mesh=shape, settings=settings).program
+        assert program is not None
+        return program
+
+    def alone() -> Program:
+        axes = [axis for each in inspection.meshes.values() for axis in each.shape]
+        return built(dict.fromkeys(axes, 1))
+
+    defined = None if inspection.program is None else inspection.defined_at
+    return Bench(lambda: built(mesh), alone, root_of(defined.file) if defined is not None else "")
 
 
 def module(function: _Function) -> _Function:
@@ -182,21 +228,21 @@ def open_target(
             f"{word} names a module, and so does --module.", hint="Leave --module out."
         )
     folder, module = place or (word, module)
-    found = resolve(str(folder), mesh=mesh, settings=settings)
-    if isinstance(found, Path) and found.is_dir():
-        return _directory(word, found, partitioners, module)
+    resolved = resolve(str(folder), mesh=mesh, settings=settings)
+    if isinstance(resolved, Path) and resolved.is_dir():
+        return _directory(word, resolved, partitioners, module)
     if module is not None:
         raise TargetError(
             f"--module picks one of a directory's modules, and {word} is not a directory.",
             hint="Leave --module out.",
         )
-    if isinstance(found, Compiled) and not as_module:
-        _check_chosen(found, partitioners)
-        return Opened(word, (Inspection(found),))
-    if not isinstance(found, Program):
-        path = found if isinstance(found, Path) else found.path
+    if isinstance(resolved, Compiled) and not as_module:
+        _check_chosen(resolved, partitioners)
+        return Opened(word, (Inspection(resolved),))
+    if not isinstance(resolved, Program):
+        path = resolved if isinstance(resolved, Path) else resolved.path
         return Opened(word, (_lowered(path or Path(word), partitioners),))
-    inspection = Inspection(found, partitioners)
+    inspection = Inspection(resolved, partitioners)
     if inspection.program is None:
         _check_partitioner(inspection.lowered[inspection.partitioners[0]], word, partitioners)
     return Opened(word, (inspection,))
@@ -326,9 +372,9 @@ def _check_partitioner(
     lowered: LoweredModule, word: str, partitioners: Sequence[Partitioner]
 ) -> None:
     """Checks that a module that was lowered already is for a partitioner that was asked for."""
-    if lowered.found in ("shardy", "gspmd") and lowered.found not in partitioners:
+    if lowered.written_for in ("shardy", "gspmd") and lowered.written_for not in partitioners:
         raise TargetError(
-            f"The module is written for {lowered.found}, not for {partitioners[0]}.",
+            f"The module is written for {lowered.written_for}, not for {partitioners[0]}.",
             file=word,
             hint="Leave --partitioner out, or name the program that it was made from.",
         )
@@ -387,7 +433,9 @@ def _recorded(
 
     record = read_record(folder)
     chosen = record.programs if module is None else _named(word, record, module)
-    kept = [one for one in chosen if any(name in one.modules for name in partitioners)]
+    kept = [
+        recorded for recorded in chosen if any(name in recorded.modules for name in partitioners)
+    ]
     if not record.programs:
         raise TargetError(
             "No program was recorded in this directory.",
@@ -402,9 +450,9 @@ def _recorded(
         )
     programs: list[Inspection] = []
     unread: list[Unread] = []
-    for one in kept:
+    for recorded in kept:
         try:
-            programs.append(_read_recorded(folder, one, partitioners))
+            programs.append(_read_recorded(folder, recorded, partitioners))
         except SdyscopeError as error:
             if len(kept) == 1:
                 raise
@@ -419,32 +467,34 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
     """The one program that a name, a number and a name, or a module's file stands for."""
     known = record.programs
     for says in (
-        lambda one: one.label == name,
-        lambda one: name in (one.name, one.module),
-        lambda one: any(name in (Path(f).name, Path(f).stem) for f in one.modules.values()),
+        lambda recorded: recorded.label == name,
+        lambda recorded: name in (recorded.name, recorded.module),
+        lambda recorded: any(
+            name in (Path(f).name, Path(f).stem) for f in recorded.modules.values()
+        ),
     ):
-        found = [one for one in known if says(one)]
-        if len(found) == 1:
-            return (found[0],)
-        if found and len({(one.name, one.defined) for one in found}) == 1:
+        matching = [recorded for recorded in known if says(recorded)]
+        if len(matching) == 1:
+            return (matching[0],)
+        if matching and len({(recorded.name, recorded.defined) for recorded in matching}) == 1:
             # One function, compiled anew: what ran last is what is there now.
-            others = ", ".join(one.label for one in found[:-1][-_LISTED:])
+            others = ", ".join(recorded.label for recorded in matching[:-1][-_LISTED:])
             say(
-                f"note: {word} is {found[-1].label}, the last of {len(found)} that were compiled "
-                f"from it; {others}: before it."
+                f"note: {word} is {matching[-1].label}, the last of {len(matching)} that were "
+                f"compiled from it; {others}: before it."
             )
-            return (found[-1],)
-        if found:
-            few = [one.words for one in found[:_LISTED]]
-            more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []
+            return (matching[-1],)
+        if matching:
+            few = [recorded.words for recorded in matching[:_LISTED]]
+            more = [f"and {len(matching) - _LISTED} more"] if len(matching) > _LISTED else []
             raise TargetError(
-                f"{len(found)} programs are called {name!r}.",
+                f"{len(matching)} programs are called {name!r}.",
                 file=word,
                 hint="\n  ".join(["Name one with its number:", *few, *more]),
             )
-    labels = [one.label for one in known]
+    labels = [recorded.label for recorded in known]
     close = difflib.get_close_matches(name, labels, n=1)
-    some = [one.label for one in record.own or known][:_LISTED]
+    some = [recorded.label for recorded in record.own or known][:_LISTED]
     raise TargetError(
         f"There is no program {name!r} in this recorded run.",
         file=word,
@@ -498,11 +548,11 @@ def _recorded_compile(folder: Path, program: RecordedProgram, path: Path) -> Com
     from sdyscope.stages.compiled.text import read_compiled
 
     there = program.compiled
-    found = None if there is None else read_compiled(folder / there.file)
-    if found is None or there is None:
+    compiled = None if there is None else read_compiled(folder / there.file)
+    if compiled is None or there is None:
         return None
     return replace(
-        found,
+        compiled,
         name=program.label,
         partitioner=program.partitioner,
         device_kind=there.platform,

@@ -340,6 +340,14 @@ def usage() -> Iterator[None]:
         raise click.BadParameter(str(error).replace("\n", " ")) from error
 
 
+def byte_count(_: click.Context, __: click.Parameter, word: str | None) -> int | None:
+    """Reads the bytes of an option, such as `16GiB`."""
+    from sdyscope.hardware.rates import parse_size
+
+    with usage():
+        return None if word is None else parse_size(word)
+
+
 def pair(word: str, form: str) -> tuple[str, str]:
     """A word of the form `KEY=VALUE`.
 

@@ -47,15 +47,15 @@ def paired(first: Opened, second: Opened, *, everything: bool) -> Paired:
 
     left, notes_a = chosen(first, everything=everything)
     right, notes_b = chosen(second, everything=everything)
-    found = pairing.paired(
+    pairs = pairing.paired(
         [_candidate(first, program) for program in left],
         [_candidate(second, program) for program in right],
         recorded=first.record is not None and second.record is not None,
     )
     return Paired(
-        found.pairs,
-        tuple(one.words for one in found.only_a),
-        tuple(one.words for one in found.only_b),
+        pairs.pairs,
+        tuple(program.words for program in pairs.only_a),
+        tuple(program.words for program in pairs.only_b),
         (*notes_a, *notes_b),
     )
 

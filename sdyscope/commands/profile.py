@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from sdyscope.commands import opening, options
 from sdyscope.errors import TargetError
-
-if TYPE_CHECKING:
-    from sdyscope.analysis.profile.profile import ProfileDocument
-    from sdyscope.facts.measured import Measured
-    from sdyscope.terminal.table import Table
 
 
 @options.command(
@@ -59,7 +52,7 @@ def command(
     from sdyscope.analysis.profile.profile import profile_document
     from sdyscope.process import output
     from sdyscope.stages.executed.traces import is_trace, read_trace
-    from sdyscope.terminal import document, paragraphs
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.values.mesh import Mesh
     from sdyscope.views import profile
@@ -72,7 +65,7 @@ def command(
         inspection = opening.open_under(target, partitioner, mesh=mesh, settings=settings)
     first = read_trace(Path(trace))
     second = read_trace(Path(target)) if target is not None and other else None
-    found = profile_document(
+    answer = profile_document(
         first if second is None else second,
         inspection,
         None if inspection is None else inspection.partitioners[0],
@@ -80,66 +73,19 @@ def command(
         module=module,
         before=None if second is None else first,
     )
-    status = 1 if strict and (found.account or found.measured.unknown) else 0
+    status = 1 if strict and (answer.account or answer.measured.unknown) else 0
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(answer))
         return status
-    if found.difference is not None:
-        _print_difference(found, top)
+    if answer.difference is not None:
+        assert answer.before is not None
+        blocks.print_blocks(
+            profile.compared(answer.before, answer.measured, answer.difference, top)
+        )
         return status
-    print_measured(found.measured, top)
-    here.write("")
-    paragraphs.print_paragraphs(profile.footer(found, top))
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    blocks.print_blocks(
+        [*profile.measured(answer.measured, top, here.columns), profile.footer(answer, top)]
+    )
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
-
-
-def print_measured(found: Measured, top: int) -> None:
-    """Prints what a program took."""
-    from sdyscope.process import output
-    from sdyscope.terminal import paragraphs, table
-    from sdyscope.views import profile
-
-    here = output.answers()
-    paragraphs.print_paragraphs(profile.heading(found))
-    tables: list[Table] = []
-    if found.by_axes:
-        tables += [profile.axes(found), profile.collectives(found, top, here.columns)]
-    if any(one.source for one in found.by_line):
-        tables.append(profile.lines(found, top))
-    if any(one.scope for one in found.by_scope):
-        tables.append(profile.scopes(found, top))
-    if found.by_annotation:
-        tables.append(profile.causes(found, top))
-    for one in tables:
-        here.write("")
-        table.print_table(one)
-
-
-def _print_difference(document: ProfileDocument, top: int) -> None:
-    from sdyscope.process import output
-    from sdyscope.terminal import paragraphs, table
-    from sdyscope.views import profile
-    from sdyscope.words.profile import noise_text
-
-    difference = document.difference
-    assert difference is not None
-    assert document.before is not None
-    here = output.answers()
-    paragraphs.print_paragraphs(profile.compared_heading(document.before, document.measured))
-    here.write("")
-    table.print_table(profile.totals(difference))
-    parts = (
-        ("collective", difference.collectives),
-        ("line", difference.lines),
-        ("scope", difference.scopes),
-    )
-    for title, rows in parts:
-        if rows:
-            here.write("")
-            table.print_table(profile.differences(title, rows, top, difference.noise))
-    here.write("")
-    paragraphs.print_paragraphs(
-        [paragraphs.Paragraph(noise_text(difference.noise), "muted", hang=3)]
-    )

@@ -63,7 +63,7 @@ def command(
     from sdyscope.analysis.propagation.propagate import propagate_document
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import propagate
 
@@ -79,7 +79,7 @@ def command(
         from sdyscope.analysis.diff.sides import what_if
 
         changed = tuple(what_if(before, after, conservative=conservative))
-    found = propagate_document(
+    answer = propagate_document(
         after,
         match=match,
         steps=steps,
@@ -88,32 +88,25 @@ def command(
         changes=wished.changes,
         changed=changed,
     )
-    if match is not None and not found.values and not found.steps:
+    if match is not None and not answer.values and not answer.steps:
         raise TargetError(
             f"Nothing has a path, scope or source line that matches {match!r}.",
             hint="The pattern must match the whole path; use '*name*' to match part of it.",
         )
-    status = 1 if strict and found.account else 0
+    status = 1 if strict and answer.account else 0
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(answer))
         return status
-    paragraphs.print_paragraphs(propagate.heading(found))
-    output.answers().write("")
-    if found.changed is not None:
-        paragraphs.print_paragraphs(propagate.changed(found, everything=everything))
-        if not (steps or match is not None or at_step is not None):
-            paragraphs.print_paragraphs(account_paragraphs(found.account))
-            return status
-        output.answers().write("")
+    parts: list[blocks.Block] = [propagate.heading(answer)]
+    if answer.changed is not None:
+        parts.append(propagate.changed(answer, everything=everything))
     if steps:
-        table.print_table(propagate.steps_table(found, everything=everything))
-        output.answers().write("")
-        paragraphs.print_paragraphs(propagate.steps_footer(found, everything=everything))
-    else:
+        parts.append(propagate.steps_table(answer, everything=everything))
+        parts.append(propagate.steps_footer(answer, everything=everything))
+    elif answer.changed is None or match is not None or at_step is not None:
         columns = output.answers().columns
-        made = propagate.table(found, everything=everything, columns=columns)
-        table.print_table(made)
-        output.answers().write("")
-        paragraphs.print_paragraphs(propagate.footer(found, made, everything=everything))
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+        values = propagate.table(answer, everything=everything, columns=columns)
+        parts += [values, propagate.footer(answer, values, everything=everything)]
+    blocks.print_blocks(parts)
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status

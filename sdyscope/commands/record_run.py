@@ -63,15 +63,15 @@ def command_line(
     first = words[0]
     if first == "-m" or (first.endswith(".py") and shutil.which(first, path=path) is None):
         words = (python or sys.executable, *words)
-    found = shutil.which(words[0], path=path)
-    if found is None:
+    executable = shutil.which(words[0], path=path)
+    if executable is None:
         raise TargetError(
             f"There is no program {words[0]!r} to run.",
             hint="Give a command, a file.py, or -m and a module.",
         )
-    if Path(found).name.startswith(("python", "pypy")):
+    if Path(executable).name.startswith(("python", "pypy")):
         _check_script(words, folder or Path(), here=path is None)
-    return [found, *words[1:]] if path is not None else list(words)
+    return [executable, *words[1:]] if path is not None else list(words)
 
 
 def _check_script(words: Sequence[str], folder: Path, *, here: bool) -> None:
@@ -197,16 +197,16 @@ def finish(folder: Path) -> tuple[Record, RecordedRun]:
     """
     # The index is a copy: whatever the script has made of it, it is rewritten.
     with locked(folder):
-        found = read(folder, trust_index=False)
-        if found.runs:
-            write_index(folder, found)
-    if not found.runs:
+        record = read(folder, trust_index=False)
+        if record.runs:
+            write_index(folder, record)
+    if not record.runs:
         raise TargetError(
             "The recording is gone: the directory was removed while the script ran.",
             file=folder,
             hint="Record into a directory that the script does not clear.",
         )
-    return found, max(found.runs, key=lambda run: run.ended or 0)
+    return record, max(record.runs, key=lambda run: run.ended or 0)
 
 
 def write_index(folder: Path, record: Record) -> None:
@@ -234,14 +234,14 @@ def _environment(
     from sdyscope.stages import recorder
 
     here = os.path.dirname(os.path.abspath(recorder.__file__))
-    made = dict(os.environ if variables is None else variables)
-    before = made.get("PYTHONPATH")
-    made["PYTHONPATH"] = here + (os.pathsep + before if before else "")
-    made["SDYSCOPE_RECORD_TO"] = str(folder.resolve())
-    made["SDYSCOPE_RECORD_BOTH"] = str(int(partitioner == "both"))
+    environment = dict(os.environ if variables is None else variables)
+    before = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = here + (os.pathsep + before if before else "")
+    environment["SDYSCOPE_RECORD_TO"] = str(folder.resolve())
+    environment["SDYSCOPE_RECORD_BOTH"] = str(int(partitioner == "both"))
     if partitioner in ("shardy", "gspmd"):
-        made["JAX_USE_SHARDY_PARTITIONER"] = str(int(partitioner == "shardy"))
-    return made
+        environment["JAX_USE_SHARDY_PARTITIONER"] = str(int(partitioner == "shardy"))
+    return environment
 
 
 def to_its_end(command: Sequence[str], environment: dict[str, str], *, quiet: bool) -> int:

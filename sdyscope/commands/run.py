@@ -66,11 +66,11 @@ def _each_mesh(words: Sequence[str]) -> Iterator[str]:
 def _read_meshes(
     _: click.Context, __: click.Parameter, words: Sequence[str]
 ) -> tuple[dict[str, int], ...]:
-    found = tuple(options.mesh_sizes(one) for word in words for one in word.split())
-    for shape in found:
+    shapes = tuple(options.mesh_sizes(shape) for word in words for shape in word.split())
+    for shape in shapes:
         if any(size < 1 for size in shape.values()):
             raise click.BadParameter("the sizes of several meshes are written out, without -1.")
-    return found
+    return shapes
 
 
 def environment(
@@ -280,11 +280,11 @@ def command(
     With --processes each process checks the shards of its own devices, and the first one answers.
     """
     from sdyscope import targets
-    from sdyscope.commands.profile import print_measured
     from sdyscope.process import output, progress
     from sdyscope.stages.executed import devices as finding
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.views import profile as profile_view
     from sdyscope.views import run
 
     def opened() -> Inspection:
@@ -310,7 +310,7 @@ def command(
         progress.step(what, done, total)
         moved_on(what, done, total)
 
-    found = inspection.run(
+    answer = inspection.run(
         steps=steps,
         devices=run_on,
         notify=notify,
@@ -322,41 +322,33 @@ def command(
         train=train,
     )
     moved_on("ending", 0, 1)
-    unknown = bool(found.account) or any(mesh.failure for mesh in found.meshes)
-    status = 0 if found.passed and not (strict and unknown) else 1
+    unknown = bool(answer.account) or any(mesh.failure for mesh in answer.meshes)
+    status = 0 if answer.passed and not (strict and unknown) else 1
     if group.number:
         return status
     here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(found))
+        here.write_bytes(document.encode(answer))
         return status
-    table.print_text(run.heading(found), "heading")
-    here.write("")
-    table.print_table(run.summary(found))
-    here.write("")
-    if found.training is not None:
-        table.print_table(run.training(found.training))
-        here.write("")
-        table.print_table(run.trained(found.training))
-        here.write("")
-    if found.meshes:
-        table.print_table(run.meshes(found))
-        here.write("")
-    if found.processes:
-        table.print_table(run.processes(found))
-        here.write("")
-    if any(partitioner.ran for partitioner in found.partitioners):
-        table.print_table(run.tensors(found))
-        here.write("")
-    if any(partitioner.errors for partitioner in found.partitioners):
-        table.print_table(run.numerics(found))
-        here.write("")
-    paragraphs.print_paragraphs(run.footer(found))
-    for one in found.measured:
-        here.write("")
-        table.print_text(run.measured_heading(one), "heading")
-        print_measured(one, 5)
-    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    training = answer.training
+    ran = any(partitioner.ran for partitioner in answer.partitioners)
+    compared = any(partitioner.errors for partitioner in answer.partitioners)
+    parts: list[blocks.Block | None] = [
+        blocks.heading(run.heading(answer)),
+        run.summary(answer),
+        None if training is None else run.training(training),
+        None if training is None else run.trained(training),
+        run.meshes(answer) if answer.meshes else None,
+        run.processes(answer) if answer.processes else None,
+        run.tensors(answer) if ran else None,
+        run.numerics(answer) if compared else None,
+        run.footer(answer),
+    ]
+    for measured in answer.measured:
+        title = blocks.heading(run.measured_heading(measured))
+        parts += profile_view.measured(measured, 5, here.columns, title)
+    blocks.print_blocks(parts)
+    paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
 
 

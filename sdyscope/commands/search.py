@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from sdyscope.commands import opening, options, rates
-from sdyscope.hardware.rates import parse_size
+from sdyscope.commands.fix import environment
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
@@ -23,15 +24,12 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     return axes
 
 
-def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    with options.usage():
-        return None if value is None else parse_size(value)
-
-
 @options.command(
+    environment=environment,
     examples=(
         "search mlp",
         "search fsdp-transformer --max-memory 12MiB --budget 100",
+        "search train.py:step --patch",
     ),
 )
 @options.target
@@ -53,7 +51,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
 @click.option(
     "--max-memory",
     metavar="SIZE",
-    callback=_size,
+    callback=options.byte_count,
     help="Limit on the arguments and results a device holds, such as 16GiB.",
 )
 @click.option(
@@ -104,6 +102,18 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
 )
 @options.settings
 @opening.module
+@click.option(
+    "--patch",
+    is_flag=True,
+    help="Write the best into a copy of the source, run it against the program as it is, and show "
+    "the patch.",
+)
+@click.option(
+    "--apply",
+    "write",
+    is_flag=True,
+    help="--patch, and write it into the source, if it is proven and the git work tree is clean.",
+)
 @click.option("--all", "everything", is_flag=True, help="Show all decisions and all changes.")
 @options.strict
 @options.json("analysis.search.values:Search")
@@ -124,6 +134,8 @@ def command(
     seed: int,
     settings: dict[str, str],
     module: str | None,
+    patch: bool,
+    write: bool,
     everything: bool,
     strict: bool,
     as_json: bool,
@@ -132,7 +144,7 @@ def command(
 
     Tries other shardings of arguments, hundreds a minute: Shardy's own passes predict what each
     sends, computes and holds. XLA partitions the best of them, and the best of those is compiled.
-    What is printed is what to change in the program. Nothing is run.
+    What is printed is what to change in the program. Nothing is run, but with --patch.
 
     The same tensor of every layer is sharded alike, and an optimizer's state and the results that
     are arguments' next values go with their parameters.
@@ -140,7 +152,8 @@ def command(
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Rates
     from sdyscope.process import output, progress
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.process.work_tree import write_clean
+    from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import search
 
@@ -159,25 +172,35 @@ def command(
         compiles=compiles,
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
+    if (patch or write) and searched.plan:
+        bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
+        answer = inspection.fix(
+            bench.rebuild,
+            plan=searched.plan,
+            on=on,
+            root=bench.root,
+            alone=bench.alone,
+            notify=lambda what, part: progress.step(what, round(100 * part), 100),
+        )
+        searched = replace(searched, patch=answer)
+    proven = () if searched.patch is None else searched.patch.proven
+    if write and proven:
+        write_clean(proven[0].before_texts, proven[0].texts)
     status = 1 if strict and searched.account else 0
-    here = output.answers()
     if as_json:
-        here.write_bytes(document.encode(searched))
+        output.answers().write_bytes(document.encode(searched))
         return status
-    paragraphs.print_paragraphs(search.heading(searched))
-    here.write("")
-    if everything:
-        table.print_table(search.decisions(searched))
-        here.write("")
-    table.print_table(search.candidates(searched))
-    here.write("")
-    for part in (
-        search.changes(searched, everything=everything),
-        search.traffic(searched, here.columns),
-    ):
-        if part is not None and part.rows:
-            table.print_table(part)
-            here.write("")
-    paragraphs.print_paragraphs(search.footer(searched, everything=everything))
+    changes = search.changes(searched, everything=everything)
+    traffic = search.traffic(searched, output.answers().columns)
+    blocks.print_blocks(
+        [
+            search.heading(searched),
+            search.decisions(searched) if everything else None,
+            search.candidates(searched),
+            *(part for part in (changes, traffic) if part is not None and part.rows),
+            search.footer(searched, everything=everything),
+            *search.patch(searched, applied=write and bool(proven)),
+        ]
+    )
     paragraphs.print_paragraphs(account_paragraphs(searched.account))
     return status

@@ -80,8 +80,9 @@ def command(
     from sdyscope.analysis.show import UnreadFile, show
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import blocks, document
     from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.paragraphs import Paragraph
     from sdyscope.views import record
     from sdyscope.views import show as view
     from sdyscope.views import slices as slices_view
@@ -103,29 +104,25 @@ def command(
             f"No tensor's path or scope matches {match!r}.",
             hint="The pattern must match the whole path; use '*name*' to match part of it.",
         )
+    parts: list[blocks.Block] = []
     if as_json:
         output.answers().write_bytes(document.encode(shown))
     elif shown.slices is not None:
-        for number, (program, held) in enumerate(zip(shown.programs, shown.slices, strict=True)):
-            if number:
-                output.answers().write("")
-            table.print_text(view.heading(program))
-            output.answers().write("")
-            paragraphs.print_paragraphs(slices_view.paragraphs(held, program.hidden))
-            paragraphs.print_paragraphs(account_paragraphs(program.account))
+        for program, held in zip(shown.programs, shown.slices, strict=True):
+            account = account_paragraphs(program.account)
+            parts.append([Paragraph(view.heading(program))])
+            parts.append([*slices_view.paragraphs(held, program.hidden), *account])
     elif opened.record is not None and opened.several:
         columns = output.answers().columns
-        table.print_table(
-            record.overview(shown, opened.record, everything=everything, columns=columns)
-        )
-        output.answers().write("")
-        paragraphs.print_paragraphs(
-            record.overview_footer(shown, opened.record, everything=everything)
-        )
+        parts += [
+            record.overview(shown, opened.record, everything=everything, columns=columns),
+            record.overview_footer(shown, opened.record, everything=everything),
+        ]
     elif opened.is_directory and opened.several:
-        table.print_table(view.overview(shown, output.answers().columns))
-        output.answers().write("")
-        paragraphs.print_paragraphs(view.overview_footer(shown))
+        parts += [
+            view.overview(shown, output.answers().columns),
+            view.overview_footer(shown),
+        ]
     else:
         for program in shown.programs:
             rows = view.table(
@@ -135,10 +132,7 @@ def command(
                 everything=everything,
                 columns=output.answers().columns,
             )
-            table.print_text(view.heading(program))
-            output.answers().write("")
-            table.print_table(rows)
-            output.answers().write("")
-            paragraphs.print_paragraphs(view.footer(program, rows))
+            parts += [[Paragraph(view.heading(program))], rows, view.footer(program, rows)]
+    blocks.print_blocks(parts)
     unknown = any(program.account for program in shown.programs)
     return 1 if shown.unread or (strict and unknown) else 0

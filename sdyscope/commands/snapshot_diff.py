@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from sdyscope.snapshots import Snapshot
     from sdyscope.snapshots.differences import DiffDocument
 
-__all__ = ["between"]
-
 
 def between(first: str, second: str | None, *, at: str) -> DiffDocument | None:
     """What two snapshot files say differently, nothing traced; None where neither is one.

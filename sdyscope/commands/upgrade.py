@@ -158,9 +158,9 @@ def command(
         verbose=verbose,
     )
     with progress.shown("sdyscope upgrade"):
-        found = upgrade_versions.upgraded(asked, progress.step)
-    _write(found, summary, page, program or "", everything=everything, as_json=as_json)
-    return found.exit_status
+        answer = upgrade_versions.upgraded(asked, progress.step)
+    _write(answer, summary, page, program or "", everything=everything, as_json=as_json)
+    return answer.exit_status
 
 
 def _named(first: str | None, last: str | None, versions: str | None) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ def _named(first: str | None, last: str | None, versions: str | None) -> tuple[s
 
 
 def _write(
-    found: Upgrade,
+    answer: Upgrade,
     summary: str | None,
     page: str | None,
     program: str,
@@ -191,9 +191,9 @@ def _write(
     from sdyscope.upgrade.forms import text
 
     if as_json:
-        output.answers().write_bytes(document.encode(found))
+        output.answers().write_bytes(document.encode(answer))
     else:
-        for part in text.upgraded(found, everything=everything):
+        for part in text.upgraded(answer, everything=everything):
             if isinstance(part, table.Table):
                 table.print_table(part)
             else:
@@ -201,8 +201,8 @@ def _write(
     if summary is not None:
         from sdyscope.upgrade.forms import markdown
 
-        output.write_atomically(summary, markdown.render(found))
+        output.write_atomically(summary, markdown.render(answer))
     if page is not None:
         from sdyscope.upgrade.forms import html
 
-        output.write_atomically(page, html.render(found, program))
+        output.write_atomically(page, html.render(answer, program))

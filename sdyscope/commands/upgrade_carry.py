@@ -78,16 +78,16 @@ def carry(
     own, record = opened.own, opened.record
     _check_imports(record)
     programs = tuple(_program(program, opened.program_of(program), on) for program in own)
-    found = carried.Carried(
+    answer = carried.Carried(
         versions=compat.versions(),
         programs=programs,
         recompiles=() if record is None else recompiles(record, own),
         left_out=len(opened.programs) - len(own),
         problems=() if record is None else record.problems,
     )
-    output.write_atomically(file, carried.encoded(found))
+    output.write_atomically(file, carried.encoded(answer))
     # The process that started this one takes an answer for success.
-    output.answers().write(str(found.versions))
+    output.answers().write(str(answer.versions))
     return 0
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
     from sdyscope.staged import Staged
 
-__all__ = ["hardware_for", "varying"]
-
 
 def varying(
     name: str,
@@ -45,8 +43,8 @@ def varying(
     from sdyscope.analysis.memory.peak import Varying
     from sdyscope.targets import settings_of
 
-    known = {one.name: one for one in settings_of(target)}
-    axes = {axis: size for one in inspection.meshes.values() for axis, size in one.shape.items()}
+    known = {setting.name: setting for setting in settings_of(target)}
+    axes = {axis: size for own in inspection.meshes.values() for axis, size in own.shape.items()}
     if name in known:
         text = settings.get(name, known[name].default)
         if not str(text).isdecimal() or not int(str(text)):
@@ -54,19 +52,19 @@ def varying(
 
         def with_setting(value: int) -> tuple[Staged, Hardware | None]:
             changed = {**settings, name: str(value)}
-            made = opening.open_under(target, partitioner, mesh=mesh, settings=changed)
-            return made, on
+            inspection = opening.open_under(target, partitioner, mesh=mesh, settings=changed)
+            return inspection, on
 
         return Varying(name, "largest", int(str(text)), with_setting)
     if name in axes:
 
         def with_axis(value: int) -> tuple[Staged, Hardware | None]:
             changed = {**axes, name: value}
-            made = opening.open_under(target, partitioner, mesh=changed, settings=settings)
-            return made, hardware_for(on, math.prod(changed.values()))
+            inspection = opening.open_under(target, partitioner, mesh=changed, settings=settings)
+            return inspection, hardware_for(on, math.prod(changed.values()))
 
         return Varying(name, "fewest", axes[name], with_axis)
-    numbers = [one.name for one in known.values() if one.type is int]
+    numbers = [setting.name for setting in known.values() if setting.type is int]
     raise TargetError(
         f"{target} has no size {name!r} to vary.",
         hint=f"Name {one_of([*numbers, *axes])}."

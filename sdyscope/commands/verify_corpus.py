@@ -15,9 +15,6 @@ from sdyscope.process import worker
 if TYPE_CHECKING:
     from sdyscope.analysis.verify.audited import VerifyDocument
 
-__all__ = ["audit", "check", "serve"]
-
-
 _SERVE = "from sdyscope.commands import verify_corpus; verify_corpus.serve()"
 
 

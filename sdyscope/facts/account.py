@@ -16,16 +16,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "STAGES",
-    "Account",
-    "Reason",
-    "Stage",
-    "Unknown",
-    "UnknownKind",
-    "Why",
-]
-
 Stage: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 """The stages of a program; each is described in docs/README.md."""
 

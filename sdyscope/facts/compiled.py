@@ -19,8 +19,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["Compiled", "MemoryAnalysis", "OfCompiled"]
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryAnalysis:

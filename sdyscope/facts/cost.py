@@ -7,8 +7,6 @@ from typing import Literal, TypeAlias
 
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["ArgumentCost", "Busy", "LevelName", "Pipeline", "Resource", "StepLimits"]
-
 Resource: TypeAlias = Literal["compute", "memory", "axis"]
 
 LevelName: TypeAlias = Literal["chip", "ICI", "DCN", "NVLink", "network", "given"]

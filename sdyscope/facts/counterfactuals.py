@@ -8,16 +8,6 @@ from sdyscope.facts.edits import SourceEdit
 from sdyscope.facts.origins import CollectiveOrigin, Spec
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "AxisCauses",
-    "Cause",
-    "CheckedEdits",
-    "CollectiveCauses",
-    "Counterfactual",
-    "EditsOfCollective",
-    "TriedCause",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Cause:

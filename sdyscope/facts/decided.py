@@ -13,8 +13,6 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["AxisOrigin", "DecidedValue", "ExplanationNote"]
-
 
 @dataclass(frozen=True, slots=True)
 class AxisOrigin:

@@ -1,22 +1,17 @@
-"""What two sides of a comparison are, and what could not be compared."""
+"""What two sides of a comparison are, what differs between them, and what was not compared."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from sdyscope.annotations import Annotation
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import NamedValue, Propagated, ValueId
+from sdyscope.facts.sharded import Sharded
 from sdyscope.values.mesh import Mesh
-
-__all__ = [
-    "AFTER",
-    "BEFORE",
-    "Across",
-    "Change",
-    "LoneMesh",
-    "NotComparedReason",
-    "NotComparedValues",
-    "Uncompared",
-]
+from sdyscope.values.source import SourceLocation
 
 Across: TypeAlias = Literal["partitioners", "hardware", "programs", "annotations"]
 """One program under two partitioners, on two kinds of hardware or with other annotations, or two
@@ -65,16 +60,314 @@ class NotComparedValues:
     values: int
 
 
+# --- lowered modules ------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class Uncompared:
-    """A file or program of two directories that could not be compared.
+class TensorSide:
+    """A tensor on one side.
 
     Attributes:
-        said: why, in the words of its reader or of the compiler.
-        name: the program's name; empty for a file that could not be read.
-        stage: the stage at which it could not be had; empty likewise.
+        shape: shape of the whole tensor; null where it is dynamic.
+        dtype: MLIR element type.
+        source: line of user code.
+        sharding: what is written on it.
+        annotation: the same in its module.
     """
 
-    said: str
-    name: str = ""
-    stage: str = ""
+    annotation: Annotation
+    sharding: Sharded
+
+    __document__ = ("shape", "dtype", "source", "sharding")
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of the whole tensor; None where it is dynamic."""
+        return self.annotation.shape
+
+    @property
+    def dtype(self) -> str:
+        """MLIR element type."""
+        return self.annotation.dtype
+
+    @property
+    def source(self) -> SourceLocation | None:
+        """Line of user code."""
+        return self.annotation.source
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """A tensor that is not the same on both sides.
+
+    Attributes:
+        tensor: its path or scope.
+        kind: what it is.
+        change: what happened to it.
+        what: which of type, placement, open dimensions and manual axes changed.
+        a: the tensor on the first side; None where only the second has it.
+        b: the tensor on the second side; None where only the first has it.
+    """
+
+    tensor: str
+    kind: str
+    change: Change
+    what: tuple[str, ...]
+    a: TensorSide | None
+    b: TensorSide | None
+
+    @property
+    def own(self) -> tuple[TensorSide, Literal["a", "b"]]:
+        """The tensor on the first side that has it, and which that is."""
+        if self.a is not None:
+            return self.a, "a"
+        assert self.b is not None
+        return self.b, "b"
+
+
+@dataclass(frozen=True)
+class OpDifference:
+    """Ops of one kind in one scope that are not the same on both sides.
+
+    Attributes:
+        scope: their scope, without the program's own name; empty for ops without one.
+        kind: name of the operation, of a custom call with its target.
+        count_a: how many the first side has.
+        count_b: how many the second side has.
+        types_a: result types that the first side has more ops with, and how many more.
+        types_b: result types that the second side has more ops with.
+    """
+
+    scope: str
+    kind: str
+    count_a: int
+    count_b: int
+    types_a: Mapping[str, int]
+    types_b: Mapping[str, int]
+
+    @property
+    def size(self) -> int:
+        """How many ops of the side that has more have no equal on the other."""
+        return max(sum(self.types_a.values()), sum(self.types_b.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoweredDiff:
+    """Two modules.
+
+    Attributes:
+        name: what is compared: the program's name, or the first module's.
+        across: what the two sides are.
+        a: what to call the first side.
+        b: what to call the second side.
+        same: whether there is no difference.
+        same_tensors: how many tensors are the same.
+        not_compared: tensors with one text on both sides that can't be read or can't be.
+        meshes: meshes that only one side has.
+        tensors: the tensors that differ.
+        ops_compared: whether ops and meshes were compared: not between partitioners, each of which
+            has its own ops for constraints and ``shard_map``.
+        ops: the ops that differ, the most first.
+        left_out: how many constraints that JAX writes on its own for one partitioner alone were
+            left out, by side.
+        under: the partitioner that both programs were lowered under, where others were asked for,
+            too.
+    """
+
+    name: str
+    across: Across
+    a: str
+    b: str
+    same_tensors: int
+    not_compared: tuple[str, ...] = ()
+    meshes: tuple[LoneMesh, ...] = ()
+    tensors: tuple[TensorDifference, ...] = ()
+    ops_compared: bool = True
+    ops: tuple[OpDifference, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    under: Partitioner | None = None
+
+    __document__ = (
+        "name",
+        "across",
+        "a",
+        "b",
+        "same",
+        "same_tensors",
+        "not_compared",
+        "meshes",
+        "tensors",
+        "ops_compared",
+        "ops",
+        "left_out",
+        "under",
+    )
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference."""
+        return not (self.meshes or self.tensors or self.ops)
+
+
+# --- propagations ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingValue:
+    """A value that is sharded differently.
+
+    Attributes:
+        value: its names, in the first module.
+        a: its sharding on the first side.
+        b: its sharding on the second side.
+        other: which value of the second module it is.
+    """
+
+    value: NamedValue
+    a: Sharded
+    b: Sharded
+    other: ValueId
+
+    __document__ = ("value", "a", "b")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a value is computed from.
+
+    Attributes:
+        name: pytree path, or scope without the program's own name.
+        sharding: its sharding on the first side.
+    """
+
+    name: str
+    sharding: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Differences that begin at one value.
+
+    Attributes:
+        begins: the value, whose inputs are sharded alike.
+        inputs: what its op is computed from.
+        values: how many values differ from here on, this one included.
+        bytes: bytes of them all.
+        bytes_a: bytes of them that a device holds on the first side.
+        bytes_b: bytes of them that a device holds on the second side.
+        follows: the others, in program order.
+    """
+
+    begins: DifferingValue
+    inputs: tuple[Input, ...]
+    follows: tuple[DifferingValue, ...]
+
+    __document__ = ("begins", "inputs", "values", "bytes", "bytes_a", "bytes_b", "follows")
+
+    @property
+    def all_values(self) -> tuple[DifferingValue, ...]:
+        """The value and the others."""
+        return (self.begins, *self.follows)
+
+    @property
+    def values(self) -> int:
+        """How many values differ from here on, the first included."""
+        return 1 + len(self.follows)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all these tensors."""
+        return sum(value.value.bytes or 0 for value in self.all_values)
+
+    @property
+    def bytes_a(self) -> int:
+        """Bytes of them that a device holds on the first side."""
+        return sum(value.a.bytes_per_device or 0 for value in self.all_values)
+
+    @property
+    def bytes_b(self) -> int:
+        """Bytes of them that a device holds on the second side."""
+        return sum(value.b.bytes_per_device or 0 for value in self.all_values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropagatedDiff:
+    """Two propagations.
+
+    Attributes:
+        name: what is compared: the program's name, or the first module's.
+        across: what the two sides are.
+        a: what to call the first side.
+        b: what to call the second side.
+        same: whether every value that could be compared is sharded alike, and two programs have
+            the same values.
+        same_values: how many are.
+        different_values: how many are not.
+        only_a: how many values only the first of two programs has.
+        only_b: how many values only the second has.
+        not_compared: values of the first module that could not be compared, by reason.
+        beginnings: the differences, by where they begin, the largest tensors first.
+        propagation_a: by whom the first side was propagated, and how much that is worth.
+        propagation_b: the same of the second.
+    """
+
+    name: str
+    across: Across
+    a: str
+    b: str
+    same_values: int
+    only_a: int = 0
+    only_b: int = 0
+    not_compared: tuple[NotComparedValues, ...]
+    beginnings: tuple[Divergence, ...]
+    propagation_a: Propagated
+    propagation_b: Propagated
+
+    __document__ = (
+        "name",
+        "across",
+        "a",
+        "b",
+        "same",
+        "same_values",
+        "different_values",
+        "only_a",
+        "only_b",
+        "not_compared",
+        "beginnings",
+        "propagation_a",
+        "propagation_b",
+    )
+
+    @property
+    def same(self) -> bool:
+        """Whether all that was compared is sharded alike, and two programs have the same values."""
+        return not (self.beginnings or self.only_a or self.only_b)
+
+    @property
+    def different_values(self) -> int:
+        """How many values are sharded differently."""
+        return sum(beginning.values for beginning in self.beginnings)
+
+    @property
+    def compared(self) -> int:
+        """How many values were compared."""
+        return self.same_values + self.different_values
+
+
+# --- compiled programs ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """Arguments or results that were not compared.
+
+    Attributes:
+        kind: what they are.
+        names: their pytree paths.
+        side: the side that does not say how they are sharded; empty for both.
+    """
+
+    kind: Literal["argument", "result"]
+    names: tuple[str, ...]
+    side: Literal["a", "b", ""]

@@ -8,8 +8,6 @@ from typing import Literal, TypeAlias
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["EditKind", "NotTakenBecause", "SourceEdit"]
-
 EditKind: TypeAlias = Literal[
     "argument",
     "result",

@@ -8,23 +8,6 @@ from typing import Any, Literal, TypeAlias
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 
-__all__ = [
-    "BlockDifference",
-    "DeviceMemory",
-    "ExecutedArray",
-    "Execution",
-    "HostBlock",
-    "InputSource",
-    "Machine",
-    "OtherOnOneDevice",
-    "Process",
-    "ProcessTimes",
-    "Reference",
-    "Shard",
-    "Trained",
-    "UnequalCopy",
-]
-
 Extent: TypeAlias = tuple[int, int]
 """First element of a dimension, and the one after the last."""
 

@@ -1,4 +1,4 @@
-"""Why there is no module, propagation or compiled program under a partitioner."""
+"""Why there is no module, propagation or compiled program, and what could not be compared."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
-
-__all__ = ["Failure", "failures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +25,18 @@ class Failure:
 def failures(errors: Mapping[Partitioner, CompilerError]) -> tuple[Failure, ...]:
     """Why there is nothing under some partitioners."""
     return tuple(Failure(partitioner, str(error)) for partitioner, error in errors.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Uncompared:
+    """A file or program of two directories that could not be compared.
+
+    Attributes:
+        said: why, in the words of its reader or of the compiler.
+        name: the program's name; empty for a file that could not be read.
+        stage: the stage at which it could not be had; empty likewise.
+    """
+
+    said: str
+    name: str = ""
+    stage: str = ""

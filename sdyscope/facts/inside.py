@@ -7,8 +7,6 @@ from typing import Literal, TypeAlias
 
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Frame", "InnerLevel", "InnerValue", "OtherOps", "Place"]
-
 Place: TypeAlias = tuple[tuple[int, ...], int]
 """An equation, by its number in each jaxpr around it, and which of its results."""
 

@@ -14,22 +14,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "AnnotationTime",
-    "AxesTime",
-    "CollectiveTime",
-    "Difference",
-    "LineTime",
-    "Measured",
-    "MeasuredDifference",
-    "Occurrence",
-    "OpTime",
-    "ScopeTime",
-    "Trace",
-    "TracedProgram",
-    "Unknown",
-]
-
 Unknown: TypeAlias = Literal["no program", "no mesh", "other program", "several clocks"]
 """``no program``: the trace has no program, so nothing is known but what instructions are called;
 ``no mesh``: no mesh is known to name axes of; ``other program``: the program that was named has
@@ -65,7 +49,9 @@ class TracedProgram:
     @property
     def seconds(self) -> float:
         """The time of all its instructions on all devices."""
-        return sum(one[3] for found in self.occurrences.values() for one in found)
+        return sum(
+            occurrence[3] for occurrences in self.occurrences.values() for occurrence in occurrences
+        )
 
 
 @dataclass(frozen=True)

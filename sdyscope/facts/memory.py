@@ -7,8 +7,6 @@ from enum import Enum
 
 from sdyscope.values.entry_layout import MemorySpace
 
-__all__ = ["GroupName", "MemoryPart", "Redundant", "Sureness", "TensorTotal"]
-
 
 class MemoryPart(Enum):
     """What the compiler counts of the memory that a device needs; the attribute that has it."""

@@ -12,17 +12,6 @@ from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "NOBODY",
-    "CollectiveOrigin",
-    "NotFound",
-    "OriginAnnotation",
-    "OriginKind",
-    "OriginRole",
-    "Spec",
-    "Together",
-]
-
 OriginKind: TypeAlias = Literal[
     "reduction", "resharding", "lookup", "exchange", "program", "unknown"
 ]
@@ -92,10 +81,10 @@ class Together:
     @cached_property
     def by_key(self) -> Mapping[tuple[object, ...], OriginAnnotation]:
         """The first of those that are written in one place, by their key."""
-        found: dict[tuple[object, ...], OriginAnnotation] = {}
+        by_key: dict[tuple[object, ...], OriginAnnotation] = {}
         for annotation in self.annotations:
-            found.setdefault(annotation.key, annotation)
-        return found
+            by_key.setdefault(annotation.key, annotation)
+        return by_key
 
 
 NOBODY = Together()
@@ -149,7 +138,7 @@ class CollectiveOrigin:
         named = {annotation.key for annotation in self.annotations if annotation.role == "has"}
         # By identity: there is an annotation for each layer, and a key takes long to compare.
         left_out = {id(by_key[key]) for key in named if key in by_key}
-        return (one for one in by_key.values() if id(one) not in left_out)
+        return (annotation for annotation in by_key.values() if id(annotation) not in left_out)
 
     @property
     def is_known(self) -> bool:

@@ -14,27 +14,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "CATEGORIES",
-    "PHASES",
-    "Category",
-    "Counted",
-    "Figure",
-    "Fit",
-    "Holding",
-    "Loop",
-    "MemoryOverTime",
-    "Moment",
-    "OtherMemory",
-    "Phase",
-    "Remedy",
-    "RemedyKind",
-    "Stretch",
-    "Trial",
-    "Varied",
-    "Wanted",
-]
-
 Phase: TypeAlias = Literal["forward", "backward", "other"]
 """``other`` is what belongs to neither pass of a differentiated program, such as its optimizer, or
 has no name."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sdyscope.values.sharding import NamedSharding
     from sdyscope.values.source import SourceLocation
 
-__all__ = ["Inputs", "Kind", "Partitioner", "Program", "RequestedTensor", "Versions"]
-
 Partitioner: TypeAlias = Literal["shardy", "gspmd"]
 """The component of XLA that propagates shardings and partitions the program."""
 

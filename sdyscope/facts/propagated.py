@@ -14,11 +14,13 @@ from typing import Literal, NamedTuple, TypeAlias, overload
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import PropagationSource, Remark
-from sdyscope.graph import NotUnderstood, OpGraph, Sharding
+from sdyscope.facts.sharded import byte_count
+from sdyscope.graph import NotUnderstood, OpGraph, Sharding, TensorType
 from sdyscope.graph import ValueId as ValueId
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.placement import Placement
 from sdyscope.values.propagation_edges import EdgeNodeType, OriginSharding
+from sdyscope.values.source import SourceLocation
 
 Fate: TypeAlias = Literal["kept", "merged", "folded", "not partitioned"]
 """``kept``: the partitioner has this value; ``merged``: it has one value for this and others;
@@ -276,3 +278,42 @@ class Propagated:
             CompilerError: the compiler can't write it.
         """
         return self.read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValue:
+    """A value of the lowered module, and what to call it.
+
+    Attributes:
+        id: which value.
+        name: pytree path of an argument or result of main, else the op's name.
+        ssa: its SSA name, with the function's unless that is main: ``%3``, ``silu:%3``; of what
+            main returns, that of the value that is returned.
+        kind: ``argument``, ``result``, or the name of the operation.
+        type: its type.
+        source: innermost line of user code.
+    """
+
+    id: ValueId
+    name: str
+    ssa: str
+    kind: str
+    type: TensorType
+    source: SourceLocation | None = None
+
+    __document__ = ("name", "kind", "ssa", "shape", "dtype", "bytes", "source")
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of the whole tensor; None where it is dynamic, or no tensor."""
+        return self.type.static_shape
+
+    @property
+    def dtype(self) -> str:
+        """MLIR element type."""
+        return self.type.dtype
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of the whole tensor; None where they are not known."""
+        return byte_count(self.shape, self.dtype)

@@ -8,8 +8,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["ArrayType", "Choice", "Operand", "Refusal", "Sent"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["PropagationSource", "Remark", "RemarkKind", "ShardyProcess"]
-
 ShardyProcess: TypeAlias = Literal["ended", "killed", "crashed", "not started", "failed"]
 """What became of the process in which Shardy writes down origins or steps."""
 

@@ -12,8 +12,6 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Exposed", "Lane", "Schedule", "Segment", "Way"]
-
 Way: TypeAlias = Literal["asynchronous", "reorder", "pipelined", "less"]
 """What would hide a collective.
 

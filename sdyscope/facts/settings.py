@@ -17,8 +17,6 @@ from typing import Any, TypeAlias
 
 from sdyscope.errors import TargetError, one_of
 
-__all__ = ["Setting", "Value", "coerced", "described", "value_text"]
-
 Value: TypeAlias = bool | int | float | str | None
 """What a setting of a reference model may be."""
 

@@ -15,8 +15,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
 
-__all__ = ["Sharded", "Written", "byte_count", "requested_sharding"]
-
 Written: TypeAlias = Sharding | NamedSharding
 """A sharding as it is written: in a module, or in the program; its text where it is unreadable."""
 

@@ -9,8 +9,6 @@ from enum import Enum, auto
 
 from sdyscope.values.placement import Digits
 
-__all__ = ["BlockRule", "DeviceSet", "Slice", "Unplaced"]
-
 
 class Unplaced(Enum):
     """Why it is not said which devices hold what of a tensor."""

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 
 from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.facts.program import Partitioner, RequestedTensor
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import SourceLocation, line_of
 
 
 @dataclass(frozen=True)
@@ -198,11 +198,7 @@ def _key(
 ) -> tuple[str, int | None, tuple[str, int] | None]:
     index = tensor.index if tensor.kind.startswith("shard_map") else None
     line = tensor.innermost if isinstance(tensor, Annotation) else tensor.source
-    return tensor.kind, index, _line(line)
-
-
-def _line(source: SourceLocation | None) -> tuple[str, int] | None:
-    return None if source is None else (source.file, source.line)
+    return tensor.kind, index, line_of(line)
 
 
 def _missing(
@@ -232,7 +228,7 @@ def _keyed(
             annotation.path,
             annotation.primitive,
             annotation.index,
-            _line(annotation.source),
+            line_of(annotation.source),
         )
         count = counts[base] = counts.get(base, -1) + 1
         keyed.append(((*base, count), annotation))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["CollectiveKind", "Traffic"]
-
 CollectiveKind: TypeAlias = Literal[
     "all-gather",
     "all-reduce",
@@ -18,6 +16,7 @@ CollectiveKind: TypeAlias = Literal[
     "send",
     "recv",
 ]
+"""Kinds of communication, by HLO's opcodes."""
 
 
 @dataclass(frozen=True, slots=True)

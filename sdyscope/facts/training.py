@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from sdyscope.facts.program import Partitioner
 
-__all__ = ["Curve", "TrainedUnder", "Training"]
-
 
 @dataclass(frozen=True, slots=True)
 class Curve:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = ["Varying", "VaryingPlace"]
-
 VaryingPlace: TypeAlias = Literal["result", "carry", "branch", "gradient"]
 """What the check is about: a result that `out_specs` has whole, a loop's carry, the branches of a
 `cond`, or the gradient that a `custom_vjp` returns."""

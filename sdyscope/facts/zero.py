@@ -7,8 +7,6 @@ from typing import Literal, TypeAlias
 
 from sdyscope.facts.traffic import Traffic
 
-__all__ = ["KeptKind", "KeptState", "TrainingState", "ZeroStage", "ZeroStageName"]
-
 KeptKind: TypeAlias = Literal["parameters", "gradients", "optimizer state"]
 
 ZeroStageName: TypeAlias = Literal["as it is", "data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"]
@@ -61,7 +59,7 @@ class ZeroStage:
     @property
     def sent(self) -> int | None:
         """Bytes that a device sends in a step."""
-        return None if self.traffic is None else sum(one.sent for one in self.traffic)
+        return None if self.traffic is None else sum(traffic.sent for traffic in self.traffic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class TrainingState:
     @property
     def bytes_a_parameter(self) -> float:
         """Bytes that are kept of a parameter, over all devices, each copy counted once."""
-        return sum(one.bytes for one in self.kept) / self.parameters
+        return sum(kept_part.bytes for kept_part in self.kept) / self.parameters
 
     __document__ = (
         "parameters",

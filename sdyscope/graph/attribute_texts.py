@@ -19,8 +19,6 @@ from sdyscope.graph.strings import unescape
 from sdyscope.graph.text_values import split, string_end
 from sdyscope.graph.types import parse_type
 
-__all__ = ["FIELDS", "attribute_value"]
-
 _INTEGER = re.compile(r"(-?\d+)(?:\s*:\s*(?:[su]?i\d+|index))?")
 _FLOAT = re.compile(r"(-?\d+\.\d*(?:[eE][+-]?\d+)?|-?\d+|0x[0-9A-Fa-f]+)\s*:\s*((?:b|t)?f\d\w*)")
 _BARE_FLOAT = re.compile(r"-?\d+\.\d*(?:[eE][+-]?\d+)?")

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -14,19 +14,6 @@ from typing import Any, NoReturn, TypeAlias
 
 from sdyscope.graph.strings import unescape
 from sdyscope.graph.types import TensorType
-
-__all__ = [
-    "NO_ATTRIBUTES",
-    "AttributeValue",
-    "Dictionary",
-    "Elements",
-    "FunctionType",
-    "Keyword",
-    "Structure",
-    "Unparsed",
-    "has_unparsed",
-    "rounded",
-]
 
 AttributeValue: TypeAlias = Any
 """The value of an attribute.
@@ -159,7 +146,7 @@ class Elements:
             ValueError: they are of a type that Python has no numbers for, or not as many as it has.
         """
         shape = [size or 0 for size in self.type.shape or ()]
-        count = _product(shape)
+        count = math.prod(shape)
         if self.is_splat:
             return _nested(repeat(self.splat), shape)
         if self.body and not _is_bytes(self.body):
@@ -181,13 +168,6 @@ def has_unparsed(value: AttributeValue) -> bool:
 
 def _is_bytes(body: str) -> bool:
     return body.startswith('"0x')
-
-
-def _product(shape: Iterable[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _nested(elements: Any, shape: list[int]) -> Any:

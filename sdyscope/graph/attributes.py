@@ -14,14 +14,6 @@ from sdyscope.graph.model import NotUnderstood, Sharding
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 
-__all__ = [
-    "Language",
-    "Parsers",
-    "ShardingTexts",
-    "default_parsers",
-    "result_shardings",
-]
-
 Language: TypeAlias = Literal[
     "sharding",
     "sharding_per_value",

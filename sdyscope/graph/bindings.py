@@ -30,8 +30,6 @@ from sdyscope.graph.op_graph import OpGraph
 from sdyscope.graph.strings import label, string_value
 from sdyscope.graph.types import TensorType, parse_type
 
-__all__ = ["build"]
-
 #: Attributes of a function that say the same as its arguments and results.
 _SAID_BEFORE = frozenset({"arg_attrs", "res_attrs"})
 _ARRAYS = frozenset(

@@ -15,8 +15,6 @@ from sdyscope.graph.op_kinds import BRANCHES, LOOPS, REGIONS
 if TYPE_CHECKING:
     from sdyscope.graph.op_graph import OpGraph
 
-__all__ = ["boundary_edges"]
-
 _Keyed: TypeAlias = tuple[int, int, str, Edge]
 """Producer, consumer, key and edge."""
 

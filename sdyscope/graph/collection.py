@@ -6,8 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["no_collection"]
-
 #: Python 3.12 starts with some hundred objects frozen; who freezes his own has more by far.
 _PYTHONS_OWN = 1000
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["RAGGED_ALL_TO_ALL", "collective_of", "is_for_partitioner", "sends_nothing"]
-
 #: How StableHLO writes a ragged all-to-all, for which it has no op.
 RAGGED_ALL_TO_ALL = "ragged_all_to_all"
 

@@ -15,8 +15,6 @@ from sdyscope.graph.types import TensorType
 if TYPE_CHECKING:
     from sdyscope.graph.op_graph import OpGraph
 
-__all__ = ["add_results", "argument_of", "result_of", "tell_apart"]
-
 
 def argument_of(op: Op) -> Argument:
     """An entry of the table of functions, from the argument's node."""

@@ -24,17 +24,6 @@ from sdyscope.values.source import (
     sites_of,
 )
 
-__all__ = [
-    "UNKNOWN",
-    "Location",
-    "LocationReader",
-    "call_site",
-    "file_place",
-    "fused",
-    "named",
-    "with_sites",
-]
-
 
 @dataclass(frozen=True)
 class Location:
@@ -80,12 +69,14 @@ def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
     distinct = {id(location): location for location in locations}
     # Thousands of locations share a hundred stacks, mostly as one object.
     stacks = {
-        (id(one.frames), one.only_shards): one.frames for one in distinct.values() if one.frames
+        (id(each.frames), each.only_shards): each.frames
+        for each in distinct.values()
+        if each.frames
     }
     sites = sites_of(dict.fromkeys((stack, only) for (_, only), stack in stacks.items()))
     if sites == EVERY_LINE:
         return {}
-    return {key: replace(one, sites=sites) for key, one in distinct.items() if one.frames}
+    return {key: replace(each, sites=sites) for key, each in distinct.items() if each.frames}
 
 
 def file_place(file: str, line: int, column: int) -> Location:
@@ -141,17 +132,17 @@ class LocationReader:
     def __call__(self, location: Any) -> Location:
         """The value of an op's or block argument's location."""
         attribute = location.attr
-        found = self.known.get(attribute)
-        if found is None:
-            found = self.known[attribute] = self._read(location, _kind(location), whole=True)
-        return found
+        known = self.known.get(attribute)
+        if known is None:
+            known = self.known[attribute] = self._read(location, _kind(location), whole=True)
+        return known
 
     def _part(self, location: Any) -> Location:
         attribute = location.attr
-        found = self._parts.get(attribute)
-        if found is None:
-            found = self._parts[attribute] = self._read(location, _kind(location), whole=False)
-        return found
+        known = self._parts.get(attribute)
+        if known is None:
+            known = self._parts[attribute] = self._read(location, _kind(location), whole=False)
+        return known
 
     def _read(self, location: Any, kind: str, *, whole: bool) -> Location:
         if kind == "NameLoc":

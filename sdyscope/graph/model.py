@@ -16,20 +16,6 @@ from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 
-__all__ = [
-    "ARGUMENT",
-    "RESULT",
-    "Argument",
-    "Edge",
-    "EdgeKind",
-    "Function",
-    "NotUnderstood",
-    "Op",
-    "Result",
-    "Sharding",
-    "ValueId",
-]
-
 EdgeKind: TypeAlias = Literal["data", "capture", "region", "loop", "yield", "call", "return"]
 """What an edge stands for.
 

@@ -15,8 +15,6 @@ from sdyscope.graph.scalars import NodeScalars, Scalars, edge_scalars, graph_sca
 if TYPE_CHECKING:
     from sdyscope.graph.op_graph import OpGraph
 
-__all__ = ["ModuleGraph", "NodeData", "module_graph"]
-
 
 class NodeData(dict[str, Any]):
     """The data of a node: texts and numbers by name, and the op itself.

@@ -24,8 +24,6 @@ from sdyscope.values.mesh import Mesh
 if TYPE_CHECKING:
     from sdyscope.graph.networkx_graph import ModuleGraph
 
-__all__ = ["OpGraph"]
-
 
 @dataclass(eq=False)
 class OpGraph:

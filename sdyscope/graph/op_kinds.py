@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BARRIERS", "BRANCHES", "CONSTRAINTS", "LOOPS", "REGIONS", "TERMINATORS"]
-
 #: Ops whose second region runs again on what it returned.
 LOOPS: Final = frozenset({"stablehlo.while", "mhlo.while"})
 #: Ops of which one region runs.

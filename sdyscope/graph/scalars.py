@@ -14,21 +14,6 @@ from sdyscope.values.source import SourceLocation
 if TYPE_CHECKING:
     from sdyscope.graph.op_graph import OpGraph
 
-__all__ = [
-    "EDGE_KEYS",
-    "GRAPH_KEYS",
-    "NODE_KEYS",
-    "NodeScalars",
-    "Scalars",
-    "attribute_text",
-    "attribute_texts",
-    "edge_scalars",
-    "frame_text",
-    "graph_scalars",
-    "sharding_texts",
-    "type_text",
-]
-
 Scalars: TypeAlias = dict[str, str | int]
 """Texts and numbers by name."""
 

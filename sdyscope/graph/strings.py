@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["decoded", "label", "string_value", "unescape"]
-
 _ESCAPE = re.compile(rb"\\(n|t|\\|\"|[0-9A-Fa-f]{2})")
 _SIMPLE = {b"n": b"\n", b"t": b"\t", b"\\": b"\\", b'"': b'"'}
 
@@ -34,7 +32,7 @@ def label(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return _BREAK.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _BREAK.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def unescape(text: str) -> str:

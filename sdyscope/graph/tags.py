@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["is_tag", "sids"]
-
 _TAG = re.compile(r"(?<![A-Za-z0-9_])sid(\d+)(?![A-Za-z0-9_])")
 _OWN_TAG = re.compile(r"\d+")
 _TAGS = re.compile(r"sid\d+(?:[;/]sid\d+)*")

@@ -41,8 +41,6 @@ from sdyscope.graph.text_structure import KEPT, StructureReader
 from sdyscope.graph.text_values import LocationTexts
 from sdyscope.graph.types import TensorType, parse_type
 
-__all__ = ["read_text"]
-
 
 def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
     """The op graph of a module given as MLIR text, pretty-printed or generic.

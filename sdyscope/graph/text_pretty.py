@@ -11,8 +11,6 @@ from sdyscope.graph.text_values import split
 if TYPE_CHECKING:
     from sdyscope.graph.text_statements import Statement
 
-__all__ = ["pretty_attributes"]
-
 
 def pretty_attributes(statement: Statement, named: dict[str, str]) -> dict[str, str]:
     """Attributes of a statement in the pretty form, as texts of the generic form by their names.

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from sdyscope.graph.text_statements import Statement
 
-__all__ = ["OpRecord", "OpenStatement", "Region"]
-
 
 @dataclass(slots=True)
 class OpRecord:

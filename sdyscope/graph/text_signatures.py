@@ -6,8 +6,6 @@ from sdyscope.graph.text_statements import Statement
 from sdyscope.graph.text_tokens import tokenize
 from sdyscope.graph.text_values import split
 
-__all__ = ["function_results", "generic_argument_attributes"]
-
 
 def _dictionary(text: str) -> dict[str, str]:
     """Names and value texts of `{name = value, ...}`."""

@@ -15,8 +15,6 @@ from sdyscope.graph.text_pretty import pretty_attributes
 from sdyscope.graph.text_tokens import Token
 from sdyscope.graph.text_values import split
 
-__all__ = ["BlockArgument", "Statement", "is_op_start"]
-
 #: Ops that are printed without their dialect inside a function or module.
 SHORT_NAMES = {
     "module": "builtin.module",

@@ -9,8 +9,6 @@ from sdyscope.graph.text_signatures import function_results, generic_argument_at
 from sdyscope.graph.text_statements import BlockArgument, Statement, is_op_start
 from sdyscope.graph.text_tokens import Token, TokenStream
 
-__all__ = ["KEPT", "StructureReader"]
-
 _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _CLOSE = frozenset(_OPEN.values())
 #: What a later line of a statement begins with.

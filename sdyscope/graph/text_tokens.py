@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Token", "TokenStream", "tokenize"]
-
 
 class Token(NamedTuple):
     """A token.

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from sdyscope.graph.locations import UNKNOWN, Location, call_site, file_place, fused, named
 from sdyscope.graph.strings import unescape
 
-__all__ = ["LocationTexts", "split", "string_end"]
-
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?:\s+to\s+(?:\d+)?:\d+)?')
 _OPEN, _CLOSE = "([{<", ")]}>"
 

@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["TensorType", "parse_type"]
-
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(.+)>", re.DOTALL)
 
 

@@ -12,8 +12,6 @@ from functools import cache
 
 from sdyscope.hardware.specs import Chip, chips
 
-__all__ = ["gpus", "target_config"]
-
 
 @cache
 def gpus() -> Mapping[str, Chip]:

@@ -14,16 +14,6 @@ from typing import Literal, TypeAlias
 
 from sdyscope.errors import TargetError
 
-__all__ = [
-    "FORMS",
-    "LARGEST_CPU",
-    "Devices",
-    "Hardware",
-    "HardwarePlatform",
-    "parse_devices",
-    "parse_hardware",
-]
-
 HardwarePlatform: TypeAlias = Literal["cpu", "tpu", "cuda", "any"]
 """What JAX calls the kinds of hardware that it lowers for; `any` for the accelerators that it
 finds, whatever they are."""

@@ -9,8 +9,6 @@ from fractions import Fraction
 
 from sdyscope.errors import TargetError
 
-__all__ = ["parse_bandwidth", "parse_latency", "parse_size"]
-
 _PREFIXES = {"": 0, "K": 1, "k": 1, "M": 2, "G": 3, "T": 4}
 _BANDWIDTH = re.compile(
     r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*"

@@ -13,17 +13,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = [
-    "FIGURES",
-    "Chip",
-    "Figure",
-    "GpuDetails",
-    "SourceDocument",
-    "chip_of",
-    "chips",
-    "sources",
-]
-
 #: What can be known of a chip; specs.toml says what each is.
 FIGURES = (
     "flops_bf16",

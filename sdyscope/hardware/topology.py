@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-__all__ = ["DIMENSIONS", "DeviceDigit", "DimensionName", "Topology", "topology_of"]
-
 DimensionName: TypeAlias = Literal["slice", "z", "y", "x", "host", "gpu", "core"]
 """TPUs: the slice, the chip's place in the slice's torus, and the core on the chip, where each is a
 device. GPUs: the slice (NVLink or network domain), the host in it, and the GPU of the host."""

@@ -17,8 +17,6 @@ from typing import Literal, TypeAlias
 from sdyscope.hlo.live import LiveRanges, Overwriting
 from sdyscope.hlo.overwriting import Overwrites
 
-__all__ = ["Allocation", "Platform", "allocate"]
-
 Platform: TypeAlias = Literal["cpu", "tpu", "cuda"]
 
 #: Bytes of a constant on a TPU whose layout has no tiles, as the peaks of compiled programs show.
@@ -195,7 +193,7 @@ def _overwritten(
     def is_free(site: Overwriting, value: int, name: str = "") -> bool:
         """Whether a value is in the heap, alone in its buffer and not passed on before."""
         buffer = live.buffers[value]
-        if buffer in within or site.told is not None:
+        if buffer in within or site.declared is not None:
             return buffer not in within
         return len(live.in_buffer[buffer]) == 1 and name in ("", live.makers[value].name)
 

@@ -10,8 +10,6 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.loops import trip_count
 from sdyscope.hlo.model import Computation, HloModule, Instruction
 
-__all__ = ["CallSites", "ExecutionCount", "call_sites", "executions"]
-
 #: Ops that run other computations, and the attributes that name these. Computations that only say
 #: how to combine two numbers (``to_apply`` of a reduction) are not among them.
 _CALLERS: Mapping[str, tuple[str, ...]] = {

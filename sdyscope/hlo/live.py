@@ -20,18 +20,6 @@ from sdyscope.hlo.model import Computation, HloModule, Instruction
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.values.entry_layout import EntryLayout, stored_array
 
-__all__ = [
-    "ELEMENTWISE",
-    "Leaf",
-    "LiveRanges",
-    "Overwriting",
-    "Span",
-    "elements",
-    "is_scheduled",
-    "leaves_of",
-    "live_ranges",
-]
-
 #: Ops whose result is their first operand, as it is.
 _PASSING: Final = frozenset(
     {"add-dependency", "bitcast", "domain", "opt-barrier", "optimization-barrier"}
@@ -116,14 +104,14 @@ class Overwriting:
         results: its values; -1 for those that are in an operand's memory in any case.
         operands: of each operand that is a single array that, what it is called there, and the
             array's text; None of others.
-        told: where the compiler says what it has put in one place, as that for TPUs does, which
+        declared: where the compiler says what it has put in one place, as that for TPUs does, which
             results are written over which operands.
     """
 
     position: int
     results: tuple[int, ...]
     operands: tuple[tuple[int, str, str] | None, ...]
-    told: frozenset[tuple[int, int]] | None = None
+    declared: frozenset[tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -173,10 +161,10 @@ class LiveRanges:
     @cached_property
     def in_buffer(self) -> Mapping[int, Sequence[int]]:
         """The values of each buffer, by its number."""
-        found: dict[int, list[int]] = {}
+        values: dict[int, list[int]] = {}
         for value, buffer in enumerate(self.buffers):
-            found.setdefault(buffer, []).append(value)
-        return found
+            values.setdefault(buffer, []).append(value)
+        return values
 
     def is_constant(self, value: int) -> bool:
         """Whether it is a constant of the program, which is there from the start."""
@@ -235,10 +223,10 @@ def elements(text: str) -> int:
 @lru_cache(1 << 15)
 def _offsets(text: str) -> tuple[int, ...]:
     """Of the elements of a tuple's shape the number of the first array in each, and their end."""
-    found = [0]
+    offsets = [0]
     for element in parse_shape(text).elements:
-        found.append(found[-1] + len(element.leaves))
-    return tuple(found)
+        offsets.append(offsets[-1] + len(element.leaves))
+    return tuple(offsets)
 
 
 @lru_cache(1 << 15)
@@ -276,7 +264,7 @@ class _Walk:
         end = len(self.schedule)
         for value in results:
             self.ends[value] = end
-        parameters = [value for _, one in sorted(self.parameters.items()) for value in one]
+        parameters = [value for _, leaves in sorted(self.parameters.items()) for value in leaves]
         given_up = layout.donors.union(layout.aliases.values())
         for number, value in enumerate(parameters):
             if number not in given_up:
@@ -307,7 +295,7 @@ class _Walk:
 
     def new(self, instruction: Instruction, leaves: Iterable[Leaf], first: int = 0) -> Leaves:
         """Values that an instruction makes now."""
-        made = []
+        values = []
         now = len(self.schedule)
         for element, leaf in enumerate(leaves, first):
             value = len(self.leaves)
@@ -318,8 +306,8 @@ class _Walk:
             self.ends.append(now)
             self.readers.append([])
             self.parents.append(value)
-            made.append(value)
-        return made
+            values.append(value)
+        return values
 
     def buffer(self, value: int) -> int:
         """The first of the values that are in the same memory."""
@@ -329,11 +317,11 @@ class _Walk:
             value = parents[value]
         return value
 
-    def join(self, one: int, other: int) -> None:
+    def join(self, value: int, other: int) -> None:
         """Puts two values into the same memory."""
-        one, other = self.buffer(one), self.buffer(other)
-        if one != other:
-            self.parents[max(one, other)] = min(one, other)
+        value, other = self.buffer(value), self.buffer(other)
+        if value != other:
+            self.parents[max(value, other)] = min(value, other)
 
     def held(self, values: Iterable[int], position: int) -> None:
         """Notes that values are still held."""
@@ -368,7 +356,7 @@ class _Walk:
             if None in operands:
                 self.unfollowed.append(instruction)
             known = [operand or [] for operand in operands]
-            made = self.made(computation, instruction, known)
+            defined = self.defined_by(computation, instruction, known)
             now = len(schedule)
             if opcode not in _NOT_READING and opcode != "while":
                 reads = opcode not in _PASSING
@@ -378,7 +366,7 @@ class _Walk:
                             ends[value] = now
                         if reads:
                             readers[value].append(now)
-            values[name] = made
+            values[name] = defined
             schedule.append(instruction)
         root = computation.root
         results = [] if root is None else values.get(root.name, [])
@@ -390,14 +378,14 @@ class _Walk:
         number = int(text) if text.isdecimal() else 0
         if arguments is not None and number < len(arguments):
             return arguments[number]
-        made = self.new(instruction, leaves_of(instruction.shape_text))
+        values = self.new(instruction, leaves_of(instruction.shape_text))
         if arguments is None:
-            for value in made:
+            for value in values:
                 self.starts[value] = 0
-            self.parameters[number] = made
-        return made
+            self.parameters[number] = values
+        return values
 
-    def made(
+    def defined_by(
         self, computation: Computation, instruction: Instruction, operands: list[Leaves]
     ) -> Leaves:
         """The values in the result of an instruction."""
@@ -411,26 +399,26 @@ class _Walk:
         leaves = leaves_of(instruction.shape_text)
         match opcode:
             case "while":
-                made = self.loop(instruction, operands[0] if operands else [])
+                defined = self.loop(instruction, operands[0] if operands else [])
             case "conditional":
-                made = self.branches(instruction, leaves, operands)
+                defined = self.branches(instruction, leaves, operands)
             case "call":
-                made = self.call(instruction, operands)
+                defined = self.call(instruction, operands)
             case _ if opcode.endswith("-start") or opcode == "send":
-                made = self.start(computation, instruction, leaves, operands)
+                defined = self.start(computation, instruction, leaves, operands)
             case "recv-done" | "send-done":
                 passed = operands[0][: len(leaves) - 1] if opcode == "recv-done" else []
-                made = [*passed, *self.new(instruction, leaves[len(passed) :], len(passed))]
+                defined = [*passed, *self.new(instruction, leaves[len(passed) :], len(passed))]
             case _ if opcode.endswith("-done"):
-                made = self.done(computation, instruction, operands)
+                defined = self.done(computation, instruction, operands)
             case "async-update":
-                made = operands[0] if operands else []
+                defined = operands[0] if operands else []
             case "copy" if len(leaves) != 1 and operands:
-                made = operands[0]  # Of a tuple only the table of addresses is copied.
+                defined = operands[0]  # Of a tuple only the table of addresses is copied.
             case _:
-                made = self.computed(computation, instruction, leaves, operands)
-        if len(made) == len(leaves):
-            return made
+                defined = self.computed(computation, instruction, leaves, operands)
+        if len(defined) == len(leaves):
+            return defined
         self.unfollowed.append(instruction)
         return self.new(instruction, leaves)
 
@@ -447,8 +435,8 @@ class _Walk:
 
     def called(self, instruction: Instruction) -> Computation | None:
         """The computation that an instruction takes in."""
-        found = (self.module.computations.get(name) for name in instruction.called(*_CALLS))
-        return next((one for one in found if one is not None), None)
+        computations = (self.module.computations.get(name) for name in instruction.called(*_CALLS))
+        return next((computation for computation in computations if computation is not None), None)
 
     def inside(
         self, instruction: Instruction, computation: Computation, arguments: list[Leaves]
@@ -475,11 +463,11 @@ class _Walk:
             computation = self.module.computations.get(name)
             if computation is not None:
                 ended.append(self.inside(instruction, computation, [operand]))
-        made = self.new(instruction, leaves)
+        defined = self.new(instruction, leaves)
         for results in ended:
-            for one, other in zip(made, results, strict=False):
-                self.join(one, other)
-        return made
+            for result_value, other in zip(defined, results, strict=False):
+                self.join(result_value, other)
+        return defined
 
     def loop(self, instruction: Instruction, initial: Leaves) -> Leaves:
         """A loop: what it carries is in the same memory before, in and after it.
@@ -504,7 +492,7 @@ class _Walk:
         self.inside(instruction, condition, [carried])
         ended = self.inside(instruction, body, [carried])
         now = len(self.schedule)
-        made = []
+        values = []
         for number, (value, result) in enumerate(zip(carried, ended, strict=False)):
             self.held((value,) if unchanged[number] else (result,), now)
             if not unchanged[number]:
@@ -512,8 +500,8 @@ class _Walk:
                 (last,) = self.new(instruction, (self.leaves[value],), number)
                 self.join(last, value)
                 value = last
-            made.append(value)
-        return made
+            values.append(value)
+        return values
 
     def computations(self, instruction: Instruction, *names: str) -> tuple[Computation | None, ...]:
         called = instruction.called(*names)
@@ -545,9 +533,9 @@ class _Walk:
                     places[name] = places[instruction.operands[0]]
         root = body.root
         last = [] if root is None else places.get(root.name, [])
-        found = [number < len(last) and last[number] == number for number in range(count)]
-        self.invariant[body.name] = found
-        return found
+        invariant = [number < len(last) and last[number] == number for number in range(count)]
+        self.invariant[body.name] = invariant
+        return invariant
 
     def start(
         self,
@@ -603,56 +591,56 @@ class _Walk:
         operands: list[Leaves],
     ) -> Leaves:
         """New arrays, those that are written over an operand in its memory."""
-        made = self.new(instruction, leaves)
+        defined = self.new(instruction, leaves)
         opcode = instruction.opcode
         pairs: Mapping[int, int] = {}
         match opcode:
             case "dynamic-update-slice":
                 pairs = {0: 0}
             case "scatter" | "all-reduce-start":
-                pairs = {number: number for number in range(len(made))}
+                pairs = {number: number for number in range(len(defined))}
             case "ragged-all-to-all":
                 pairs = {0: 1}
             case "fusion":
                 pairs = self.updates(instruction)
         for result, operand in pairs.items():
-            if result < len(made) and operand < len(operands) and operands[operand]:
-                self.join(made[result], operands[operand][0])
+            if result < len(defined) and operand < len(operands) and operands[operand]:
+                self.join(defined[result], operands[operand][0])
         if "output_to_operand_aliasing" in instruction.rest:
-            pairs = {**pairs, **self.aliasing(instruction, made, operands)}
-        told = _told(instruction, len(operands))
-        if opcode in _OVERWRITES if told is None else told:
+            pairs = {**pairs, **self.aliasing(instruction, defined, operands)}
+        declared = _declared(instruction, len(operands))
+        if opcode in _OVERWRITES if declared is None else declared:
             inside = computation.instructions
             self.overwriting.append(
                 Overwriting(
                     len(self.schedule),
-                    tuple(-1 if number in pairs else value for number, value in enumerate(made)),
+                    tuple(-1 if number in pairs else value for number, value in enumerate(defined)),
                     tuple(
                         (operand[0], name, leaves_of(inside[name].shape_text)[0].text)
                         if len(operand) == 1
                         else None
                         for operand, name in zip(operands, instruction.operands, strict=True)
                     ),
-                    told,
+                    declared,
                 )
             )
-        return made
+        return defined
 
     def aliasing(
-        self, instruction: Instruction, made: Leaves, operands: list[Leaves]
+        self, instruction: Instruction, defined: Leaves, operands: list[Leaves]
     ) -> dict[int, int]:
         """Results that the compiler says are in an operand's memory."""
         offsets = _offsets(instruction.shape_text)
-        found: dict[int, int] = {}
+        aliases: dict[int, int] = {}
         text = instruction.attributes.get("output_to_operand_aliasing", "")
         for output, operand, _ in _ALIASING.findall(text):
             index = int(output.split(",")[0]) if output.strip() else 0
             result = offsets[index] if index < len(offsets) else 0
             number = int(operand)
-            if result < len(made) and number < len(operands) and operands[number]:
-                self.join(made[result], operands[number][0])
-                found[result] = number
-        return found
+            if result < len(defined) and number < len(operands) and operands[number]:
+                self.join(defined[result], operands[number][0])
+                aliases[result] = number
+        return aliases
 
     def updates(self, instruction: Instruction) -> Mapping[int, int]:
         """Which results of a fusion are written over which parameter: updates of a part of it."""
@@ -665,42 +653,42 @@ class _Walk:
         return self.in_place[computation.name]
 
 
-def _told(instruction: Instruction, operands: int) -> frozenset[tuple[int, int]] | None:
+def _declared(instruction: Instruction, operands: int) -> frozenset[tuple[int, int]] | None:
     """Which results the compiler says that it has put over which operands; None where it does not.
 
     Operands and results are numbered together, in lists of what is in one place.
     """
     if _TOLD not in instruction.rest:
         return None
-    found = set()
+    pairs = set()
     for numbers in _LISTS.findall(instruction.rest):
         places = [int(number) for number in _NUMBER.findall(numbers)]
-        found |= {
+        pairs |= {
             (result - operands, operand)
             for result in places
             for operand in places
             if result >= operands > operand
         }
-    return frozenset(found)
+    return frozenset(pairs)
 
 
 def _updates(computation: Computation) -> dict[int, int]:
     root, inside = computation.root, computation.instructions
     if root is None:
         return {}
-    found: dict[int, int] = {}
+    updated_operands: dict[int, int] = {}
     names = root.operands if root.opcode == "tuple" else (root.name,)
     for number, name in enumerate(names):
-        made = _behind_bitcasts(inside, name)
-        if made is not None and made.opcode in ("dynamic-update-slice", "scatter"):
-            updated = _behind_bitcasts(inside, made.operands[0])
+        producer = _behind_bitcasts(inside, name)
+        if producer is not None and producer.opcode in ("dynamic-update-slice", "scatter"):
+            updated = _behind_bitcasts(inside, producer.operands[0])
             if updated is not None and updated.opcode == "parameter":
-                found[number] = int(updated.operand_text)
-    return found
+                updated_operands[number] = int(updated.operand_text)
+    return updated_operands
 
 
 def _behind_bitcasts(inside: Mapping[str, Instruction], name: str) -> Instruction | None:
-    found = inside.get(name)
-    while found is not None and found.opcode == "bitcast":
-        found = inside.get(found.operands[0])
-    return found
+    instruction = inside.get(name)
+    while instruction is not None and instruction.opcode == "bitcast":
+        instruction = inside.get(instruction.operands[0])
+    return instruction

@@ -7,8 +7,6 @@ import re
 from sdyscope.hlo.model import Computation, HloModule, Instruction
 from sdyscope.values.passing import passes
 
-__all__ = ["MIRRORED", "given_element", "known_before", "trip_count", "trips"]
-
 # XLA's own analysis (WhileLoopTripCountAnnotator); older printers escape the JSON as a string.
 _KNOWN = re.compile(r'\\?"known_trip_count\\?":\s*\{\\?"n\\?":\s*\\?"?(\d+)')
 _INTEGER = re.compile(r"-?\d+$")

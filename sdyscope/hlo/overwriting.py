@@ -14,8 +14,6 @@ from sdyscope.hlo.live import ELEMENTWISE, LiveRanges, Overwriting, elements
 from sdyscope.hlo.model import Computation
 from sdyscope.values.dtypes import bit_width
 
-__all__ = ["Overwrites"]
-
 _OR_BITCAST = ELEMENTWISE | {"bitcast"}
 _REDUCTIONS = frozenset({"reduce"})
 _CALLED = re.compile(r"calls=%?([^\s,}]+)")
@@ -51,8 +49,8 @@ class Overwrites:
     def allowed(self, site: Overwriting, result: int, operand: int) -> bool:
         """Whether an instruction may write one of its results over one of its operands."""
         given = site.operands[operand]
-        if site.told is not None:
-            return given is not None and (result, operand) in site.told
+        if site.declared is not None:
+            return given is not None and (result, operand) in site.declared
         if given is None or self.live.is_constant(given[0]):
             return False
         text = self.live.shapes[site.results[result]]

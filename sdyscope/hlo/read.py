@@ -9,8 +9,6 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.attributes import end_of_operands, split_attributes, unescaped
 from sdyscope.hlo.model import Computation, HloModule, Instruction, StackFrames, UnreadLine
 
-__all__ = ["read_hlo"]
-
 # The shape may be a tuple with spaces in it; but only an opcode is a word after a space with a
 # parenthesis right behind it.
 _INSTRUCTION = re.compile(r"\s*(ROOT )?%?([^\s=%(){}]+) = (\S.*?) ([a-z][a-z0-9\-]*)\((.*)", re.S)

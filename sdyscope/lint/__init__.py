@@ -57,7 +57,7 @@ __all__ = [
 
 #: Every rule of a module of this room by its name, those about the same thing beside each other.
 RULES: Mapping[str, Rule] = {
-    one.name: one
+    rule.name: rule
     for module in (
         requested,
         unreduced,
@@ -76,8 +76,8 @@ RULES: Mapping[str, Rule] = {
         rng,
         logical,
     )
-    for one in vars(module).values()
-    if isinstance(one, Rule)
+    for rule in vars(module).values()
+    if isinstance(rule, Rule)
 }
 
 
@@ -148,8 +148,8 @@ def chosen_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tupl
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
     return tuple(
-        one
-        for name, one in RULES.items()
+        rule
+        for name, rule in RULES.items()
         if (not select or matches(name, select)) and not matches(name, ignore)
     )
 
@@ -201,13 +201,13 @@ def focus_of_rule(program: Lintable, name: str, on: Hardware | str | None = None
     """
     if name not in RULES:
         return None
-    found = lint(program, select=[name], on=on)
-    if not found:
+    findings = lint(program, select=[name], on=on)
+    if not findings:
         raise TargetError(f"{name} finds nothing in {program.name}.")
     return Focus(
         name,
-        frozenset(one.tensor for one in found if one.tensor),
-        tuple(one.source for one in found if one.source is not None),
+        frozenset(finding.tensor for finding in findings if finding.tensor),
+        tuple(finding.source for finding in findings if finding.source is not None),
         kinds=_REMEDIES.get(name),
     )
 
@@ -241,7 +241,7 @@ def linted(
     """
     rules = chosen_rules(select, ignore)
     checked = program.check()
-    found: dict[Partitioner, dict[str, list[Finding]]] = {}
+    findings: dict[Partitioner, dict[str, list[Finding]]] = {}
     not_run: list[NotRun] = []
     for partitioner in program.lowered:
         in_the_way = _in_the_way(program, partitioner) if compiled and on is None else ""
@@ -255,31 +255,31 @@ def linted(
             no_logical=no_logical,
             not_compiled=in_the_way or not_compiled,
         )
-        of_rules = found[partitioner] = {}
-        for one in rules:
-            of_rules[one.name] = []
-            reason = _missing(one, subject)
+        of_rules = findings[partitioner] = {}
+        for rule in rules:
+            of_rules[rule.name] = []
+            reason = _missing(rule, subject)
             if reason is not None:
-                not_run.append(NotRun(one.name, partitioner, reason, True))
+                not_run.append(NotRun(rule.name, partitioner, reason, True))
                 continue
             try:
-                for finding in one.findings(subject):
-                    of_rules[one.name].append(finding)
+                for finding in rule.findings(subject):
+                    of_rules[rule.name].append(finding)
             except NotApplicable as error:
-                not_run.append(NotRun(one.name, partitioner, error.message, False))
+                not_run.append(NotRun(rule.name, partitioner, error.message, False))
             except TargetError:
                 raise
             except SdyscopeError as error:
-                not_run.append(NotRun(one.name, partitioner, error.message, True))
-    if "partitioners-differ" in {one.name for one in rules} and len(found) < 2:
-        only = next(iter(found))
+                not_run.append(NotRun(rule.name, partitioner, error.message, True))
+    if "partitioners-differ" in {rule.name for rule in rules} and len(findings) < 2:
+        only = next(iter(findings))
         reason = "It compares two partitioners: pass --partitioner both."
         not_run.append(NotRun("partitioners-differ", only, reason, False))
     located = tuple(
-        replace(one, source=program.defined_at) if one.source is None else one
-        for one in _merged(found, rules)
+        replace(finding, source=program.defined_at) if finding.source is None else finding
+        for finding in _merged(findings, rules)
     )
-    return Linted(located, rules, tuple(not_run), tuple(found))
+    return Linted(located, rules, tuple(not_run), tuple(findings))
 
 
 def _in_the_way(program: Lintable, partitioner: Partitioner) -> str:
@@ -293,27 +293,27 @@ def _in_the_way(program: Lintable, partitioner: Partitioner) -> str:
     return ""
 
 
-def _missing(one: Rule, subject: Subject) -> str | None:
+def _missing(rule: Rule, subject: Subject) -> str | None:
     """Why a rule can't be run at all."""
-    return subject.not_compiled if one.needs == "compiled" and not subject.compiles else None
+    return subject.not_compiled if rule.needs == "compiled" and not subject.compiles else None
 
 
 def _merged(
-    found: Mapping[Partitioner, Mapping[str, Sequence[Finding]]], rules: Sequence[Rule]
+    findings: Mapping[Partitioner, Mapping[str, Sequence[Finding]]], rules: Sequence[Rule]
 ) -> tuple[Finding, ...]:
     """Every finding once; one that is there under every partitioner is about all of them."""
     order = {severity: number for number, severity in enumerate(get_args(Severity))}
     merged: list[Finding] = []
-    for one in rules:
+    for rule in rules:
         times: dict[Finding, set[Partitioner]] = {}
-        for partitioner, of_rules in found.items():
-            for finding in of_rules[one.name]:
+        for partitioner, of_rules in findings.items():
+            for finding in of_rules[rule.name]:
                 alike = replace(finding, partitioner=None)
-                about = found if finding.partitioner is None else (partitioner,)
+                about = findings if finding.partitioner is None else (partitioner,)
                 times.setdefault(alike, set()).update(about)
         for finding, under in times.items():
-            if under >= set(found):  # one that is about all of them says so itself
+            if under >= set(findings):  # one that is about all of them says so itself
                 merged.append(finding)
             else:
-                merged += [replace(finding, partitioner=each) for each in found if each in under]
+                merged += [replace(finding, partitioner=each) for each in findings if each in under]
     return tuple(sorted(merged, key=lambda finding: order[finding.severity]))

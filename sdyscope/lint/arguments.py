@@ -11,8 +11,6 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted
 
-__all__ = ["next_value_differs", "optimizer_state_differs", "under_sharded"]
-
 #: What share of a group's bytes on a device one tensor must waste to be worth a word.
 _SHARE = 0.05
 #: What share of a group's bytes must be sharded on an axis for that to be how the group is sharded.

@@ -11,8 +11,6 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.convert import name_axes
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["size_one_axis", "unused_mesh_axis"]
-
 
 @rule("unused-mesh-axis", "warning")
 def unused_mesh_axis(subject: Subject) -> Iterator[Message]:

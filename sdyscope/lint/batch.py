@@ -10,8 +10,6 @@ from sdyscope.lint.placed import Placed, axes_of, spec_words
 from sdyscope.lint.rule import Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 
-__all__ = ["batch_not_sharded", "batches"]
-
 #: What arguments are called that hold a batch.
 _BATCHES = re.compile(
     r"(micro_?|mini_?)?batch(es)?|inputs?|xs?|ys?|tokens?|input_ids|images?|examples?|data|targets?"

@@ -9,9 +9,8 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.placement import Digits, Placement
+from sdyscope.values.source import line_of
 from sdyscope.words.places import source_text
-
-__all__ = ["conflicting_constraints", "constraint_overridden", "resharded_twice"]
 
 
 def _constraints(subject: Subject) -> Iterator[Annotation]:
@@ -131,11 +130,7 @@ def _before(
 
 
 def _place(annotation: Annotation) -> object:
-    return (
-        annotation.op
-        if annotation.source is None
-        else (annotation.source.file, annotation.source.line)
-    )
+    return line_of(annotation.source) or annotation.op
 
 
 def _function(annotation: Annotation) -> tuple[str, str] | None:

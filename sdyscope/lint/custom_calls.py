@@ -16,8 +16,6 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passing
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["collective_before_custom_call", "host_callback_gathers"]
-
 _CALLBACK = re.compile(r"callback|host_compute|xla_python", re.IGNORECASE)
 
 #: HLO ops that hold a value, or put zeros around it.

@@ -13,15 +13,6 @@ from sdyscope.lint import Linted, NotRun, Rule
 from sdyscope.lint.rule import Needs
 from sdyscope.words.findings import Finding
 
-__all__ = [
-    "Lint",
-    "LintedProgram",
-    "RuleDocument",
-    "directory_document",
-    "lint_document",
-    "rules_document",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RuleDocument:

@@ -14,8 +14,6 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.counts import size
 
-__all__ = ["axis_over_slow_link", "mesh_order"]
-
 #: A link that is that much slower than another is slow.
 _SLOWER = 4.0
 
@@ -54,10 +52,10 @@ def mesh_order(subject: Subject) -> Iterator[Message]:
     """
     topology, chip, mesh = _hardware(subject)
     sent = bytes_by_axes(subject.collectives)
-    found = best_order(sent, mesh, topology, chip)
-    if found is None:
+    orders = best_order(sent, mesh, topology, chip)
+    if orders is None:
         raise Unavailable("The bandwidth of an axis is not known.")
-    now, best = found
+    now, best = orders
     if not now.seconds or not best.seconds < WORTH * now.seconds:
         return
     if sum(sent.values()) < FEW_BYTES:

@@ -14,8 +14,6 @@ from sdyscope.lint.subject import Subject
 from sdyscope.mesh_config import LogicalTensor, MappedMesh, mapping_findings
 from sdyscope.words.findings import Finding
 
-__all__ = ["LogicalAxes"]
-
 
 @dataclass(frozen=True)
 class LogicalAxes:

@@ -13,8 +13,6 @@ from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passes
 from sdyscope.values.placement import Placement
 
-__all__ = ["gathered_in_loop", "scanned_dimension_sharded"]
-
 #: Ops that are not the same each time although their operands are.
 _VARYING = frozenset(
     {

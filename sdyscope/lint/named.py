@@ -8,8 +8,6 @@ from sdyscope.facts.program import RequestedTensor
 from sdyscope.lint.logical import LogicalAxes
 from sdyscope.mesh_config import MappedMesh
 
-__all__ = ["named_axes"]
-
 
 def named_axes(
     config: MappedMesh,

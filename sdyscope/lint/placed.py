@@ -19,8 +19,6 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED
 from sdyscope.words.sharding import placement_text
 
-__all__ = ["Placed", "axes_of", "placed", "spec_words"]
-
 
 @dataclass(frozen=True, slots=True)
 class Placed:

@@ -17,8 +17,6 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.placement import Placement
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["full_rematerialization"]
-
 _HINT = (
     "Reshard in steps that XLA supports, with a constraint in between, or make the two "
     "shardings more similar: change one axis or one dimension at a time."

@@ -9,8 +9,6 @@ from sdyscope.graph import Op
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 
-__all__ = ["rng_replicated", "threefry_not_partitionable"]
-
 #: Fewer numbers are keys, or nobody's trouble.
 _MANY = 1024
 #: What JAX calls the counters of a Threefry that can be split.

@@ -16,18 +16,6 @@ from sdyscope.words.findings import Finding
 if TYPE_CHECKING:
     from sdyscope.lint.subject import Subject
 
-__all__ = [
-    "FEW_BYTES",
-    "Look",
-    "Message",
-    "Needs",
-    "NotApplicable",
-    "Rule",
-    "Unavailable",
-    "documented",
-    "rule",
-]
-
 Needs: TypeAlias = Literal["lowered", "propagated", "compiled"]
 """The last stage that a rule can't do without. What is compiled is propagated and lowered, too."""
 

@@ -11,8 +11,6 @@ from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.words.counts import listed
 
-__all__ = ["slices_crossed_in_loop"]
-
 
 @rule("slices-crossed-in-loop", "warning", needs="compiled")
 def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:

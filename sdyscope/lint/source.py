@@ -22,8 +22,6 @@ from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.findings import Finding
 
-__all__ = ["SourceDocument", "source_document", "source_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDocument:

@@ -10,7 +10,7 @@ from sdyscope.facts.findings import Severity
 from sdyscope.lint.rule import Message, NotApplicable, Rule, documented, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.words.counts import counted, size
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 
 
 def _held(name: str, severity: Severity, documentation: str) -> Rule:
@@ -20,7 +20,9 @@ def _held(name: str, severity: Severity, documentation: str) -> Rule:
         severity,
         documentation,
         lambda subject: (
-            Message.of(told(finding)) for finding in subject.memory.findings if finding.rule == name
+            Message.of(finding_of(finding))
+            for finding in subject.memory.findings
+            if finding.rule == name
         ),
         needs="compiled",
     )

@@ -30,8 +30,6 @@ from sdyscope.words.sharding import placement_text
 if TYPE_CHECKING:
     from sdyscope.lint.logical import LogicalAxes
 
-__all__ = ["NOT_COMPILED", "NO_LOGICAL", "Lintable", "Subject"]
-
 NOT_COMPILED = "It needs the compiled program, and --no-compile leaves that out."
 
 
@@ -142,6 +140,18 @@ class Subject:
         self.logical = logical
         self.no_logical = no_logical
 
+    def require_shardy(self) -> None:
+        """For rules that read Shardy's module alone.
+
+        Raises:
+            NotApplicable: it is looked at under Shardy, too, where the rule finds it.
+            Unavailable: it is not.
+        """
+        if self.partitioner != "shardy":
+            if "shardy" in self.program.lowered:
+                raise NotApplicable("It is found in Shardy's module.")
+            raise Unavailable("It reads Shardy's module: --partitioner shardy.")
+
     @property
     def module(self) -> Any:
         """The lowered module, a ``LoweredModule``."""
@@ -169,10 +179,10 @@ class Subject:
         Raises:
             NotApplicable: it has none, or several.
         """
-        found = self.program.only_mesh(self.partitioner)
-        if found is None:
+        mesh = self.program.only_mesh(self.partitioner)
+        if mesh is None:
             raise NotApplicable("The program has no mesh, or more than one.")
-        return found
+        return mesh
 
     @cached_property
     def propagated(self) -> Propagated:
@@ -269,20 +279,23 @@ class Subject:
         Raises:
             SdyscopeError: there is no propagation.
         """
-        found = self.propagated.values.get(value)
-        return None if found is None else found.placement
+        propagated_value = self.propagated.values.get(value)
+        return None if propagated_value is None else propagated_value.placement
 
     def source(self, op: Op) -> SourceLocation | None:
         """The line of an op, or of the call that it is from where only that has one."""
-        return next((one.source for one in self._called_from(op) if one.source is not None), None)
+        return next(
+            (location.source for location in self._called_from(op) if location.source is not None),
+            None,
+        )
 
     def scope(self, op: Op) -> str:
         """The scope of an op, with that of the calls that it is from."""
         scope = ""
-        for one in self._called_from(op):
-            if not scope.startswith(one.scope):
-                scope = f"{one.scope}/{scope}"
-            scope = scope or one.scope
+        for location in self._called_from(op):
+            if not scope.startswith(location.scope):
+                scope = f"{location.scope}/{scope}"
+            scope = scope or location.scope
         return scope.strip("/")
 
     def _called_from(self, op: Op) -> Iterator[Op]:

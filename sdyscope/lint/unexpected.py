@@ -17,8 +17,6 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import listed
 from sdyscope.words.origins import annotation_text
 
-__all__ = ["batch_sharding_lost", "parameter_gathered"]
-
 #: Ops that do more work on each device where their operands are whole.
 _PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
 

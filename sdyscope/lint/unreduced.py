@@ -8,11 +8,9 @@ from typing import Literal, TypeAlias
 from sdyscope.annotations import Annotation
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule
+from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
-
-__all__ = ["unreduced_never_reduced"]
 
 _Varies: TypeAlias = Literal["no", "yes", "unknown"]
 """Whether a value differs between the devices along an axis; unknown behind a collective."""
@@ -54,10 +52,7 @@ def unreduced_never_reduced(subject: Subject) -> Iterator[Message]:
     A value that is annotated `unreduced` over an axis, in a program whose compiled form has no
     reduction over that axis, and that does not return it so. This takes the compiled program.
     """
-    if subject.partitioner != "shardy":
-        if "shardy" in subject.program.lowered:
-            raise NotApplicable("It is found in Shardy's module.")
-        raise Unavailable("It reads Shardy's module: --partitioner shardy.")
+    subject.require_shardy()
     yield from _of_bodies(subject)
     yield from _of_annotations(subject)
 

@@ -8,42 +8,31 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.collectives.wasted import Wasted, accumulated_in_loops, wasted_in_maps
 from sdyscope.analysis.naming.scopes import scope_of
-from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, Unavailable, rule
+from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
 from sdyscope.words.places import source_text
 
-__all__ = [
-    "activation_gathered_repeatedly",
-    "all_reduce_then_slice",
-    "gathered_to_be_sliced",
-    "reduced_in_loop",
-    "reduced_twice",
-]
-
 
 def _in_maps(subject: Subject, kind: str) -> Iterator[Wasted]:
     """What is found in bodies of shard_maps, which are Shardy's alone to read."""
-    if subject.partitioner != "shardy":
-        if "shardy" in subject.program.lowered:
-            raise NotApplicable("It is found in Shardy's module.")
-        raise Unavailable("It reads Shardy's module: --partitioner shardy.")
+    subject.require_shardy()
     if not any(op.kind == "sdy.manual_computation" for op in subject.graph.operations()):
         raise NotApplicable("The program has no shard_map.")
-    return (one for one in wasted_in_maps(subject.graph, subject.mesh) if one.kind == kind)
+    return (waste for waste in wasted_in_maps(subject.graph, subject.mesh) if waste.kind == kind)
 
 
 def _message(
-    subject: Subject, one: Wasted, text: str, hint: str, severity: str | None = None
+    subject: Subject, waste: Wasted, text: str, hint: str, severity: str | None = None
 ) -> Message:
-    small = one.sent < FEW_BYTES and severity is None
-    scope, primitive = scope_of(one.scope)
+    small = waste.sent < FEW_BYTES and severity is None
+    scope, primitive = scope_of(waste.scope)
     return Message(
         text,
         tensor=f"{scope}/{primitive}".strip("/"),
         kind="collective",
-        source=one.source,
+        source=waste.source,
         partitioner=subject.partitioner,
         hint=hint,
         severity="note" if small else severity,  # type: ignore[arg-type]
@@ -70,26 +59,26 @@ def reduced_twice(subject: Subject) -> Iterator[Message]:
     size of an axis. A `pmean` of a mean changes nothing and is sent for nothing: a warning, and a
     note where it is less than 64 KiB per step.
     """
-    for one in _in_maps(subject, "reduced twice"):
+    for waste in _in_maps(subject, "reduced twice"):
         count = 1
-        for axis in one.axes:
+        for axis in waste.axes:
             count *= subject.mesh.shape[axis]
-        first = subject.graph.ops[one.other].source
+        first = subject.graph.ops[waste.other].source
         where = f" at {source_text(first)}" if first is not None else ""
-        over = _over(one.axes)
-        if one.divided:
+        over = _over(waste.axes)
+        if waste.divided:
             yield _message(
                 subject,
-                one,
+                waste,
                 f"It is the mean over {over} of what is summed over {over}{where} already: it "
                 "changes nothing, and is sent for nothing.",
                 "Leave the pmean out.",
-                "warning" if one.sent >= FEW_BYTES else None,
+                "warning" if waste.sent >= FEW_BYTES else None,
             )
         else:
             yield _message(
                 subject,
-                one,
+                waste,
                 f"It is summed over {over}{where} already: this sum makes it {count:,} times as "
                 "large.",
                 "Leave the psum out. With check_vma=True gradients of what does not vary along "
@@ -109,13 +98,13 @@ def all_reduce_then_slice(subject: Subject) -> Iterator[Message]:
     Outside of a `shard_map` XLA's partitioner writes a reduce-scatter so, and TPUs and GPUs join
     the two: that is not reported. A note where it is less than 64 KiB per step.
     """
-    for one in _in_maps(subject, "reduced to be sliced"):
+    for waste in _in_maps(subject, "reduced to be sliced"):
         yield _message(
             subject,
-            one,
-            f"Of this sum over {_over(one.axes)} a device keeps only its slice of dimension "
-            f"{one.dimension}: it sends {one.sent:,} bytes more than a reduce-scatter.",
-            f"Use jax.lax.psum_scatter(..., scatter_dimension={one.dimension}, tiled=True), and "
+            waste,
+            f"Of this sum over {_over(waste.axes)} a device keeps only its slice of dimension "
+            f"{waste.dimension}: it sends {waste.sent:,} bytes more than a reduce-scatter.",
+            f"Use jax.lax.psum_scatter(..., scatter_dimension={waste.dimension}, tiled=True), and "
             "leave the slice out.",
         )
 
@@ -129,12 +118,12 @@ def gathered_to_be_sliced(subject: Subject) -> Iterator[Message]:
     If it is another device's, `jax.lax.ppermute` sends just that. `sdyscope fix` writes the first,
     if the numbers are the same. A note where it is less than 64 KiB per step.
     """
-    for one in _in_maps(subject, "gathered to be sliced"):
+    for waste in _in_maps(subject, "gathered to be sliced"):
         yield _message(
             subject,
-            one,
-            f"Of what is gathered over {_over(one.axes)} a device keeps one block of dimension "
-            f"{one.dimension}: {one.sent:,} bytes are sent for nothing, or for one block.",
+            waste,
+            f"Of what is gathered over {_over(waste.axes)} a device keeps one block of dimension "
+            f"{waste.dimension}: {waste.sent:,} bytes are sent for nothing, or for one block.",
             "Use the block that the device has, or jax.lax.ppermute for another's.",
         )
 
@@ -154,11 +143,11 @@ def reduced_in_loop(subject: Subject) -> Iterator[Message]:
     a sum can be moved behind. A loop unrolled in Python is not found. A note where it is less than
     64 KiB per step.
     """
-    found: dict[tuple[SourceLocation | None, tuple[str, ...]], list[Wasted]] = {}
-    for one in accumulated_in_loops(subject.graph, subject.collectives):
-        found.setdefault((one.source, one.axes), []).append(one)
-    for (source, axes), each in found.items():
-        sent = sum(one.sent for one in each)
+    by_line: dict[tuple[SourceLocation | None, tuple[str, ...]], list[Wasted]] = {}
+    for waste in accumulated_in_loops(subject.graph, subject.collectives):
+        by_line.setdefault((waste.source, waste.axes), []).append(waste)
+    for (source, axes), each in by_line.items():
+        sent = sum(waste.sent for waste in each)
         tensors = counted(len(each), "tensor")
         axis = repr(axes[0]) if len(axes) == 1 else repr(axes)
         scope, primitive = scope_of(each[0].scope)
@@ -204,7 +193,7 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
         for row in subject.program.tensors.tensors
         if row.kind == "argument"
     }
-    found: dict[tuple[object, ...], list[tuple[Collective, Part]]] = {}
+    by_gather: dict[tuple[object, ...], list[tuple[Collective, Part]]] = {}
     scattered: dict[tuple[object, ...], int] = {}
     for collective in collectives.collectives:
         for part in collective.parts:
@@ -227,18 +216,20 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
                 if annotation.role == "has"
             ):
                 continue  # An argument that is cast first, or a layer's slice of one.
-            found.setdefault(key, []).append((collective, part))
+            by_gather.setdefault(key, []).append((collective, part))
     total = collectives.total.sent
-    for kind, each in found.items():
+    for kind, each in by_gather.items():
         times = sum(collective.count for collective, _ in each)
         sent = sum(collective.count * part.sent for collective, part in each)
         if times < _MANY or sent < _SHARE * total or scattered.get(kind, 0) >= times:
             continue
-        collective, part = max(each, key=lambda one: one[0].count * one[1].sent)
+        collective, part = max(each, key=lambda gather: gather[0].count * gather[1].sent)
         axes = ", ".join(str(axis) for axis in collective.axes or ())
-        scopes = {_DIGITS.sub("*", f"{one.scope}/{one.primitive}".strip("/")) for _, one in each}
+        scopes = {_DIGITS.sub("*", f"{part.scope}/{part.primitive}".strip("/")) for _, part in each}
         causes = (
-            [one for one in part.origin.annotations if one.role == "has"] if part.origin else []
+            [annotation for annotation in part.origin.annotations if annotation.role == "has"]
+            if part.origin
+            else []
         )
         named = f", sharded so by {causes[0].name} {causes[0].spec}" if causes else ""
         yield Message(

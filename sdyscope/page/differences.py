@@ -12,9 +12,7 @@ from sdyscope.analysis.diff.causes import Cause
 from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
 from sdyscope.analysis.diff.entries import Entries
-from sdyscope.analysis.diff.lowered import LoweredDiff, TensorDifference, TensorSide
 from sdyscope.analysis.diff.memory import MemoryRow, aliases
-from sdyscope.analysis.diff.propagated import DifferingValue, Divergence, PropagatedDiff
 from sdyscope.analysis.diff.sides import (
     both_partitioners,
     compiled_between,
@@ -25,7 +23,15 @@ from sdyscope.analysis.diff.sides import (
 )
 from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.differences import Across
+from sdyscope.facts.differences import (
+    Across,
+    DifferingValue,
+    Divergence,
+    LoweredDiff,
+    PropagatedDiff,
+    TensorDifference,
+    TensorSide,
+)
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection

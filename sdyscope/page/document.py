@@ -28,7 +28,7 @@ from sdyscope.lint.document import Lint, lint_document
 from sdyscope.lint.source import SourceDocument, source_of
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
-from sdyscope.words.findings import Check, Finding, folded, told
+from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.places import file_text, shortened
 
@@ -101,7 +101,7 @@ class Report:
             finding for finding in self.check.findings if finding.rule not in rules
         )
         if self.run is not None:
-            findings |= dict.fromkeys(map(told, self.run.findings))
+            findings |= dict.fromkeys(map(finding_of, self.run.findings))
         order = ("error", "warning", "note")
         return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 

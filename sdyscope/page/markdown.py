@@ -63,6 +63,12 @@ def code(text: str) -> str:
     return f"{fence}{padding}{one_line}{padding}{fence}".replace("|", "\\|")
 
 
+def fenced(patch: str) -> str:
+    """A patch as a block of code, whatever is in it."""
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", patch)), default=0))
+    return f"{fence}diff\n{patch.rstrip()}\n{fence}"
+
+
 def _shortened(text: str) -> str:
     if len(text) <= _LONGEST:
         return text
@@ -82,6 +88,7 @@ def environment() -> jinja2.Environment:
         "plain": plain,
         "sentence": sentence,
         "code": code,
+        "fenced": fenced,
         "size": size,
         "source": source_text,
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sdyscope.analysis.source.lines import LineCollectives, LineValues, SourceFile, SourceLine
+from sdyscope.analysis.source.lines import SourceFile, SourceLine
+from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.lint.source import SourceDocument
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report

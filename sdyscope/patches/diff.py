@@ -11,8 +11,6 @@ from pathlib import Path
 
 from sdyscope.errors import TargetError
 
-__all__ = ["Replacement", "applied", "relative", "replacements", "unified_diff"]
-
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 _NO_END = "\\ No newline at end of file\n"
 
@@ -38,7 +36,7 @@ class Replacement:
 def replacements(before: str, after: str) -> tuple[Replacement, ...]:
     """The replacements that make one text of another, from the top down."""
     old, new = _lines(before), _lines(after)
-    found: list[Replacement] = []
+    replacements: list[Replacement] = []
     for tag, start, end, first, last in difflib.SequenceMatcher(
         None, old, new, autojunk=False
     ).get_opcodes():
@@ -46,10 +44,10 @@ def replacements(before: str, after: str) -> tuple[Replacement, ...]:
             continue
         text = "".join(new[first:last])
         if end == len(old) and end > start and not old[-1].endswith("\n"):
-            found.append(Replacement(start + 1, end, len(old[-1]) + 1, text))
+            replacements.append(Replacement(start + 1, end, len(old[-1]) + 1, text))
         else:
-            found.append(Replacement(start + 1, end + 1, 1, text))
-    return tuple(found)
+            replacements.append(Replacement(start + 1, end + 1, 1, text))
+    return tuple(replacements)
 
 
 def unified_diff(before: Mapping[str, str], after: Mapping[str, str], root: str = "") -> str:
@@ -95,7 +93,7 @@ def applied(diff: str, text: str, name: str) -> str:
     Raises:
         TargetError: the diff is not of this text.
     """
-    lines, made, at = _lines(text), [], 0
+    lines, result, at = _lines(text), [], 0
     of_file = False
     rows = diff.splitlines(keepends=True) if "\r" not in diff else re.findall(r"[^\n]*\n", diff)
     number = 0
@@ -110,7 +108,7 @@ def applied(diff: str, text: str, name: str) -> str:
             continue
         count = 1 if match[2] is None else int(match[2])
         start = int(match[1]) - (1 if count else 0)
-        made += lines[at:start]
+        result += lines[at:start]
         at = start
         left = count
         while number < len(rows) and rows[number][:1] in (" ", "+", "-", "\\"):
@@ -129,8 +127,8 @@ def applied(diff: str, text: str, name: str) -> str:
                 at += 1
                 left -= 1
             if row[0] != "-":
-                made.append(body)
-    return "".join([*made, *lines[at:]])
+                result.append(body)
+    return "".join([*result, *lines[at:]])
 
 
 def _lines(text: str) -> list[str]:

@@ -10,8 +10,6 @@ import libcst as cst
 
 from sdyscope.patches.source import Source, Splice
 
-__all__ = ["JitSite", "jit_sites"]
-
 #: What jit is called, and what passes it arguments.
 _JIT = frozenset({"jit", "pjit", "filter_jit"})
 _PARTIAL = frozenset({"partial"})

@@ -9,8 +9,6 @@ import libcst as cst
 
 from sdyscope.patches.source import Source, Splice
 
-__all__ = ["reordered_meshes"]
-
 
 def reordered_meshes(
     source: Source, before: Sequence[str], after: Sequence[str]
@@ -27,21 +25,30 @@ def reordered_meshes(
     order = [before.index(axis) for axis in after]
     for node in source.nodes():
         if isinstance(node, cst.Dict):
-            elements = [one for one in node.elements if isinstance(one, cst.DictElement)]
-            keys = [_string(one.key) for one in elements]
+            elements = [
+                element for element in node.elements if isinstance(element, cst.DictElement)
+            ]
+            keys = [_string(element.key) for element in elements]
             if keys == list(before) and len(elements) == len(node.elements):
                 texts = [
-                    source.text[source.extent(one.key)[0] : _end(source, one.value)]
-                    for one in elements
+                    source.text[source.extent(element.key)[0] : _end(source, element.value)]
+                    for element in elements
                 ]
-                places = [(source.extent(one.key)[0], _end(source, one.value)) for one in elements]
+                places = [
+                    (source.extent(element.key)[0], _end(source, element.value))
+                    for element in elements
+                ]
                 yield source.line(node), _swapped(places, texts, order)
         elif isinstance(node, cst.Call):
-            tuples = [one.value for one in node.args if isinstance(one.value, cst.Tuple | cst.List)]
+            tuples = [
+                argument.value
+                for argument in node.args
+                if isinstance(argument.value, cst.Tuple | cst.List)
+            ]
             names = [
-                one
-                for one in tuples
-                if [_string(element.value) for element in one.elements] == list(before)
+                each
+                for each in tuples
+                if [_string(element.value) for element in each.elements] == list(before)
             ]
             if len(names) != 1:
                 continue
@@ -54,7 +61,7 @@ def reordered_meshes(
 
 def _reordered(source: Source, node: cst.Tuple | cst.List, order: Sequence[int]) -> list[Splice]:
     values = [element.value for element in node.elements]
-    places = [(source.extent(one)[0], _end(source, one)) for one in values]
+    places = [(source.extent(value)[0], _end(source, value)) for value in values]
     return _swapped(places, [source.text[start:end] for start, end in places], order)
 
 

@@ -11,8 +11,6 @@ import libcst as cst
 from sdyscope.errors import TargetError
 from sdyscope.patches.source import Source, Span, Splice
 
-__all__ = ["Accumulation", "accumulation", "first_argument", "scattered", "set_false"]
-
 
 def _call(source: Source, span: Span) -> cst.Call:
     call = source.expression(span)
@@ -161,26 +159,35 @@ def accumulation(source: Source, span: Span, arguments: Collection[str]) -> Accu
         raise TargetError("The scan's body is not a function with a name.")
     name = call.args[0].value.value
     bodies = [
-        one for one in block.body if isinstance(one, cst.FunctionDef) and one.name.value == name
+        statement
+        for statement in block.body
+        if isinstance(statement, cst.FunctionDef) and statement.name.value == name
     ]
     if len(bodies) != 1:
         raise TargetError("The scan's body is not defined beside it.")
     used = set(_loaded(bodies[0])) | set(_loaded(call))
-    uses = sum(one == name for one in _loaded(block))
+    uses = sum(loaded == name for loaded in _loaded(block))
     if uses != 1:
         raise TargetError("The scan's body is used elsewhere, too.")
     own = set(_assigned(bodies[0]))
-    names = tuple(one for one in arguments if one in used and one not in own)
+    names = tuple(argument for argument in arguments if argument in used and argument not in own)
     between = {
-        one for each in block.body for one in _assigned(each) if each not in (line, bodies[0])
+        assigned
+        for each in block.body
+        for assigned in _assigned(each)
+        if each not in (line, bodies[0])
     }
     if (used - own) & between - {name}:
         raise TargetError("The scan uses what is computed beside it.")
     target = assign.targets[0].target
-    parts = [one.value for one in target.elements] if isinstance(target, cst.Tuple) else [target]
-    if not all(isinstance(one, cst.Name) for one in parts) or not names:
+    parts = (
+        [element.value for element in target.elements]
+        if isinstance(target, cst.Tuple)
+        else [target]
+    )
+    if not all(isinstance(part, cst.Name) for part in parts) or not names:
         raise TargetError("What the scan is assigned to is no name.")
-    targets = tuple(one.value for one in parts if isinstance(one, cst.Name))
+    targets = tuple(part.value for part in parts if isinstance(part, cst.Name))
     if not isinstance(target, cst.Tuple):
         raise TargetError("What the scan returns is not taken apart.")
     return Accumulation(source, line, bodies[0], names, targets)

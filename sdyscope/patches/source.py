@@ -11,8 +11,6 @@ from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNod
 
 from sdyscope.errors import TargetError
 
-__all__ = ["Overlap", "Source", "Span", "Splice", "read_source", "spliced"]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -99,14 +97,14 @@ class Source:
     @cached_property
     def _expressions(self) -> Mapping[tuple[int, int], cst.BaseExpression]:
         """Expressions by the bytes that they take; of several the outermost."""
-        found: dict[tuple[int, int], cst.BaseExpression] = {}
+        nodes: dict[tuple[int, int], cst.BaseExpression] = {}
         for node, span in self._spans.items():
             if isinstance(node, cst.BaseExpression):
                 key = (span.start, span.start + span.length)
-                before = found.get(key)
+                before = nodes.get(key)
                 if before is None or self._is_inside(before, node):
-                    found[key] = node
-        return found
+                    nodes[key] = node
+        return nodes
 
     def _is_inside(self, inner: cst.CSTNode, outer: cst.CSTNode) -> bool:
         at: cst.CSTNode | None = inner
@@ -205,11 +203,11 @@ def spliced(text: str, splices: Iterable[Splice]) -> str:
     Raises:
         Overlap: two replace the same characters.
     """
-    made: list[str] = []
+    parts: list[str] = []
     at = 0
-    for splice in sorted(splices, key=lambda one: (one.start, one.end)):
+    for splice in sorted(splices, key=lambda splice: (splice.start, splice.end)):
         if splice.start < at:
             raise Overlap("Two edits change the same expression.")
-        made += [text[at : splice.start], splice.text]
+        parts += [text[at : splice.start], splice.text]
         at = splice.end
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])

@@ -17,8 +17,6 @@ import libcst as cst
 from sdyscope.patches.source import Source, Splice
 from sdyscope.values.sharding import PartitionSpec, SpecEntry
 
-__all__ = ["UNKNOWN", "SpecLiteral", "Token", "padded", "spec_literals", "spec_text"]
-
 #: What is said of a dimension by an expression that is no literal.
 UNKNOWN: Final = "?"
 
@@ -87,7 +85,10 @@ class SpecLiteral:
         for length in lengths:
             if length > rank:
                 continue
-            tokens = self.tokens[len(self.tokens) - length :]
+            first = len(self.tokens) - length
+            tokens = self.tokens[first:]
+            if _names_axes(self.tokens[:first]):
+                break  # What names an axis is about a dimension, and so is all behind it.
             if any(entry is not None for entry in entries[length:]):
                 continue
             known = [token.entry for token in tokens if token.entry != UNKNOWN]
@@ -110,7 +111,7 @@ class SpecLiteral:
         old, new = padded(before, rank), padded(after, rank)
         length = len(tokens)
         needed = max((at + 1 for at, entry in enumerate(new) if entry is not None), default=0)
-        made = [
+        splices = [
             Splice(token.start, token.end, spec_entry_text(new[at], self.source.quote))
             for at, token in enumerate(tokens)
             if new[at] != old[at]
@@ -119,10 +120,10 @@ class SpecLiteral:
             more = [spec_entry_text(entry, self.source.quote) for entry in new[length:needed]]
             at = tokens[-1].end if tokens else self.inside
             follows = bool(tokens) or self.form == "arguments"
-            made.append(Splice(at, at, ", ".join(([""] if follows else []) + more)))
+            splices.append(Splice(at, at, ", ".join(([""] if follows else []) + more)))
         if self.form == "tuple" and length == 0 and needed == 1 and not self.comma:
-            made.append(Splice(self.until, self.until, ","))
-        return tuple(made)
+            splices.append(Splice(self.until, self.until, ","))
+        return tuple(splices)
 
 
 def padded(spec: PartitionSpec, rank: int) -> tuple[SpecEntry, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sdyscope.errors import TargetError
 
-__all__ = ["check_clean", "root_of", "write_files"]
+__all__ = ["root_of", "write_clean"]
 
 
 def root_of(file: str) -> str:
@@ -18,16 +18,22 @@ def root_of(file: str) -> str:
     return _git(os.path.dirname(os.path.realpath(file)), "rev-parse", "--show-toplevel") or ""
 
 
-def check_clean(files: Mapping[str, str]) -> None:
-    """Checks that files can be written with nothing lost.
+def write_clean(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Writes files where nothing is lost by it, all or none.
 
     Args:
-        files: the text that each is known to have.
+        before: the text that each is known to have.
+        after: the text that it gets.
 
     Raises:
         TargetError: a file is in no git work tree, its work tree has uncommitted changes, or its
             text is another by now.
     """
+    _check_clean(before)
+    _write_files(after)
+
+
+def _check_clean(files: Mapping[str, str]) -> None:
     for file, text in files.items():
         root = root_of(file)
         if not root:
@@ -51,7 +57,7 @@ def check_clean(files: Mapping[str, str]) -> None:
                 raise TargetError("The file has changed since it was read.", file=file)
 
 
-def write_files(texts: Mapping[str, str]) -> None:
+def _write_files(texts: Mapping[str, str]) -> None:
     """Writes all files, or none of them: beside each first, then into its place."""
     beside: list[tuple[str, str]] = []
     try:

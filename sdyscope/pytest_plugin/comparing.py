@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
 
-__all__ = ["ShardingSnapshot", "SnapshotOfTest", "SnapshotVerdict", "explanation", "shown"]
-
 What: TypeAlias = Literal["same", "changed", "missing", "written"]
 
 #: Pytest cuts an explanation that is longer, unless it is asked for more with -vv.

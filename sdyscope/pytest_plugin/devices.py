@@ -8,8 +8,6 @@ import sys
 
 from sdyscope.errors import TargetError
 
-__all__ = ["check", "provide", "read_count"]
-
 #: What JAX reads when it is imported.
 _COUNT, _PLATFORMS = "JAX_NUM_CPU_DEVICES", "JAX_PLATFORMS"
 _FLAG = re.compile(r"--xla_force_host_platform_device_count=(\d+)")

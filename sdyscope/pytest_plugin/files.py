@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["FOLDER", "SUFFIX", "file_name", "files_in", "folder_of"]
-
 #: Not ``__snapshots__``, where syrupy takes every file that is not its own for a leftover, and
 #: deletes it with its --snapshot-update.
 FOLDER = "__shardings__"

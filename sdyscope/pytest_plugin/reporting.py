@@ -12,8 +12,6 @@ from typing import Any
 from sdyscope.errors import SdyscopeError
 from sdyscope.pytest_plugin.comparing import SnapshotOfTest, shown
 
-__all__ = ["Outcomes", "TestOutcome"]
-
 _REMOVE = "pytest --sharding-update --sharding-remove-unused"
 
 

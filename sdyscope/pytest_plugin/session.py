@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sdyscope.pytest_plugin.comparing import SnapshotOfTest
     from sdyscope.pytest_plugin.reporting import Outcomes
 
-__all__ = ["MARKER", "Tests"]
-
 #: The marker and the ini setting.
 MARKER = "sdyscope_devices"
 

@@ -9,8 +9,6 @@ import pytest
 
 from sdyscope.pytest_plugin.files import FOLDER, SUFFIX, file_name, files_in, folder_of
 
-__all__ = ["Collected"]
-
 
 def _parts_of(item: pytest.Item) -> list[str]:
     """The names of a test's classes, then its own."""

@@ -22,8 +22,6 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.sharding import REPLICATED
 
-__all__ = ["BlockChange", "Blocks", "DeviceBlock", "DeviceTotal", "NamedTensors", "blocks_between"]
-
 _TYPE = re.compile(r"(.+?)\[((?:\d+(?:,\d+)*)?)\]")
 
 #: An axis in Shardy's form without the quotes of MLIR.
@@ -157,8 +155,10 @@ def blocks_between(
         other = (became or {}).get(key, key)
         if key.kind in _WITHOUT or other not in after.items:
             continue
-        for old_item, two in _pairs(old, after.items[other]):
-            said = _blocks(old_item, two, (before, after), (key, other), (meshes[0], meshes[1]))
+        for old_item, new_item in _pairs(old, after.items[other]):
+            said = _blocks(
+                old_item, new_item, (before, after), (key, other), (meshes[0], meshes[1])
+            )
             if not said:
                 unknown += old_item.count
                 unsummed.add(key.kind)
@@ -200,8 +200,8 @@ def _pairs(old: Sequence[Item], new: Sequence[Item]) -> Iterator[tuple[Item, Ite
 
 
 def _blocks(
-    one: Item,
-    two: Item,
+    old: Item,
+    new: Item,
     snapshots: tuple[Snapshot, Snapshot],
     keys: tuple[Key, Key],
     meshes: tuple[Mesh, Mesh],
@@ -209,7 +209,7 @@ def _blocks(
     """The blocks under each partitioner; nothing where one of them is not known."""
     had, has = (
         _last(item, snapshot, key.type, mesh)
-        for item, snapshot, key, mesh in zip((one, two), snapshots, keys, meshes, strict=True)
+        for item, snapshot, key, mesh in zip((old, new), snapshots, keys, meshes, strict=True)
     )
     if had.keys() != has.keys():
         return []

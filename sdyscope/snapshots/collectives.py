@@ -15,8 +15,6 @@ from sdyscope.snapshots.values import Item, Key, StageText
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.counts import counted
 
-__all__ = ["communicated"]
-
 
 def communicated(
     compiled: Mapping[Partitioner, Compiled], meshes: Sequence[Mesh]

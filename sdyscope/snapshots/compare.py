@@ -12,8 +12,6 @@ from sdyscope.snapshots.items import reduced
 from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.write import template_text
 
-__all__ = ["Comparison", "HeaderChange", "NotCompared", "TensorChange", "What", "compare"]
-
 NotCompared: TypeAlias = Literal[Stage, "memory"]
 
 What: TypeAlias = Literal["changed", "removed", "added"]
@@ -182,11 +180,11 @@ _Differing: TypeAlias = dict[Key, tuple[str, tuple[Item, ...], tuple[Item, ...]]
 
 
 def _differing(
-    one: Mapping[Key, tuple[Item, ...]], two: Mapping[Key, tuple[Item, ...]]
+    before: Mapping[Key, tuple[Item, ...]], after: Mapping[Key, tuple[Item, ...]]
 ) -> _Differing:
     differing: _Differing = {}
-    for key in dict.fromkeys([*one, *two]):
-        old, new = one.get(key, ()), two.get(key, ())
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key, ()), after.get(key, ())
         if old != new:
             differing[key] = (key.type, old, new)
     # An argument of another type is the same argument.

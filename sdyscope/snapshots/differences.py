@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.diff.compiled import CompiledDiff
-from sdyscope.analysis.diff.lowered import LoweredDiff
-from sdyscope.analysis.diff.propagated import PropagatedDiff
 from sdyscope.facts.account import Account
-from sdyscope.facts.differences import Uncompared
+from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
+from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.remarks import Remark
 from sdyscope.snapshots.compare import Comparison
-
-__all__ = ["DiffDocument"]
 
 Stage: TypeAlias = Literal["lowered", "propagated", "compiled", "snapshot"]
 """At which a comparison is made; ``snapshot``: at all that two snapshot files have."""

@@ -10,8 +10,6 @@ from sdyscope.facts.account import Account
 from sdyscope.snapshots.compare import Comparison
 from sdyscope.snapshots.values import Snapshot
 
-__all__ = ["Action", "SnapshotDocument"]
-
 Action: TypeAlias = Literal["print", "write", "check", "update", "diff"]
 
 

@@ -15,8 +15,6 @@ from typing import TypeAlias, TypeVar
 from sdyscope.analysis.search.paths import split
 from sdyscope.snapshots.values import Key
 
-__all__ = ["MOST", "Range", "Template", "expanded", "fold"]
-
 Range: TypeAlias = tuple[int, ...]
 """The numbers that stand at one place, ascending."""
 

@@ -18,8 +18,6 @@ from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.tiling import HloSharding
 from sdyscope.words.sharding import MANUAL, REPLICATED, sharding_text
 
-__all__ = ["Decided", "scope_name", "type_text", "values_inside"]
-
 #: Functions that are jitted inside: those of libraries come and go with their versions.
 _JITTED = re.compile(r"(?:^|/)p?jit\([^()]*\)(?=/|$)")
 _FATES = {"folded": "folded away", "not partitioned": "not partitioned"}
@@ -42,18 +40,18 @@ class Decided:
     """One propagation.
 
     Attributes:
-        found: it.
+        propagated: the propagation.
         graph: op graph of the lowered module.
         mesh: the mesh to name axes of; None where there are several.
     """
 
-    found: Propagated
+    propagated: Propagated
     graph: OpGraph
     mesh: Mesh | None
 
     def tensor(self, there: Annotation) -> str:
         """What was decided for a tensor that is annotated."""
-        is_shardy = self.found.partitioner == "shardy"
+        is_shardy = self.propagated.partitioner == "shardy"
         index = there.index or 0
         if there.kind == "result":
             return self.value((self.graph.results()[index].id, 0))
@@ -64,7 +62,7 @@ class Decided:
 
     def value(self, value: ValueId) -> str:
         """What was decided for a value."""
-        decided = self.found.values.get(value)
+        decided = self.propagated.values.get(value)
         if decided is None:
             return "not in the module"
         op = self.graph.ops[value[0]]
@@ -94,10 +92,10 @@ class Decided:
 
     def _input(self, there: Annotation, index: int) -> str:
         """An input of a ``shard_map`` at its boundary."""
-        decided = self.found.values.get((there.op, 0))
+        decided = self.propagated.values.get((there.op, 0))
         rank = len(there.shape or ())
         if decided is not None and decided.node is not None:
-            after = self.found.graph.ops[decided.node].attributes.get("in_shardings")
+            after = self.propagated.graph.ops[decided.node].attributes.get("in_shardings")
             if isinstance(after, TensorShardingPerValue) and index < len(after.shardings):
                 return self._sharding(after.shardings[index], rank)
         return REPLICATED if there.sharding is None else self._sharding(there.sharding, rank)
@@ -124,10 +122,10 @@ def values_inside(
     """
     texts_by_key: dict[Key, dict[Partitioner, set[str]]] = {}
     for side in sides:
-        partitioner = side.found.partitioner
+        partitioner = side.propagated.partitioner
         # Scopes are taken apart once, not once for each of their values.
         written: dict[tuple[str, TensorType], set[str]] = {}
-        for value, decided in side.found.values.items():
+        for value, decided in side.propagated.values.items():
             op = side.graph.ops[value[0]]
             type_ = op.types[value[1]]
             if op.is_argument or op.is_result or not type_.shape or op.kind.endswith(".constant"):

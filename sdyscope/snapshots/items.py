@@ -9,8 +9,6 @@ from dataclasses import replace
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage, StageText
 
-__all__ = ["ALIKE", "Texts", "cells_of", "compiled_cells", "counted", "reduced", "texts_of"]
-
 #: What stands for what the stage before says.
 ALIKE = "="
 

@@ -11,8 +11,6 @@ from sdyscope.snapshots.items import compiled_cells
 from sdyscope.snapshots.values import Item, Key
 from sdyscope.staged import Staged
 
-__all__ = ["stored"]
-
 
 def stored(staged: Staged, compiled: Mapping[Partitioner, Compiled]) -> Iterator[tuple[Key, Item]]:
     """Bytes a device of arguments and results, as their shardings make them.

@@ -20,17 +20,6 @@ from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot, 
 from sdyscope.snapshots.write import EMPTY, MARK, VERSION
 from sdyscope.words.mesh import axis_text
 
-__all__ = [
-    "OLD_WORDS",
-    "FileBlock",
-    "ProgramSection",
-    "is_snapshot",
-    "named",
-    "read_file",
-    "read_sections",
-]
-__all__ += ["read_snapshots"]
-
 _PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
 _CONFLICT = re.compile(r"(<{7}|\|{7}|>{7})( |$)|={7}$")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([\\{}]))")

@@ -30,8 +30,6 @@ from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.mesh import mesh_entry
 from sdyscope.words.sharding import REPLICATED, sharding_text, shardy_text
 
-__all__ = ["DEFAULT", "take"]
-
 #: The stages that need nothing compiled.
 DEFAULT: tuple[Stage, ...] = ("requested", "lowered", "propagated")
 

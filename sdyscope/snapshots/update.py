@@ -12,8 +12,6 @@ from sdyscope.snapshots.read import OLD_WORDS, FileBlock, ProgramSection, read_s
 from sdyscope.snapshots.values import Item, Key, Snapshot
 from sdyscope.snapshots.write import MARK, blocks, head, version_of
 
-__all__ = ["update"]
-
 #: A stage as older versions call it, in the head of a program or before what is said of it.
 _RENAMED = re.compile(rf"^( +(?:×\d+ +|stages (?:\w+, )*)?)({'|'.join(OLD_WORDS)})\b", re.MULTILINE)
 

@@ -10,20 +10,6 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.facts.program import Partitioner
 
-__all__ = [
-    "KINDS",
-    "NOTHING",
-    "STAGES",
-    "Entry",
-    "Item",
-    "Key",
-    "Kind",
-    "Snapshot",
-    "Stage",
-    "StageText",
-    "natural",
-]
-
 Stage: TypeAlias = Literal["requested", "lowered", "propagated", "compiled"]
 
 STAGES: Final[tuple[Stage, ...]] = get_args(Stage)

@@ -9,9 +9,6 @@ from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
 from sdyscope.snapshots.values import Item, Key, Kind, Snapshot, Stage, StageText
 
-__all__ = ["MARK", "VERSION", "block", "blocks", "escaped", "head", "template_text"]
-__all__ += ["version_of", "write"]
-
 #: The latest version of the format. A file is written in the first that can say what is in it.
 VERSION: Final = 4
 

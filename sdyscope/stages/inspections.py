@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from jaxlib import xla_client
 
-__all__ = ["MARK", "TARGET", "answered"]
-
 #: Target of the custom call.
 TARGET = "InspectSharding"
 #: Stands for the two addresses.

@@ -9,8 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["captured_stderr"]
-
 _STDERR = 2
 
 

@@ -46,9 +46,9 @@ _LONGEST = 2**63 - 1
 def _plain(value: Any) -> Any:
     """A value of Lark's in what MessagePack has."""
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, str):
         return str(value)  # a Token too
     if isinstance(value, int) and not isinstance(value, bool):
@@ -106,8 +106,8 @@ class Language:
     def _load(self, **options: Any) -> Lark:
         # Lark's own parsers that stand alone begin so.
         load: Any = Lark._load_from_dict
-        made: Lark = load(*self._tables, **options)
-        return made
+        parser: Lark = load(*self._tables, **options)
+        return parser
 
     @cached_property
     def _tables(self) -> tuple[dict[str, Any], dict[int, Any]]:
@@ -122,10 +122,10 @@ class Language:
             with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
                 known = msgspec.msgpack.decode(file.read_bytes(), type=_Tables, strict=False)
                 return known.data, known.memo
-        made = Lark.open_from_package(
+        parser = Lark.open_from_package(
             GRAMMARS, self.grammar, [""], parser="lalr", lexer="contextual", start=[*self.starts]
         )
-        data, memo = made.memo_serialize([TerminalDef, Rule])
+        data, memo = parser.memo_serialize([TerminalDef, Rule])
         data["options"]["import_paths"] = []  # where its files were, which are read by now
         tables = _Tables(_plain(data), _plain(memo))
         if file is not None:
@@ -165,18 +165,18 @@ class Language:
         token = getattr(error, "token", None)
         if isinstance(error, UnexpectedCharacters):
             line, column = error.line, error.column
-            found = quoted(word_at(text, error.pos_in_stream or 0))
+            word = quoted(word_at(text, error.pos_in_stream or 0))
         elif token is None or token.type == "$END":
             # Lark places the end of a text at its last token.
             line, column = end_position(text)
-            found = "end of the text"
+            word = "end of the text"
         else:
             line, column = token.line, token.column
-            found = quoted(max(str(token), word_at(text, token.start_pos), key=len))
+            word = quoted(max(str(token), word_at(text, token.start_pos), key=len))
         interactive = getattr(error, "interactive_parser", None)
         accepted = sorted(interactive.accepts()) if interactive is not None else []
         return SyntaxTextError(
-            f"unexpected {found} in {rule_name(rule)}",
+            f"unexpected {word} in {rule_name(rule)}",
             text=text,
             line=line,
             column=column,
@@ -224,9 +224,9 @@ def word_at(text: str, position: int) -> str:
     return match[0] if match else text[position]
 
 
-def quoted(found: str, longest: int = 40) -> str:
+def quoted(word: str, longest: int = 40) -> str:
     """Text from the input for a message: in quotes, not too long."""
-    return repr(found if len(found) <= longest else found[: longest - 3] + "...")
+    return repr(word if len(word) <= longest else word[: longest - 3] + "...")
 
 
 def end_position(text: str) -> tuple[int, int]:

@@ -9,8 +9,6 @@ from sdyscope.process.output import say
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.account import account_lines, account_title
 
-__all__ = ["account_paragraphs", "say_account"]
-
 #: How many things are listed; `--json` has them all.
 _LISTED = 12
 

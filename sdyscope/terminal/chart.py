@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from sdyscope.process.output import Output, answers
 from sdyscope.terminal.table import Cell, Tone, print_lines
 
-__all__ = ["Area", "Band", "Span", "Track", "print_area", "print_tracks", "shares"]
-
 #: A character filled to n eighths from below.
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _BASE = "░"
@@ -210,14 +208,14 @@ def _merged(blocks: Iterator[tuple[str, Tone]]) -> Iterator[Cell]:
     """Neighbours of one tone in one cell."""
     text = ""
     tone: Tone = "plain"
-    made: list[Cell] = []
+    merged: list[Cell] = []
     for block, of in blocks:
         if of != tone and text:
-            made.append(Cell(text, tone))
+            merged.append(Cell(text, tone))
             text = ""
         text, tone = text + block, of
-    made.append(Cell(text, tone))
-    return iter(made)
+    merged.append(Cell(text, tone))
+    return iter(merged)
 
 
 def _band_line(bands: Sequence[Band], columns: int, edge: str) -> str:

@@ -19,8 +19,9 @@ import msgspec
 
 from sdyscope.facts.account import Why
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
-from sdyscope.facts.differences import LoneMesh, Uncompared
+from sdyscope.facts.differences import LoneMesh
 from sdyscope.facts.execution import InputSource
+from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.memory import GroupName, MemoryPart
 from sdyscope.facts.moves import (
@@ -46,7 +47,7 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text, uncompared_text
-from sdyscope.words.findings import Finding, told
+from sdyscope.words.findings import Finding, finding_of
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
 from sdyscope.words.origins import (
@@ -171,7 +172,7 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Unplaced: (unplaced_text, str),
     PropagationSource: (propagation_source_text, str),
     **dict.fromkeys((ByRule, ByDataFlow, ByGroup, ByConstraint), (allowed_text, str)),
-    Observation: (told, Finding),
+    Observation: (finding_of, Finding),
     Why: (reason_text, str),
     InputSource: (inputs_text, str),
     **dict.fromkeys((GroupName, MemoryPart), (part_text, str)),

@@ -12,8 +12,6 @@ from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
 from sdyscope.words.findings import SEVERITIES, Finding, subject_text
 
-__all__ = ["TONES", "finding_paragraphs"]
-
 #: The tone of what is found, by how severe it is.
 TONES: Final[Mapping[Severity, Tone]] = {"error": "bad", "warning": "warning", "note": "muted"}
 

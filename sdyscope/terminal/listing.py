@@ -11,8 +11,6 @@ from sdyscope.terminal.table import STYLES, Tone, fold
 from sdyscope.words.mesh import axis_spans
 from sdyscope.words.visible import abridged, visible
 
-__all__ = ["Listed", "Listing", "ListingNote", "listing_lines", "print_listing"]
-
 #: Colours of mesh axes in the order of the mesh; red, yellow and green are verdicts.
 _AXES: Final = ("cyan", "magenta", "blue", "bright_green", "bright_cyan", "bright_magenta")
 

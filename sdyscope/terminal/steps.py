@@ -7,18 +7,15 @@ from collections.abc import Iterator, Sequence
 from sdyscope.facts.over_time import MemoryOverTime
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Schedule
-from sdyscope.terminal.alike import alike
+from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.chart import Span, Track
-
-__all__ = ["distinct_memory", "distinct_schedules", "tracks"]
 
 
 def distinct_memory(
     steps: Sequence[MemoryOverTime],
 ) -> Iterator[tuple[MemoryOverTime, tuple[Partitioner, ...]]]:
     """Memory over each step that looks different, with the partitioners under which it does."""
-    for same in alike(steps, _bare):
-        yield same[0], tuple(step.partitioner for step in same if step.partitioner is not None)
+    return by_partitioner(steps, _bare)
 
 
 def _bare(over_time: MemoryOverTime) -> object:
@@ -38,8 +35,7 @@ def distinct_schedules(
     schedules: Sequence[Schedule],
 ) -> Iterator[tuple[Schedule, tuple[Partitioner, ...]]]:
     """Each schedule that looks different, with the partitioners under which it does."""
-    for same in alike(schedules, lambda step: (step.lanes, step.seconds, step.pipelines)):
-        yield same[0], tuple(step.partitioner for step in same if step.partitioner is not None)
+    return by_partitioner(schedules, lambda step: (step.lanes, step.seconds, step.pipelines))
 
 
 def tracks(schedule: Schedule, longest: float) -> list[Track]:

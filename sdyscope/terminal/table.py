@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Literal, TypeAlias, TypeVar
 
 from sdyscope.process.output import Output, answers
+from sdyscope.words.counts import size
 from sdyscope.words.tone import Tone as Tone
 from sdyscope.words.visible import abridged, visible
 
@@ -150,6 +151,11 @@ def fitted(make: Callable[[bool], _Table], columns: int | None) -> _Table:
 def number(header: str) -> Column:
     """A column of numbers or sizes: on the right, never folded."""
     return Column(header, align="right", fold=False)
+
+
+def size_cell(count: int) -> Cell:
+    """Bytes: ``12.3 KiB``, a dash for none."""
+    return Cell(size(count)) if count else Cell("-", "muted")
 
 
 def shape(dimensions: Sequence[int], dtype: str = "") -> str:

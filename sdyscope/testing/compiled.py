@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sdyscope.analysis.memory.memory import Held, Memory
     from sdyscope.hardware.names import Hardware
 
-__all__ = ["assert_max_bytes", "assert_no_collectives"]
-
 #: How many collectives or tensors a failure names.
 _NAMED = 5
 

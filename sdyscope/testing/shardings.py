@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, overload
 
-from sdyscope.analysis.naming.resolve import NamedValue, resolve_value
+from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.analysis.propagation.explain import Explanation
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.propagated import NamedValue
 from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
 from sdyscope.snapshots.inside import Decided
@@ -25,8 +26,6 @@ from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.propagation import absence_text, beginning_text
 from sdyscope.words.sharding import MANUAL, sharding_text
 from sdyscope.words.types import type_text
-
-__all__ = ["At", "assert_sharding"]
 
 At: TypeAlias = Literal["requested", "lowered", "propagated"]
 

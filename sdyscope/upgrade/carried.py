@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sdyscope.analysis.diff.stages import ProgramStages
-from sdyscope.analysis.recompiles import Recompile
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Versions
+from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.recorded import RecordedProgram
 from sdyscope.facts.remarks import Remark
 

@@ -22,15 +22,15 @@ from sdyscope.analysis.diff.stages import (
     figure_changes,
 )
 from sdyscope.analysis.figures import Figures
-from sdyscope.analysis.recompiles import Recompile
 from sdyscope.ci.document import CiBudget
 from sdyscope.environments.environment import Environment
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Versions
+from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.remarks import Remark
 from sdyscope.upgrade.bisected import Bisection
 from sdyscope.upgrade.carried import Carried, CarriedProgram
-from sdyscope.words.findings import Finding, budget_text, told
+from sdyscope.words.findings import Finding, budget_text, finding_of
 
 __all__ = [
     "Looked",
@@ -345,7 +345,7 @@ def _program(program: CarriedProgram, limits: Budgets | None) -> SideProgram:
             )
             for one in spent
         ),
-        tuple(told(finding) for one in spent for finding in one.findings),
+        tuple(finding_of(finding) for one in spent for finding in one.findings),
     )
 
 

@@ -20,6 +20,7 @@ from sdyscope.values.placement import (
     named_sharding_placement,
     tensor_sharding_placement,
     through_order,
+    unused_digits,
 )
 from sdyscope.values.sharding import (
     UNCONSTRAINED,
@@ -348,19 +349,6 @@ def to_hlo_sharding(
     return HloSharding(
         "tiled", TileAssignment(tuple(dims), devices), tuple(kind for kind, _ in used)
     )
-
-
-def unused_digits(digits: Sequence[Digit], total: int) -> list[Digit]:
-    """The digits of a number below ``total`` that are not among ``digits``."""
-    rest: list[Digit] = []
-    top = total
-    for size, stride in sorted(digits, key=lambda digit: -digit[1]):
-        if size * stride < top:
-            rest.append(Digit(top // (size * stride), size * stride))
-        top = stride
-    if top > 1:
-        rest.append(Digit(top, 1))
-    return rest
 
 
 def unspecified_dims(sharding: AnySharding, rank: int) -> tuple[int, ...]:

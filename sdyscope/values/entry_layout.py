@@ -16,15 +16,6 @@ from typing import Literal, TypeAlias
 from sdyscope.errors import CompilerError
 from sdyscope.values.dtypes import bit_width
 
-__all__ = [
-    "HOST_MEMORY",
-    "EntryLayout",
-    "MemorySpace",
-    "StoredArray",
-    "read_entry_layout",
-    "stored_array",
-]
-
 MemorySpace: TypeAlias = Literal["device", "host"]
 """Where an array is: in the device's own memory, or offloaded to its host's."""
 

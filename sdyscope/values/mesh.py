@@ -9,7 +9,7 @@ what a mesh of eight does; an order that no iota describes is kept as the explic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -158,6 +158,14 @@ def merge_digits(digits: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
+def iota_of_digits(digits: Sequence[tuple[int, int]]) -> IotaTile:
+    """The device order whose positions have these (size, device stride) digits."""
+    by_stride = sorted(digits, key=lambda digit: -digit[1])
+    return IotaTile(
+        tuple(size for size, _ in by_stride), tuple(by_stride.index(digit) for digit in digits)
+    )
+
+
 def device_order(devices: tuple[int, ...]) -> IotaTile | tuple[int, ...]:
     """The iota that lists exactly ``devices``, or ``devices`` itself where there is none.
 
@@ -185,11 +193,7 @@ def device_order(devices: tuple[int, ...]) -> IotaTile | tuple[int, ...]:
             return devices
         digits.append((size, stride))
         covered *= size
-    by_stride = sorted(digits, key=lambda digit: -digit[1])
-    major_first = digits[::-1]
-    tile = IotaTile(
-        tuple(size for size, _ in by_stride), tuple(by_stride.index(digit) for digit in major_first)
-    )
+    tile = iota_of_digits(digits[::-1])
     return tile if tuple(tile.devices()) == devices else devices
 
 

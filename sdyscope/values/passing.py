@@ -10,8 +10,6 @@ import functools
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["CALLS", "Passing", "passes", "passing"]
-
 Passing: TypeAlias = Literal[
     "unchanged", "type", "shape", "order", "bits", "repeated", "part", "block"
 ]

@@ -37,6 +37,19 @@ class Digit(NamedTuple):
 
 Digits = tuple[Digit, ...]
 
+
+def unused_digits(digits: Iterable[tuple[int, int]], total: int) -> list[Digit]:
+    """The digits of a number below ``total`` that are not among ``digits``."""
+    rest: list[Digit] = []
+    top = total
+    for size, stride in sorted(digits, key=lambda digit: (-digit[1], digit[0])):
+        if size > 1:
+            if size * stride < top:
+                rest.append(Digit(top // (size * stride), size * stride))
+            top = stride
+    return [*rest, Digit(top, 1)] if top > 1 else rest
+
+
 Written: TypeAlias = tuple[
     int, tuple[Digits, ...], Digits, ReductionKind, Digits, tuple[int, ...] | None, int | None
 ]

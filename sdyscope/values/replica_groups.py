@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sdyscope.errors import ConversionError
 from sdyscope.values.hlo_text import check_axis_lists, hlo_axis, hlo_mesh
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, merge_digits
+from sdyscope.values.placement import unused_digits
 from sdyscope.values.tiling import split_digits
 
 #: (size, stride) digits of a device number, most significant first.
@@ -134,7 +135,7 @@ class MeshAxesReplicaGroupList:
         offsets = _numbers(within)
         return [
             [devices[start + offset] for offset in offsets]
-            for start in _numbers(complement(within, self.mesh.size))
+            for start in _numbers(unused_digits(within, self.mesh.size))
         ]
 
     def digits(self) -> tuple[Digits, int] | None:
@@ -145,7 +146,9 @@ class MeshAxesReplicaGroupList:
             return merge_digits(within), self.mesh.size
         if not isinstance(order, IotaTile):
             return None
-        whole = sorted([*within, *complement(within, self.mesh.size)], key=lambda digit: -digit[1])
+        whole = sorted(
+            [*within, *unused_digits(within, self.mesh.size)], key=lambda digit: -digit[1]
+        )
         parts = split_digits(order.digits, [size for size, _ in whole])
         if parts is None:
             return None
@@ -183,19 +186,7 @@ def same_groups(
     return sorted(replica_groups.groups(num_devices)) == sorted(other.groups(num_devices))
 
 
-def complement(digits: Sequence[tuple[int, int]], total: int) -> Digits:
-    """The digits of a number below ``total`` that are not among ``digits``."""
-    rest: Digits = []
-    top = total
-    for size, stride in sorted(digits, key=lambda digit: (-digit[1], digit[0])):
-        if size > 1:
-            if size * stride < top:
-                rest.append((top // (size * stride), size * stride))
-            top = stride
-    return [*rest, (top, 1)] if top > 1 else rest
-
-
-def _numbers(digits: Digits) -> list[int]:
+def _numbers(digits: Sequence[tuple[int, int]]) -> list[int]:
     """Every number that these digits can say, the last one changing fastest."""
     numbers = [0]
     for size, stride in digits:

@@ -9,24 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-
-__all__ = [
-    "EVERY_LINE",
-    "ONLY_SHARD",
-    "PACKAGE",
-    "SKIP_VARIABLE",
-    "Sites",
-    "SourceLocation",
-    "callers",
-    "innermost_line",
-    "is_installed",
-    "is_library",
-    "is_own",
-    "own_line",
-    "sites_of",
-    "stack_around",
-]
+from pathlib import Path, PurePath
 
 #: The folder of this package.
 PACKAGE = Path(__file__).parents[1]
@@ -79,6 +62,16 @@ class SourceLocation:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+def line_of(source: SourceLocation | None) -> tuple[str, int] | None:
+    """The file and the line, whichever column it is; None without a place."""
+    return None if source is None else (source.file, source.line)
+
+
+def named_line_of(source: SourceLocation | None) -> tuple[str, int] | None:
+    """The same with the file's name alone: two checkouts of a program have other folders."""
+    return None if source is None else (PurePath(source.file).name, source.line)
 
 
 def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocation | None:
@@ -210,12 +203,12 @@ def _wrappers(
 
     One may call another, so those that are left are looked at again without the ones found.
     """
-    found: set[tuple[str, str]] = set()
+    wrappers: set[tuple[str, str]] = set()
     while True:
         others: set[tuple[str, str]] = set()
         callers: dict[tuple[str, str], set[tuple[SourceLocation, ...]]] = {}
         for stack, own, only in known:
-            left = [stack[i] for i in own if not _is_in(stack[i], found)]
+            left = [stack[i] for i in own if not _is_in(stack[i], wrappers)]
             if not left:
                 continue
             function = (left[0].file, left[0].function)
@@ -223,10 +216,12 @@ def _wrappers(
                 others.add(function)
             elif len(left) > 1 and left[0].function not in ("", "<module>"):
                 callers.setdefault(function, set()).add(tuple(left[1:]))
-        more = {one for one, ways in callers.items() if len(ways) > 1 and one not in others}
+        more = {
+            caller for caller, ways in callers.items() if len(ways) > 1 and caller not in others
+        }
         if not more:
-            return frozenset(found)
-        found |= more
+            return frozenset(wrappers)
+        wrappers |= more
 
 
 def _is_in(line: SourceLocation, functions: Collection[tuple[str, str]]) -> bool:
@@ -235,15 +230,15 @@ def _is_in(line: SourceLocation, functions: Collection[tuple[str, str]]) -> bool
 
 def _own(stack: Sequence[SourceLocation]) -> list[int]:
     """Which lines of a stack are the author's."""
-    found = []
+    indices = []
     for index, line in enumerate(stack):
         model = line.file.startswith(_MODELS)
         if line.file.startswith(_TOOL) and not model:
             break  # What is further out called this tool, and did not write the program.
         # A reference model is its user's, installed or not.
         if (model or is_own(line.file)) and not _is_skipped(line.file):
-            found.append(index)
-    return found
+            indices.append(index)
+    return indices
 
 
 def _of_a_library(stack: Sequence[SourceLocation]) -> int | None:

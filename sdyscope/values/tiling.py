@@ -15,7 +15,7 @@ from typing import Literal
 from sdyscope.errors import ConversionError
 from sdyscope.formatters import Displayed
 from sdyscope.values.hlo_text import c_string, check_axis_lists, hlo_axis, hlo_mesh, in_mesh_order
-from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, device_order
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, device_order, iota_of_digits
 from sdyscope.values.sharding import DimSharding, ReductionKind
 
 SubgroupType = Literal["replicated", "manual", "unreduced"]
@@ -119,14 +119,6 @@ def split_digits(
                 rest.append((digit // taken, stride * taken))
         parts.insert(0, part)
     return parts
-
-
-def iota_of_digits(digits: Sequence[tuple[int, int]]) -> IotaTile:
-    """The device order whose positions have these (size, device stride) digits."""
-    by_stride = sorted(digits, key=lambda digit: -digit[1])
-    return IotaTile(
-        tuple(size for size, _ in by_stride), tuple(by_stride.index(digit) for digit in digits)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ from sdyscope.terminal.findings import TONES, finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.findings import Check, check_summary
 
-__all__ = ["paragraphs"]
-
 
 def paragraphs(check: Check) -> Iterator[Paragraph]:
     """The summary, then the findings by severity."""

@@ -19,8 +19,6 @@ from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE
 from sdyscope.words.types import largest_text
 
-__all__ = ["footer", "heading", "tables"]
-
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12
 
@@ -106,9 +104,9 @@ def by_kind(document: CommsDocument) -> Table:
     named = any(over for _, over in keys)
     if named:
         columns.append(Column("over"))
-    for one in programs:
+    for program in programs:
         if several:
-            columns.append(number(str(one.partitioner)))
+            columns.append(number(str(program.partitioner)))
         else:
             columns += [number("count"), number("tensors"), number("size")]
         columns.append(number("sent"))

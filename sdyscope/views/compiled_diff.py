@@ -32,8 +32,6 @@ from sdyscope.words.places import shortened, shown_name, source_text
 from sdyscope.words.sharding import NONE, open_text, short
 from sdyscope.words.types import type_text
 
-__all__ = ["details", "total"]
-
 #: How many differences in collectives are shown unless all are asked for.
 LISTED = 12
 

@@ -9,7 +9,7 @@ from sdyscope.analysis.cost.links import Level
 from sdyscope.analysis.cost.remarks import basis, doubts, limits
 from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.program import Partitioner
-from sdyscope.terminal.alike import alike
+from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, number
 from sdyscope.words.cost import limit_texts, pipeline_text
@@ -18,21 +18,10 @@ from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 from sdyscope.words.remarks import remark_texts
 
-__all__ = [
-    "arguments",
-    "footer",
-    "heading",
-    "kinds",
-    "roofs",
-    "scopes",
-    "told",
-]
 
-
-def told(document: CostDocument) -> Iterator[tuple[Cost, tuple[Partitioner, ...]]]:
+def distinct(document: CostDocument) -> Iterator[tuple[Cost, tuple[Partitioner, ...]]]:
     """The programs to tell of, each with the partitioners under which it costs the same."""
-    for same in alike(document.programs, _bare):
-        yield same[0], tuple(one.partitioner for one in same if one.partitioner is not None)
+    return by_partitioner(document.programs, _bare)
 
 
 def _bare(program: Cost) -> object:
@@ -108,7 +97,9 @@ def _roof(roof: Roof, program: Cost) -> Row:
         at = _unknown("bandwidth") if memory.bandwidth is None else bandwidth_text(memory.bandwidth)
         return ("memory", time, words, at)
     over = [axis for axis in program.by_axes if any(a.name == roof.axis for a in axis.axes or ())]
-    count, sent = (sum(getattr(one.time, name) for one in over) for name in ("count", "sent"))
+    count, sent = (
+        sum(getattr(collective.time, name) for collective in over) for name in ("count", "sent")
+    )
     work = f"{size(sent)} sent in {counted(count, 'collective')}"
     return (f"axis {roof.axis}={roof.size}", time, work, _links(roof))
 
@@ -141,12 +132,12 @@ def arguments(program: Cost) -> Table:
     columns = (Column("read once"), number("tensors"), number("a device holds"), number("estimate"))
     rows: list[Row] = [
         (
-            one.name,
-            f"{one.tensors:,}",
-            size(one.bytes),
-            Cell("-", "muted") if one.seconds is None else time_text(one.seconds),
+            row.name,
+            f"{row.tensors:,}",
+            size(row.bytes),
+            Cell("-", "muted") if row.seconds is None else time_text(row.seconds),
         )
-        for one in program.arguments
+        for row in program.arguments
     ]
     return Table(columns, tuple(rows))
 
@@ -192,6 +183,6 @@ def footer(program: Cost, top: int) -> Iterator[Paragraph]:
         phases = program.by_phase
         words = ", ".join(f"{phase} {time_text(time.seconds)}" for phase, time in phases.items())
         yield Paragraph(f"communication: {words}")
-    yield from (Paragraph(pipeline_text(one), hang=2) for one in program.pipelines)
+    yield from (Paragraph(pipeline_text(pipeline), hang=2) for pipeline in program.pipelines)
     yield from (Paragraph(text, "warning", hang=2) for text in remark_texts(doubts(program)))
     yield from (Paragraph(text, "muted", hang=2) for text in remark_texts(basis(program)))

@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sdyscope.analysis.diff.lowered import (
-    LoweredDiff,
-    OpDifference,
-    TensorDifference,
-    TensorSide,
-)
+from sdyscope.facts.differences import LoweredDiff, OpDifference, TensorDifference, TensorSide
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone
@@ -26,8 +21,6 @@ from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import open_text, short
 from sdyscope.words.types import type_text
-
-__all__ = ["details", "summary"]
 
 #: How many kinds of differing ops are listed unless all are asked for.
 LISTED_OPS = 20

@@ -27,8 +27,6 @@ from sdyscope.words.propagation import (
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.types import type_text
 
-__all__ = ["collectives", "details", "footer", "heading"]
-
 #: How many values are explained unless all are asked for.
 LISTED = 8
 
@@ -75,16 +73,18 @@ def footer(document: ExplainDocument) -> Iterator[Paragraph]:
 
 def collectives(document: ExplainDocument) -> Iterator[Paragraph]:
     """Each collective: why it is there, what it needs, and the fewest edits without it."""
-    for one in document.collectives:
+    for collective in document.collectives:
         yield Paragraph("")
-        over = " x ".join(one.axes) or "no single axis"
-        at = _at(source_text(one.source))
+        over = " x ".join(collective.axes) or "no single axis"
+        at = _at(source_text(collective.source))
         yield Paragraph(
-            f"{one.name} over {over}, {size(one.sent)} per step {at}".rstrip(), "heading", hang=2
+            f"{collective.name} over {over}, {size(collective.sent)} per step {at}".rstrip(),
+            "heading",
+            hang=2,
         )
-        if one.origin is not None:
-            yield Paragraph(f"because {origin_text(one.origin)}", indent=2, hang=2)
-        if not one.is_found:
+        if collective.origin is not None:
+            yield Paragraph(f"because {origin_text(collective.origin)}", indent=2, hang=2)
+        if not collective.is_found:
             yield Paragraph(
                 "right behind partitioning it has another name, so nothing was tried",
                 "warning",
@@ -92,29 +92,29 @@ def collectives(document: ExplainDocument) -> Iterator[Paragraph]:
                 hang=2,
             )
             continue
-        for tried in one.causes:
+        for tried in collective.causes:
             what = {
                 True: "is necessary: without it the collective is gone",
                 False: "is not necessary: without it the collective stays",
                 None: "could not be removed: XLA refuses the program without it",
             }[tried.necessary]
             yield Paragraph(f"{cause_text(tried.cause)} {what}", indent=2, hang=2)
-        for remedy in one.remedies:
+        for remedy in collective.remedies:
             yield Paragraph(
                 f"gone, fewest edits, partitioned again: a device then sends {size(remedy.sent)} "
-                f"per step, and {size(one.sent_now)} now",
-                "good" if remedy.sent < one.sent_now else "warning",
+                f"per step, and {size(collective.sent_now)} now",
+                "good" if remedy.sent < collective.sent_now else "warning",
                 indent=2,
                 hang=2,
             )
             for edit in remedy.edits:
                 line = f" ({source_text(edit.source)})" if edit.source is not None else ""
                 yield Paragraph(f"{edit_text(edit)}{line}", indent=4, hang=2)
-        if one.causes and not one.remedies:
+        if collective.causes and not collective.remedies:
             yield Paragraph(
                 "no set of these annotations that was tried removes it", "warning", 2, 2
             )
-        times = counted(one.partitioned, "time")
+        times = counted(collective.partitioned, "time")
         yield Paragraph(f"known from partitioning the program {times}", "muted", 2)
 
 
@@ -141,27 +141,33 @@ def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
         yield from _counterfactual(explanation.counterfactual)
 
 
-def _counterfactual(found: Counterfactual) -> Iterator[Paragraph]:
-    for causes in found.causes:
+def _counterfactual(counterfactual: Counterfactual) -> Iterator[Paragraph]:
+    for causes in counterfactual.causes:
         for text in causes_texts(causes):
             yield Paragraph(text, indent=2, hang=2)
-    what = f"without {found.removed}" if found.removed else f"as {found.wanted}"
-    for checked in found.remedies:
+    what = (
+        f"without {counterfactual.removed}"
+        if counterfactual.removed
+        else f"as {counterfactual.wanted}"
+    )
+    for checked in counterfactual.remedies:
         how = "fewest edits" if checked.smallest else "edits, none of which can be left out"
         yield Paragraph(f"{what}, {how}, propagated again:", "good", indent=2, hang=2)
         for edit in checked.edits:
             line = f" ({source_text(edit.source)})" if edit.source is not None else ""
             yield Paragraph(f"{edit_text(edit)}{line}", indent=4, hang=2)
         yield Paragraph(f"then it is {checked.after}", "muted", indent=4, hang=2)
-    if not found.remedies:
-        tried = "no set" if found.complete else "no set that was tried"
+    if not counterfactual.remedies:
+        tried = "no set" if counterfactual.complete else "no set that was tried"
         yield Paragraph(f"{what}: {tried} of annotations does that", "warning", indent=2, hang=2)
-    if found.constraint is not None:
-        edit = found.constraint.edits[0]
+    if counterfactual.constraint is not None:
+        edit = counterfactual.constraint.edits[0]
         yield Paragraph(
             f"{what}, by one more constraint: {edit_text(edit)}", "good", indent=2, hang=2
         )
-    yield Paragraph(f"known from {counted(found.propagations, 'propagation')}", "muted", indent=2)
+    yield Paragraph(
+        f"known from {counted(counterfactual.propagations, 'propagation')}", "muted", indent=2
+    )
 
 
 def _at(line: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.analysis.fix.values import Figures, Fix, NumbersVerdict, Remedy
+from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number
+from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number, size_cell
 from sdyscope.words.counts import counted, size
 from sdyscope.words.edits import edit_text, edits_text, why_not_text
 from sdyscope.words.mesh import mesh_words_of
@@ -14,8 +15,6 @@ from sdyscope.words.places import source_text
 from sdyscope.words.rates import metric_text, time_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.run import inputs_text
-
-__all__ = ["changes", "footer", "heading", "proof", "remedy", "shown"]
 
 #: Edits that were not taken that are shown without `--all`.
 _NOT_TAKEN = 3
@@ -51,24 +50,36 @@ def shown(fix: Fix, *, everything: bool = False) -> Sequence[Remedy]:
     return fix.remedies if everything else fix.remedies[:1]
 
 
-def remedy(at: int, one: Remedy) -> Iterator[Paragraph]:
+def blocks(fix: Fix, best: Remedy, at: int = 1) -> list[Block]:
+    """A remedy: what to do, what that changes, how it is known, and the patch."""
+    return [
+        remedy(at, best),
+        changes(fix, best),
+        proof(fix, best),
+        best.patch.rstrip("\n"),
+    ]
+
+
+def remedy(at: int, remedy: Remedy) -> Iterator[Paragraph]:
     """What to do, and whether it is proven."""
-    tone: Tone = "good" if one.proven else "warning"
+    tone: Tone = "good" if remedy.proven else "warning"
     worth = {
         "pays": "",
         "trade": ", less of one thing for more of another",
         "corrects": ", corrects the numbers",
         "loses": ", wins nothing",
-    }[one.verdict]
-    yield Paragraph(f"remedy {at}{worth}: {'proven' if one.proven else 'not proven'}", tone, hang=3)
-    for edit in one.edits:
+    }[remedy.verdict]
+    yield Paragraph(
+        f"remedy {at}{worth}: {'proven' if remedy.proven else 'not proven'}", tone, hang=3
+    )
+    for edit in remedy.edits:
         line = f" ({source_text(edit.source)})" if edit.source is not None else ""
         yield Paragraph(f"{edit_text(edit)}{line}", indent=2, hang=2)
 
 
-def changes(fix: Fix, one: Remedy) -> Table:
+def changes(fix: Fix, remedy: Remedy) -> Table:
     """What a device sends, holds and takes, before and after."""
-    before, after = fix.before, one.after
+    before, after = fix.before, remedy.after
     rows: list[Row] = []
     kinds: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for at, figures in enumerate((before, after)):
@@ -76,7 +87,7 @@ def changes(fix: Fix, one: Remedy) -> Table:
             kinds.setdefault((part.kind, part.axes), [0, 0])[at] += part.sent
     for (kind, axes), (old, new) in sorted(kinds.items(), key=lambda item: -max(item[1])):
         over = " x ".join(axes) or "no single axis"
-        rows.append((f"{kind} over {over}", _sent(old), _sent(new), _change(old, new)))
+        rows.append((f"{kind} over {over}", size_cell(old), size_cell(new), _change(old, new)))
     rows.append(("sent", size(before.sent), size(after.sent), _change(before.sent, after.sent)))
     rows.append(
         (
@@ -120,10 +131,6 @@ def _memory(before: Figures, after: Figures) -> Iterator[tuple[str, int, int]]:
         yield "memory in total", before.total, after.total
 
 
-def _sent(count: int) -> Cell:
-    return Cell(size(count)) if count else Cell("-", "muted")
-
-
 def _change(before: float, after: float) -> Cell:
     if before == after:
         return Cell("same", "muted")
@@ -136,18 +143,18 @@ def _change(before: float, after: float) -> Cell:
     return Cell(text, "good" if after < before else "warning")
 
 
-def proof(fix: Fix, one: Remedy) -> Iterator[Paragraph]:
+def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
     """How each part of it is known."""
     again = {
         None: "",
         True: ", which sends just what was predicted for the edit",
         False: ", which sends other bytes than were predicted for the edit alone",
-    }[one.as_predicted]
+    }[remedy.as_predicted]
     yield Paragraph(
         f"source: the patched source was traced again{again}, and compiled for {fix.hardware}",
         hang=3,
     )
-    numbers = one.numbers
+    numbers = remedy.numbers
     where = f" on {numbers.devices}" if numbers.devices else ""
     error = (
         f"largest relative error {numbers.error:.1e} of {numbers.tolerance:.1e} allowed, "
@@ -184,10 +191,10 @@ def footer(fix: Fix, *, everything: bool = False, applied: bool = False) -> Iter
         yield Paragraph("applied: the patch is written into the source", "good")
     more = len(fix.remedies) - 1
     if more > 0 and not everything:
-        for number, one in enumerate(fix.remedies[1:], 2):
-            total = "" if one.after.total is None else f", needs {size(one.after.total)}"
+        for number, other in enumerate(fix.remedies[1:], 2):
+            total = "" if other.after.total is None else f", needs {size(other.after.total)}"
             yield Paragraph(
-                f"other remedy {number}: {edits_text(one.edits)}: sends {size(one.after.sent)}"
+                f"other remedy {number}: {edits_text(other.edits)}: sends {size(other.after.sent)}"
                 f"{total}",
                 hang=3,
             )

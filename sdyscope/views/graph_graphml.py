@@ -21,8 +21,6 @@ from sdyscope.graph.scalars import (
 )
 from sdyscope.words.places import file_text
 
-__all__ = ["graphml"]
-
 _OPENING = """\
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" \
 xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \

@@ -16,8 +16,6 @@ from sdyscope.graph.model import EdgeKind
 from sdyscope.graph.scalars import attribute_texts, sharding_texts
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Graph", "document"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:

@@ -19,8 +19,6 @@ from sdyscope.graph.scalars import (
 )
 from sdyscope.words.places import file_text
 
-__all__ = ["graph_collection"]
-
 #: Edges drawn as inputs, inside a function. Those of loops are an overlay, as the layout wants no
 #: cycles.
 _INPUTS = frozenset({"data", "capture", "region", "yield"})

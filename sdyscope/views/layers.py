@@ -13,8 +13,6 @@ from sdyscope.snapshots.values import Key
 from sdyscope.snapshots.write import template_text
 from sdyscope.terminal.table import Cell
 
-__all__ = ["FEWEST", "Cells", "Folded", "folded", "folded_rows", "masked"]
-
 Cells: TypeAlias = tuple[Cell | str, ...]
 
 #: From how many on rows are one: two layers are as soon read as the text that stands for them.

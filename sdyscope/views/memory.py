@@ -12,13 +12,25 @@ from sdyscope.analysis.search.zero import basis, doubts
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.zero import TrainingState
-from sdyscope.terminal.alike import alike
+from sdyscope.terminal.alike import by_partitioner
+from sdyscope.terminal.blocks import Block
+from sdyscope.terminal.blocks import heading as headline
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, shape
+from sdyscope.terminal.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    fitted,
+    number,
+    shape,
+    size_cell,
+)
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, size
-from sdyscope.words.findings import told as told_finding
+from sdyscope.words.findings import finding_of
 from sdyscope.words.memory import (
     NOT_COMPILED,
     PARTS,
@@ -37,10 +49,9 @@ from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.remarks import remark_texts
 
 
-def told(document: MemoryDocument) -> Iterator[tuple[Memory, tuple[Partitioner, ...]]]:
+def distinct(document: MemoryDocument) -> Iterator[tuple[Memory, tuple[Partitioner, ...]]]:
     """What to tell of, each with the partitioners under which a device holds the same."""
-    for same in alike(document.compiled, _bare):
-        yield same[0], tuple(one.partitioner for one in same if one.partitioner is not None)
+    return by_partitioner(document.compiled, _bare)
 
 
 def _bare(memory: Memory) -> object:
@@ -57,23 +68,57 @@ def _bare(memory: Memory) -> object:
     )
 
 
+def compiled(document: MemoryDocument, top: int, columns: int | None) -> Iterator[Block]:
+    """Every compiled program, `top` rows of each table."""
+    for program, partitioners in distinct(document):
+        yield headline(heading(document, program, partitioners))
+        yield groups(program)
+        if program.savings:
+            yield savings(program, top, columns)
+        elif program.hardware is None:
+            yield largest(program, top)
+        yield footer(program, top, partitioners)
+
+
+def predicted(
+    document: MemoryDocument, memory: PredictedMemory, top: int, columns: int | None
+) -> Iterator[Block]:
+    """What propagated shardings say, `top` rows of each table."""
+    yield headline(predicted_heading(document, memory))
+    yield groups(memory)
+    if memory.savings:
+        yield savings(memory, top, columns)
+    yield predicted_footer(memory, top)
+
+
+def trained(state: TrainingState) -> Iterator[Block]:
+    """What a train step keeps, and what each ZeRO stage would hold and send."""
+    yield training(state)
+    if state.stages:
+        yield stages(state)
+        yield stages_traffic(state)
+    yield training_footer(state)
+
+
 def heading(document: MemoryDocument, compiled: Memory, partitioners: Sequence[Partitioner]) -> str:
     """The program, its meshes and what it was compiled for, in a line."""
     kind = compiled.device_kind
     name = f"{document.name} ({document.file})" if compiled.hardware is None else document.name
     if compiled.hardware is None:
-        made = f"compiled for {counted(compiled.devices, 'device')}"
+        origin = f"compiled for {counted(compiled.devices, 'device')}"
     else:
         on = str(compiled.hardware) if kind == "cpu" else f"{compiled.hardware} ({kind})"
-        made = f"compiled for {on} under {' and '.join(partitioners)} by JAX {document.jax_version}"
-    return "; ".join([name, *mesh_words_of(document.meshes), made])
+        origin = (
+            f"compiled for {on} under {' and '.join(partitioners)} by JAX {document.jax_version}"
+        )
+    return "; ".join([name, *mesh_words_of(document.meshes), origin])
 
 
 def predicted_heading(document: MemoryDocument, predicted: PredictedMemory) -> str:
     """The program, its meshes and whose propagation it is by, in a line."""
     name = f"{document.name} ({document.file})" if document.file else document.name
-    made = f"predicted by {predicted.partitioner}'s propagation, not compiled"
-    return "; ".join([name, *mesh_words_of(document.meshes), made])
+    origin = f"predicted by {predicted.partitioner}'s propagation, not compiled"
+    return "; ".join([name, *mesh_words_of(document.meshes), origin])
 
 
 def groups(compiled: Memory | PredictedMemory) -> Table:
@@ -106,14 +151,10 @@ def _group(group: Group, *, whole: bool, padded: bool, shared: bool) -> Row:
     cells.append(size(group.bytes_per_device))
     if padded:
         cells.append(size(group.stored))
-    cells.append(_size_or_dash(group.replicated))
+    cells.append(size_cell(group.replicated))
     if shared:
-        cells.append(_size_or_dash(group.shared))
+        cells.append(size_cell(group.shared))
     return tuple(cells)
-
-
-def _size_or_dash(count: int) -> Cell:
-    return Cell(size(count)) if count else Cell("-", "muted")
 
 
 def _needed(compiled: Memory | PredictedMemory, *, before: int, empty: int) -> list[Row]:
@@ -147,9 +188,9 @@ def savings(compiled: Memory | PredictedMemory, top: int, columns: int | None = 
 
 
 def _savings_table(compiled: Memory | PredictedMemory, top: int, *, brief: bool) -> Table:
-    found = saved_together(compiled.under_sharded)
+    savings = saved_together(compiled.under_sharded)
     rows: list[Row] = []
-    for saving in found[: top or None]:
+    for saving in savings[: top or None]:
         first = saving.tensors[0]
         count = len(saving.tensors)
         name = first.name if count == 1 else f"{saving.name} ({count:,})"
@@ -201,20 +242,20 @@ def training(state: TrainingState) -> Table:
     )
     rows: list[Row] = [
         (
-            one.kind,
-            f"{one.tensors:,}",
-            size(one.bytes),
-            size(one.bytes_per_device),
-            f"{one.bytes / state.parameters:.3g}",
+            kept.kind,
+            f"{kept.tensors:,}",
+            size(kept.bytes),
+            size(kept.bytes_per_device),
+            f"{kept.bytes / state.parameters:.3g}",
         )
-        for one in state.kept
+        for kept in state.kept
     ]
     rows.append(
         (
             f"total of {counted(state.parameters, 'parameter')}",
             "",
-            size(sum(one.bytes for one in state.kept)),
-            size(sum(one.bytes_per_device for one in state.kept)),
+            size(sum(kept.bytes for kept in state.kept)),
+            size(sum(kept.bytes_per_device for kept in state.kept)),
             f"{state.bytes_a_parameter:.3g}",
         )
     )
@@ -226,14 +267,14 @@ def stages(state: TrainingState) -> Table:
     over = " x ".join(state.axes)
     columns = (
         Column(f"over {over}={state.devices:,}", fold=False),
-        *(number(one.kind) for one in state.kept),
+        *(number(kept.kind) for kept in state.kept),
         number("held"),
         number("sent"),
     )
     rows: list[Row] = [
         (
             stage.name,
-            *(size(stage.kept[one.kind]) for one in state.kept),
+            *(size(stage.kept[kept.kind]) for kept in state.kept),
             size(stage.held),
             Cell("-", "muted") if stage.sent is None else size(stage.sent),
         )
@@ -245,7 +286,9 @@ def stages(state: TrainingState) -> Table:
 def stages_traffic(state: TrainingState) -> Table:
     """A row a kind and axes of collectives, a column a stage: bytes that a device sends."""
     named = [stage for stage in state.stages if stage.traffic is not None]
-    keys = dict.fromkeys((one.kind, one.axes) for stage in named for one in stage.traffic or ())
+    keys = dict.fromkeys(
+        (traffic.kind, traffic.axes) for stage in named for traffic in stage.traffic or ()
+    )
     columns = (
         Column("a device sends", fold=False),
         Column("over"),
@@ -255,7 +298,11 @@ def stages_traffic(state: TrainingState) -> Table:
     for kind, axes in keys:
         cells: list[Cell | str] = []
         for stage in named:
-            sent = [one.sent for one in stage.traffic or () if (one.kind, one.axes) == (kind, axes)]
+            sent = [
+                traffic.sent
+                for traffic in stage.traffic or ()
+                if (traffic.kind, traffic.axes) == (kind, axes)
+            ]
             cells.append(size(sum(sent)) if sent else Cell("-", "muted"))
         rows.append((kind, " x ".join(axes) or "?", *cells))
     return Table(columns, tuple(rows))
@@ -280,7 +327,7 @@ def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> I
     findings = compiled.findings
     if len(partitioners) > 1:
         findings = tuple(replace(finding, partitioner=None) for finding in findings)
-    yield from finding_paragraphs(tuple(map(told_finding, findings)))
+    yield from finding_paragraphs(tuple(map(finding_of, findings)))
 
 
 def predicted_footer(predicted: PredictedMemory, top: int) -> Iterator[Paragraph]:
@@ -299,11 +346,11 @@ def _predicted_legend(predicted: PredictedMemory) -> Iterator[Paragraph]:
 
 
 def _saved(compiled: Memory | PredictedMemory, top: int) -> Iterator[Paragraph]:
-    found = saved_together(compiled.under_sharded)
-    if found:
-        left = len(found) - len(found[: top or None])
+    savings = saved_together(compiled.under_sharded)
+    if savings:
+        left = len(savings) - len(savings[: top or None])
         more = f"; {counted(left, 'row')} left out by --top" if left else ""
-        yield Paragraph(savings_text(sum(saving.saves for saving in found)) + more)
+        yield Paragraph(savings_text(sum(saving.saves for saving in savings)) + more)
 
 
 def _legend(compiled: Memory | PredictedMemory) -> Iterator[Paragraph]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sdyscope.analysis.memory.memory import MemoryDocument
 from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
+from sdyscope.terminal.blocks import Block
+from sdyscope.terminal.blocks import heading as headline
 from sdyscope.terminal.chart import Area, Band
 from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.steps import distinct_memory
 from sdyscope.terminal.table import Cell, Column, Row, Table, fitted, number
+from sdyscope.views import memory
 from sdyscope.words.counts import percent, size
 from sdyscope.words.over_time import (
     LEGEND,
@@ -15,6 +20,7 @@ from sdyscope.words.over_time import (
     basis,
     fit_text,
     holding_name,
+    peak_sentence,
     remedies_text,
     remedy_text,
     varied_text,
@@ -22,17 +28,30 @@ from sdyscope.words.over_time import (
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import origin_text
 
-__all__ = [
-    "categories",
-    "fits",
-    "footer",
-    "held",
-    "picture",
-    "remedies",
-    "remedies_footer",
-    "trials",
-    "varied_paragraph",
-]
+
+def peaks(document: MemoryDocument, top: int, columns: int | None) -> Iterator[Block]:
+    """Memory over the step of each program, `top` rows of each table, and what lowers the peak."""
+    # All pictures on one scale.
+    scale = max(step.peak for step in document.over_time)
+    compiled = {program.partitioner: program for program in document.compiled}
+    for step, partitioners in distinct_memory(document.over_time):
+        yield headline(memory.heading(document, compiled[step.partitioner], partitioners))
+        yield picture(step, scale)
+        yield [Paragraph(peak_sentence(step))]
+        yield categories(step)
+        yield held(step, top, columns)
+        yield footer(step, top)
+    if document.remedies:
+        yield remedies(document.remedies, document.over_time[0])
+        yield [remedies_footer(document.remedies)]
+
+
+def fitting(document: MemoryDocument, limit: int) -> Iterator[Block]:
+    """Whether the programs fit into `limit` bytes, and the largest size that does."""
+    yield fits(document.fits)
+    if document.varied is not None:
+        yield trials(document.varied, limit)
+        yield [varied_paragraph(document.varied)]
 
 
 def picture(over_time: MemoryOverTime, top: int) -> Area:
@@ -60,9 +79,9 @@ def picture(over_time: MemoryOverTime, top: int) -> Area:
 
 def categories(over_time: MemoryOverTime) -> Table:
     """A row for what memory is held for at the peak, what takes most first."""
-    found = sorted(over_time.by_category.items(), key=lambda pair: -pair[1])
+    categories = sorted(over_time.by_category.items(), key=lambda pair: -pair[1])
     rows: list[Row] = [
-        (category, size(count), percent(count, over_time.peak)) for category, count in found
+        (category, size(count), percent(count, over_time.peak)) for category, count in categories
     ]
     return Table(
         (Column("held at the peak for"), number("per device"), number("share")), tuple(rows)
@@ -82,12 +101,12 @@ def held(over_time: MemoryOverTime, top: int, columns: int | None) -> Table:
 
 def _held(over_time: MemoryOverTime, top: int, *, brief: bool) -> Table:
     rows: list[Row] = []
-    for one in over_time.held[: top or None]:
-        count = f" ({one.count:,})" if one.count > 1 else ""
-        cells = [holding_name(one) + count, one.category, size(one.bytes)]
+    for holding in over_time.held[: top or None]:
+        count = f" ({holding.count:,})" if holding.count > 1 else ""
+        cells = [holding_name(holding) + count, holding.category, size(holding.bytes)]
         if not brief:
-            cells += [one.array.partition("{")[0], ", ".join(map(origin_text, one.origins))]
-        rows.append((*cells, source_text(one.source)))
+            cells += [holding.array.partition("{")[0], ", ".join(map(origin_text, holding.origins))]
+        rows.append((*cells, source_text(holding.source)))
     columns = [Column("largest at the peak"), Column("for"), number("per device")]
     if not brief:
         columns += [Column("block", fold=False), Column("sharded by")]
@@ -98,7 +117,7 @@ def footer(over_time: MemoryOverTime, top: int) -> Iterator[Paragraph]:
     """What the figures are, and what was left out; ``top`` is as of ``held``."""
     left = len(over_time.held) - top if top else 0
     if left > 0:
-        rest = sum(one.bytes for one in over_time.held[top:])
+        rest = sum(holding.bytes for holding in over_time.held[top:])
         yield Paragraph(f"{left:,} more, {size(rest)}, left out by --top", hang=3)
     for text, is_well in basis(over_time):
         yield Paragraph(text, "plain" if is_well else "warning", hang=3)
@@ -135,10 +154,10 @@ def remedies_footer(tried: Sequence[Remedy]) -> Paragraph:
 
 def fits(every: Sequence[Fit]) -> Iterator[Paragraph]:
     """Whether it fits, under each partitioner where that differs."""
-    differs = len({one.needs for one in every}) > 1
-    for one in every if differs else every[:1]:
-        under = f"{one.partitioner}: " if differs else ""
-        yield Paragraph(under + fit_text(one), "good" if one.fits else "bad", hang=3)
+    differs = len({fit.needs for fit in every}) > 1
+    for fit in every if differs else every[:1]:
+        under = f"{fit.partitioner}: " if differs else ""
+        yield Paragraph(under + fit_text(fit), "good" if fit.fits else "bad", hang=3)
 
 
 def trials(varied: Varied, limit: int) -> Table:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sdyscope.analysis.profile.profile import ProfileDocument
 from sdyscope.facts.measured import Difference, Measured, MeasuredDifference
+from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, fitted, number
 from sdyscope.words.counts import counted, listed, percent, size
@@ -16,45 +17,72 @@ from sdyscope.words.profile import (
     CONCURRENT,
     UNKNOWN_TEXTS,
     WAITING,
+    noise_text,
     steps_text,
     total_text,
 )
 from sdyscope.words.rates import bandwidth_text, time_text
 
-__all__ = [
-    "axes",
-    "causes",
-    "collectives",
-    "compared_heading",
-    "differences",
-    "footer",
-    "heading",
-    "lines",
-    "scopes",
-    "totals",
-]
-
 #: How many other programs of a trace are named.
 _NAMED = 3
 
 
-def heading(found: Measured) -> Iterator[Paragraph]:
+def measured(
+    program: Measured, top: int, columns: int | None, title: Iterable[Paragraph] = ()
+) -> Iterator[Block]:
+    """What a program took.
+
+    Args:
+      program: the program.
+      top: how many rows of each table to show; 0 for all.
+      columns: how wide the terminal is; None for any width.
+      title: what comes before its heading.
+    """
+    yield (*title, *heading(program))
+    if program.by_axes:
+        yield axes(program)
+        yield collectives(program, top, columns)
+    if any(line.source for line in program.by_line):
+        yield lines(program, top)
+    if any(scope.scope for scope in program.by_scope):
+        yield scopes(program, top)
+    if program.by_annotation:
+        yield causes(program, top)
+
+
+def compared(
+    before: Measured, after: Measured, difference: MeasuredDifference, top: int
+) -> Iterator[Block]:
+    """What two traces differ in, `top` rows of each table."""
+    yield compared_heading(before, after)
+    yield totals(difference)
+    for title, rows in (
+        ("collective", difference.collectives),
+        ("line", difference.lines),
+        ("scope", difference.scopes),
+    ):
+        if rows:
+            yield differences(title, rows, top, difference.noise)
+    yield [Paragraph(noise_text(difference.noise), "muted", hang=3)]
+
+
+def heading(measured: Measured) -> Iterator[Paragraph]:
     """The steps, and what they are made of."""
-    yield Paragraph(steps_text(found), "heading", hang=2)
-    yield Paragraph(total_text(found), hang=2)
+    yield Paragraph(steps_text(measured), "heading", hang=2)
+    yield Paragraph(total_text(measured), hang=2)
 
 
-def axes(found: Measured) -> Table:
+def axes(measured: Measured) -> Table:
     """A row for the collectives over the same axes."""
     rows: list[Row] = [
         (
-            over_text(one.axes, found.mesh),
-            time_text(one.seconds),
-            time_text(one.waiting),
-            size(one.sent) if one.sent else "-",
-            "-" if one.bandwidth is None else bandwidth_text(float(f"{one.bandwidth:.3g}")),
+            over_text(row.axes, measured.mesh),
+            time_text(row.seconds),
+            time_text(row.waiting),
+            size(row.sent) if row.sent else "-",
+            "-" if row.bandwidth is None else bandwidth_text(float(f"{row.bandwidth:.3g}")),
         )
-        for one in found.by_axes
+        for row in measured.by_axes
     ]
     columns = (
         Column("collectives"),
@@ -66,26 +94,30 @@ def axes(found: Measured) -> Table:
     return Table(columns, tuple(rows))
 
 
-def collectives(found: Measured, top: int, columns: int | None) -> Table:
+def collectives(measured: Measured, top: int, columns: int | None) -> Table:
     """A row for each of the collectives that take most time."""
-    return fitted(lambda brief: _collectives(found, top, brief=brief), columns)
+    return fitted(lambda brief: _collectives(measured, top, brief=brief), columns)
 
 
-def _collectives(found: Measured, top: int, *, brief: bool) -> Table:
+def _collectives(measured: Measured, top: int, *, brief: bool) -> Table:
     rows: list[Row] = []
-    for one in found.collectives[: top or None]:
-        count = f" ({one.count:.0f} times)" if one.count >= 1.5 else ""
-        axes = over_text(one.axes, found.mesh)
-        name = f"{one.kind} {axes}" if axes else one.name
-        more = [] if brief else [time_text(one.moving), "-" if one.late is None else str(one.late)]
+    for timed in measured.collectives[: top or None]:
+        count = f" ({timed.count:.0f} times)" if timed.count >= 1.5 else ""
+        axes = over_text(timed.axes, measured.mesh)
+        name = f"{timed.kind} {axes}" if axes else timed.name
+        more = (
+            []
+            if brief
+            else [time_text(timed.moving), "-" if timed.late is None else str(timed.late)]
+        )
         rows.append(
             (
                 name + count,
-                time_text(one.seconds),
-                time_text(one.waiting),
+                time_text(timed.seconds),
+                time_text(timed.waiting),
                 *more,
-                one.scope,
-                source_text(one.source),
+                timed.scope,
+                source_text(timed.source),
             )
         )
     shown = [] if brief else [number("moving"), number("late")]
@@ -102,67 +134,67 @@ def _collectives(found: Measured, top: int, *, brief: bool) -> Table:
     )
 
 
-def lines(found: Measured, top: int) -> Table:
+def lines(measured: Measured, top: int) -> Table:
     """A row for each of the source lines that take most time."""
-    whole = found.compute + found.collective
+    whole = measured.compute + measured.collective
     rows: list[Row] = [
         (
-            source_text(one.source) or Cell("without a line", "muted"),
-            time_text(one.seconds),
-            percent(one.seconds, whole),
-            time_text(one.collectives) if one.collectives else "-",
+            source_text(row.source) or Cell("without a line", "muted"),
+            time_text(row.seconds),
+            percent(row.seconds, whole),
+            time_text(row.collectives) if row.collectives else "-",
         )
-        for one in found.by_line[: top or None]
+        for row in measured.by_line[: top or None]
     ]
     columns = (Column("line"), number("time"), number("share"), number("in collectives"))
     return Table(columns, tuple(rows))
 
 
-def scopes(found: Measured, top: int) -> Table:
+def scopes(measured: Measured, top: int) -> Table:
     """A row for each of the scopes that take most time."""
-    whole = found.compute + found.collective
+    whole = measured.compute + measured.collective
     rows: list[Row] = [
         (
-            one.scope or Cell("without a scope", "muted"),
-            time_text(one.seconds),
-            percent(one.seconds, whole),
-            time_text(one.collectives) if one.collectives else "-",
+            row.scope or Cell("without a scope", "muted"),
+            time_text(row.seconds),
+            percent(row.seconds, whole),
+            time_text(row.collectives) if row.collectives else "-",
         )
-        for one in found.by_scope[: top or None]
+        for row in measured.by_scope[: top or None]
     ]
     columns = (Column("scope"), number("time"), number("share"), number("in collectives"))
     return Table(columns, tuple(rows))
 
 
-def causes(found: Measured, top: int) -> Table:
+def causes(measured: Measured, top: int) -> Table:
     """A row for each of the annotations whose collectives take most time."""
     rows: list[Row] = [
-        (annotation_text(one.annotation), time_text(one.seconds))
-        for one in found.by_annotation[: top or None]
+        (annotation_text(row.annotation), time_text(row.seconds))
+        for row in measured.by_annotation[: top or None]
     ]
     return Table((Column("annotation"), number("in collectives")), tuple(rows))
 
 
 def footer(document: ProfileDocument, top: int) -> Iterator[Paragraph]:
     """What the times are, what was left out, and what is not known."""
-    found = document.measured
-    left = len(found.collectives) - top if top else 0
+    measured = document.measured
+    left = len(measured.collectives) - top if top else 0
     if left > 0:
-        rest = sum(one.seconds for one in found.collectives[top:])
+        rest = sum(timed.seconds for timed in measured.collectives[top:])
         words = counted(left, "more collective")
         yield Paragraph(f"{words}, {time_text(rest)}, left out by --top", hang=3)
-    if found.waiting is not None and found.collectives:
+    if measured.waiting is not None and measured.collectives:
         yield Paragraph(WAITING, "muted", hang=3)
     yield Paragraph(CONCURRENT, "muted", hang=3)
-    others = [one for one in document.programs if one.name != found.program]
+    others = [program for program in document.programs if program.name != measured.program]
     if others:
-        named = [f"{one.name} ({time_text(one.seconds)})" for one in others[:_NAMED]]
+        named = [f"{program.name} ({time_text(program.seconds)})" for program in others[:_NAMED]]
         more = len(others) - len(named)
         named += [f"{more} more"] if more else []
         yield Paragraph(
             f"also in the trace: {listed(named)}; --module NAME shows another", "muted", hang=3
         )
-    for unknown in found.unknown:
+    for unknown in measured.unknown:
         yield Paragraph(UNKNOWN_TEXTS[unknown], "warning", hang=3)
 
 
@@ -172,9 +204,9 @@ def compared_heading(before: Measured, after: Measured) -> Iterator[Paragraph]:
     yield Paragraph(f"after: {steps_text(after)}", "heading", hang=2)
 
 
-def totals(found: MeasuredDifference) -> Table:
+def totals(difference: MeasuredDifference) -> Table:
     """The step and its parts, before and after."""
-    return differences("step", found.totals, 0, found.noise)
+    return differences("step", difference.totals, 0, difference.noise)
 
 
 def differences(title: str, rows: Sequence[Difference], top: int, noise: float) -> Table:
@@ -186,22 +218,22 @@ def differences(title: str, rows: Sequence[Difference], top: int, noise: float) 
       top: how many rows; 0 for all.
       noise: what changed by a smaller part is not marked.
     """
-    made: list[Row] = []
-    for one in rows[: top or None]:
-        part = abs(one.change) / one.before if one.before else 1.0
-        worse: Tone = "bad" if one.change > 0 else "good"
+    cells: list[Row] = []
+    for row in rows[: top or None]:
+        part = abs(row.change) / row.before if row.before else 1.0
+        worse: Tone = "bad" if row.change > 0 else "good"
         tone: Tone = "plain" if part <= noise else worse
-        sign = "+" if one.change > 0 else "-"
-        change = f"{sign}{time_text(abs(one.change))}" if one.change else "-"
-        percent = f"{sign}{100 * part:.0f} %" if one.before and one.change else ""
-        made.append(
+        sign = "+" if row.change > 0 else "-"
+        change = f"{sign}{time_text(abs(row.change))}" if row.change else "-"
+        percent = f"{sign}{100 * part:.0f} %" if row.before and row.change else ""
+        cells.append(
             (
-                file_text(one.name) or Cell("without one", "muted"),
-                time_text(one.before),
-                time_text(one.after),
+                file_text(row.name) or Cell("without one", "muted"),
+                time_text(row.before),
+                time_text(row.after),
                 Cell(change, tone),
                 Cell(percent, tone),
             )
         )
     columns = (Column(title), number("before"), number("after"), number("change"), number(""))
-    return Table(columns, tuple(made))
+    return Table(columns, tuple(cells))

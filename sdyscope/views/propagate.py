@@ -15,6 +15,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number
+from sdyscope.values.source import line_of
 from sdyscope.views import propagated_diff
 from sdyscope.views.layers import Cells, Folded, folded, folded_rows, masked
 from sdyscope.views.show import REPLICAS
@@ -25,17 +26,6 @@ from sdyscope.words.propagation import FOLLOWED, origin_text, tensor_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import MANUAL, NONE, REPLICATED, short
 from sdyscope.words.types import type_text
-
-__all__ = [
-    "ValueTable",
-    "changed",
-    "footer",
-    "heading",
-    "provenance",
-    "steps_footer",
-    "steps_table",
-    "table",
-]
 
 #: How many values inside, and how many steps, are shown unless all are asked for.
 LISTED = 60
@@ -142,7 +132,7 @@ def _table(
     for title, group in (*_sections(document), *scopes):
         file = _common_file(group)
         rows.append(Heading(title + (f" in {file}" if file else "")))
-        made: list[Cells] = []
+        value_rows: list[Cells] = []
         for value in group:
             cells: list[Cell | str] = [_name(value, file, brief=brief), _type(value)]
             if requested:
@@ -156,9 +146,9 @@ def _table(
                 texts = _origins(value, partitioners[0])
                 texts = [_brief(text) for text in texts] if brief else texts
                 cells.append(Cell("\n".join(texts), "muted"))
-            made.append(tuple(cells))
+            value_rows.append(tuple(cells))
         paths = group[0].section in ("argument", "result")
-        rows += folded_rows(made, "argument" if paths else "value", everything=everything)
+        rows += folded_rows(value_rows, "argument" if paths else "value", everything=everything)
     return ValueTable(tuple(header), tuple(rows), unlisted=unlisted)
 
 
@@ -203,10 +193,10 @@ def _scopes(document: PropagateDocument, everything: bool) -> tuple[list[_Group]
         alike = [Folded(title, (place,), False) for place, title in enumerate(titles)]
     else:
         alike = folded(titles, looks, "value")
-    made: list[_Group] = []
-    room, told = LISTED, 0
-    for one in alike:
-        first, times = one.members[0], len(one.members)
+    titled: list[_Group] = []
+    room, listed = LISTED, 0
+    for group in alike:
+        first, times = group.members[0], len(group.members)
         own = groups[first]
         if not everything:
             kept = list(dict.fromkeys(looks[first]))[:room]
@@ -215,9 +205,9 @@ def _scopes(document: PropagateDocument, everything: bool) -> tuple[list[_Group]
             own = [value for value, look in pairs if look in kept]
         if own:
             count = f"{times:,} times {len(own):,}" if times > 1 else f"{len(own):,}"
-            made.append((f"{one.name or 'without a scope'} ({count})", own))
-            told += times * len(own)
-    return made, len(inside) - told
+            titled.append((f"{group.name or 'without a scope'} ({count})", own))
+            listed += times * len(own)
+    return titled, len(inside) - listed
 
 
 class _Look:
@@ -232,22 +222,26 @@ class _Look:
         self._origins: dict[int, tuple[str, ...]] = {}
 
     def __call__(self, value: ProgramValue) -> Hashable:
-        line = None if value.source is None else (value.source.file, value.source.line)
-        said: list[Hashable] = [value.primitive or value.kind, line, value.shape, value.dtype]
+        said: list[Hashable] = [
+            value.primitive or value.kind,
+            line_of(value.source),
+            value.shape,
+            value.dtype,
+        ]
         for partitioner in self._partitioners:
-            one = value.propagated.get(partitioner)
-            if one is None:
+            decided = value.propagated.get(partitioner)
+            if decided is None:
                 said.append(None)
                 continue
-            key = (partitioner, id(one.sharding), one.fate, value.same)
+            key = (partitioner, id(decided.sharding), decided.fate, value.same)
             sharding = self._shardings.get(key)
             if sharding is None:
                 sharding = _sharding(value, partitioner, self._partitioners)
                 self._shardings[key] = sharding
-            origins = self._origins.get(id(one.origins))
+            origins = self._origins.get(id(decided.origins))
             if origins is None:
                 origins = tuple(map(masked, _origins(value, partitioner)))
-                self._origins[id(one.origins)] = origins
+                self._origins[id(decided.origins)] = origins
             said += (sharding, origins)
         return tuple(said)
 
@@ -287,14 +281,14 @@ def _requested(value: ProgramValue) -> Cell:
 def _sharding(
     value: ProgramValue, partitioner: Partitioner, partitioners: Sequence[Partitioner]
 ) -> Cell:
-    one = value.propagated.get(partitioner)
-    if one is None:
+    decided = value.propagated.get(partitioner)
+    if decided is None:
         return Cell("" if value.section == "inside" else "not there", "muted")
-    if one.fate in ("folded", "not partitioned"):
-        return Cell("folded" if one.fate == "folded" else NONE, "muted")
+    if decided.fate in ("folded", "not partitioned"):
+        return Cell("folded" if decided.fate == "folded" else NONE, "muted")
     if partitioner != partitioners[0] and value.same:
         return Cell(AGREES, "muted")
-    text = short(one.sharding)
+    text = short(decided.sharding)
     if not value.as_requested.get(partitioner, True):
         return Cell(text, "bad")
     if value.same is False:
@@ -305,29 +299,33 @@ def _sharding(
 def _held(
     value: ProgramValue, partitioners: Sequence[Partitioner], *, brief: bool
 ) -> list[Cell | str]:
-    one = value.propagated.get(partitioners[0])
-    block = None if one is None else one.sharding.local_shape
-    if one is None or one.placement is None or block is None:
+    decided = value.propagated.get(partitioners[0])
+    block = None if decided is None else decided.sharding.local_shape
+    if decided is None or decided.placement is None or block is None:
         return [Cell(NONE, "muted")] * (2 if brief else 3)
-    padded = any(one.sharding.padding or ())
+    padded = any(decided.sharding.padding or ())
     local = type_text(block) + (" padded" if padded else "")
     cells: list[Cell | str] = [
-        size(one.sharding.bytes_per_device),
-        f"{one.placement.replication:,}",
+        size(decided.sharding.bytes_per_device),
+        f"{decided.placement.replication:,}",
     ]
     return cells if brief else [Cell(local, "warning" if padded else "plain"), *cells]
 
 
 def _origins(value: ProgramValue, partitioner: Partitioner) -> list[str]:
-    one = value.propagated.get(partitioner)
-    return [] if one is None else [origin_text(origin) for origin in one.origins if not origin.own]
+    decided = value.propagated.get(partitioner)
+    return (
+        []
+        if decided is None
+        else [origin_text(origin) for origin in decided.origins if not origin.own]
+    )
 
 
 def footer(
-    document: PropagateDocument, made: ValueTable, *, everything: bool = False
+    document: PropagateDocument, table: ValueTable, *, everything: bool = False
 ) -> Iterator[Paragraph]:
     """What became of every value, what the table leaves out, and what there is to know."""
-    for text, tone in _footer(document, made, everything):
+    for text, tone in _footer(document, table, everything):
         yield Paragraph(text, tone, hang=3)
     for propagation in document.propagations:
         for remark in remark_texts(propagation.remarks):
@@ -335,7 +333,7 @@ def footer(
 
 
 def _footer(
-    document: PropagateDocument, made: ValueTable, everything: bool
+    document: PropagateDocument, table: ValueTable, everything: bool
 ) -> Iterator[tuple[str, Tone]]:
     for propagation in document.propagations:
         total = sum(propagation.counts.values())
@@ -346,9 +344,9 @@ def _footer(
     inside = [value for value in document.values if value.section == "inside"]
     shown = rows_inside(document, everything=everything)
     if not everything:
-        if made.unlisted > 0:
+        if table.unlisted > 0:
             yield (
-                f"{counted(made.unlisted, 'value')} more that are sharded: --all lists them",
+                f"{counted(table.unlisted, 'value')} more that are sharded: --all lists them",
                 "muted",
             )
         left_out = len(inside) - len(shown)
@@ -378,7 +376,7 @@ def _footer(
         yield f"{counted(otherwise, 'tensor')} {verb} not where {_it(otherwise)} requested", "bad"
     elif asked and document.at_step is None:
         yield "every requested sharding holds", "muted"
-    headers = [column.header for column in made.columns]
+    headers = [column.header for column in table.columns]
     legend = [f"bytes: what a device holds; replicas ({REPLICAS}): how many devices hold the same"]
     if "from" in headers:
         legend.append("from: the annotation that an axis comes from")
@@ -392,8 +390,8 @@ def _footer(
 
 def _every_origin(document: PropagateDocument) -> Iterator[AxisOrigin]:
     for value in document.values:
-        for one in value.propagated.values():
-            yield from one.origins
+        for decided in value.propagated.values():
+            yield from decided.origins
 
 
 def _is(number: int) -> str:
@@ -441,6 +439,6 @@ def steps_footer(document: PropagateDocument, *, everything: bool = False) -> It
 
 def changed(document: PropagateDocument, *, everything: bool = False) -> Iterator[Paragraph]:
     """What became different, by where it begins."""
-    for one in document.changed or ():
-        yield propagated_diff.total(one)
-        yield from propagated_diff.details(one, everything=everything)
+    for diff in document.changed or ():
+        yield propagated_diff.total(diff)
+        yield from propagated_diff.details(diff, everything=everything)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sdyscope.analysis.diff.propagated import Divergence, PropagatedDiff
-from sdyscope.analysis.naming.resolve import NamedValue
+from sdyscope.facts.differences import Divergence, PropagatedDiff
+from sdyscope.facts.propagated import NamedValue
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
@@ -20,8 +20,6 @@ from sdyscope.words.places import source_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import REPLICATED, placed_text, short
 from sdyscope.words.types import type_text
-
-__all__ = ["details", "provenance", "title", "total"]
 
 #: How many beginnings are shown, and how many values that follow, unless all are asked for.
 LISTED = 10

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import sep
 
-from sdyscope.analysis.recompiles import Recompile
 from sdyscope.analysis.show import Show, ShownProgram
+from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.recorded import Line, Record, RecordedProgram, RecordedRun
 from sdyscope.process.compiler_log import signal_name
 from sdyscope.terminal.paragraphs import Paragraph
@@ -261,8 +261,8 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
             hang=3,
         )
         groups: dict[object, list[Recompile]] = {}
-        for one in function:
-            groups.setdefault(cause_key(one), []).append(one)
+        for recompile in function:
+            groups.setdefault(cause_key(recompile), []).append(recompile)
         for alike in groups.values():
             labels = _few([recompile.program for recompile in alike])
             yield Paragraph(f"{labels}: {cause(alike)}", "plain", 3, 3)

@@ -6,8 +6,6 @@ from sdyscope.analysis.refused import refusal
 from sdyscope.words.refusals import refusal_text
 from sdyscope.words.varying import varying_text
 
-__all__ = ["explanation"]
-
 
 def explanation(error: BaseException | None, *, every: bool = False) -> str:
     """What to write instead of what JAX refuses.

@@ -22,7 +22,7 @@ from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape
 from sdyscope.words.counts import counted, size
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 from sdyscope.words.mesh import mesh_text, sizes_words
 from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_texts
@@ -85,18 +85,24 @@ def summary(run: Run) -> Table:
         0,
     )
     facts: list[tuple[str, Callable[[PartitionerRun], Cell | str]]] = [
-        ("verdict", lambda one: _verdict(one, run.reference)),
-        ("  compared with", lambda one: compared_with(run.reference) if one.ran else NONE),
+        ("verdict", lambda execution: _verdict(execution, run.reference)),
+        (
+            "  compared with",
+            lambda execution: compared_with(run.reference) if execution.ran else NONE,
+        ),
         ("arrays as placed", _arrays),
-        ("largest error", lambda one: _largest_error(run, one)),
+        ("largest error", lambda execution: _largest_error(run, execution)),
         ("  in", _largest_error_in),
         (f"step, median of {steps}", _step_time),
-        ("compile", lambda one: time_text(one.compile_seconds)),
-        ("arguments a device", lambda one: size(one.memory.arguments) if one.memory else NONE),
+        ("compile", lambda execution: time_text(execution.compile_seconds)),
+        (
+            "arguments a device",
+            lambda execution: size(execution.memory.arguments) if execution.memory else NONE,
+        ),
         ("results a device", _results),
         (
             "temporaries a device",
-            lambda one: size(one.memory.temporaries) if one.memory else NONE,
+            lambda execution: size(execution.memory.temporaries) if execution.memory else NONE,
         ),
         ("buffers, in and out", _buffers),
         ("peak in use", _peak),
@@ -141,10 +147,10 @@ def _arrays(run: PartitionerRun) -> Cell | str:
     return Cell(text, "bad" if run.differing else "plain")
 
 
-def _largest_error(run: Run, one: PartitionerRun) -> Cell | str:
-    if run.reference.failure and one.ran:
+def _largest_error(run: Run, execution: PartitionerRun) -> Cell | str:
+    if run.reference.failure and execution.ran:
         return Cell("not compared", "warning")
-    worst = worst_error(one.errors)
+    worst = worst_error(execution.errors)
     if worst is None:
         return NONE
     tone: Tone = "plain" if worst.within else "bad"
@@ -208,17 +214,17 @@ def _peak(run: PartitionerRun) -> Cell | str:
 _STEPS_SHOWN = 12
 
 
-def training(found: Training) -> Table:
+def training(training: Training) -> Table:
     """A row a step: each watched number on one device, and under each partitioner."""
-    partitioners = [one.partitioner for one in found.partitioners]
+    partitioners = [under.partitioner for under in training.partitioners]
     columns = [number("step"), number("one device")]
     for partitioner in partitioners:
         columns += [number(partitioner), number("off by")]
     rows: list[Row] = []
-    for curve in found.curves:
+    for curve in training.curves:
         rows.append(Heading(curve.path))
         errors = {partitioner: curve.errors(partitioner) for partitioner in partitioners}
-        for at in _shown_steps(found.steps):
+        for at in _shown_steps(training.steps):
             cells: list[Cell | str] = [f"{at + 1:,}", _number(curve.one_device, at)]
             for partitioner in partitioners:
                 error = errors[partitioner][at] if at < len(errors[partitioner]) else None
@@ -243,18 +249,18 @@ def _number(values: Sequence[float], at: int) -> Cell | str:
     return f"{values[at]:.7g}" if at < len(values) else Cell(NONE, "muted")
 
 
-def trained(found: Training) -> Table:
+def trained(training: Training) -> Table:
     """A row a partitioner: how many steps, and what their last results are."""
     rows: list[Row] = []
-    for one in found.partitioners:
-        placed = f"{one.arrays - one.differing} of {one.arrays}, {one.shards:,} shards"
+    for under in training.partitioners:
+        placed = f"{under.arrays - under.differing} of {under.arrays}, {under.shards:,} shards"
         rows.append(
             (
-                one.partitioner,
-                f"{one.steps:,} of {found.steps:,}",
-                NONE if one.error is None else relative(one.error),
-                Cell(placed, "bad" if one.differing else "plain"),
-                time_text(one.seconds),
+                under.partitioner,
+                f"{under.steps:,} of {training.steps:,}",
+                NONE if under.error is None else relative(under.error),
+                Cell(placed, "bad" if under.differing else "plain"),
+                time_text(under.seconds),
             )
         )
     return Table(
@@ -287,7 +293,7 @@ def meshes(run: Run) -> Table:
 
 def _mesh_row(there: MeshRun, run: Run) -> tuple[Cell | str, ...]:
     every = [there.compared.get(partitioner.partitioner) for partitioner in run.partitioners]
-    cells = [_on_mesh(one, there, run.reference) for one in every]
+    cells = [_on_mesh(execution, there, run.reference) for execution in every]
     if there.failure:
         # Said once: it is the same under each where nothing was compiled.
         cells = [Cell("does not run", "bad")] * len(every)
@@ -295,7 +301,12 @@ def _mesh_row(there: MeshRun, run: Run) -> tuple[Cell | str, ...]:
         mesh_text(there.mesh.shape),
         f"{there.devices:,}",
         *cells,
-        *(NONE if one is None or one.step is None else time_text(one.step.median) for one in every),
+        *(
+            NONE
+            if execution is None or execution.step is None
+            else time_text(execution.step.median)
+            for execution in every
+        ),
     )
 
 
@@ -409,10 +420,10 @@ def _executed(there: Executed) -> Cell:
 def numerics(run: Run) -> Table:
     """A row a dtype: what is allowed, and what was found at worst."""
     groups: dict[tuple[str, str], dict[str, list[Numeric]]] = {}
-    for one in run.partitioners:
-        for error in one.errors:
+    for under in run.partitioners:
+        for error in under.errors:
             by_partitioner = groups.setdefault((error.dtype, error.coarsest), {})
-            by_partitioner.setdefault(one.partitioner, []).append(error)
+            by_partitioner.setdefault(under.partitioner, []).append(error)
     rows: list[Row] = []
     for (dtype, coarsest), group in groups.items():
         some = next(iter(group.values()))
@@ -473,4 +484,4 @@ def footer(run: Run) -> Iterator[Paragraph]:
     yield Paragraph(f"Values: {inputs_text(run.inputs)}.", "muted")
     for note in filter(None, (*remark_texts(run.notes), random_numbers_text(run.reference))):
         yield Paragraph(note, "muted")
-    yield from finding_paragraphs(tuple(map(told, run.findings)))
+    yield from finding_paragraphs(tuple(map(finding_of, run.findings)))

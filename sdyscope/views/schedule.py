@@ -24,8 +24,6 @@ from sdyscope.words.schedule import (
     way_text,
 )
 
-__all__ = ["exposed", "footer", "heading", "lanes"]
-
 #: How many collectives are shown unless all are asked for.
 LISTED = 12
 

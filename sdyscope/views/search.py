@@ -9,15 +9,27 @@ from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.values import Candidate, Search
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.trials import Compiled
+from sdyscope.terminal import blocks
+from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
+from sdyscope.terminal.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    Tone,
+    fitted,
+    number,
+    shape,
+    size_cell,
+)
 from sdyscope.values.sharding import PartitionSpec
+from sdyscope.views import fix
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 from sdyscope.words.remarks import remark_text, remark_texts
-
-__all__ = ["candidates", "changes", "decisions", "footer", "heading", "traffic"]
 
 #: Candidates of the front that are shown hold at least a tenth less than the one before.
 _LESS = 0.9
@@ -206,7 +218,7 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
             totals.setdefault(key, [0] * len(columns))[at] += traffic.sent
     ordered = sorted(totals.items(), key=lambda item: -max(item[1]))
     rows: list[Row] = [
-        (kind, over, *(_sent(count) for count in counts))
+        (kind, over, *(size_cell(count) for count in counts))
         for (kind, over), counts in ordered
         if any(counts)
     ]
@@ -219,10 +231,6 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
         ),
         tuple(rows),
     )
-
-
-def _sent(count: int) -> Cell:
-    return Cell(size(count)) if count else Cell("-", "muted")
 
 
 def compiled_pair(search: Search) -> tuple[Compiled, Compiled] | None:
@@ -258,6 +266,19 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
         yield Paragraph("--all shows the changes of the others, and what is decided", hang=3)
     for text in (*remark_texts(search.notes), *_legend(search)):
         yield Paragraph(text, "muted", hang=3)
+
+
+def patch(search: Search, *, applied: bool = False) -> list[Block]:
+    """The best as a patch, with its proof; nothing where none was asked for."""
+    answer = search.patch
+    if answer is None:
+        return []
+    remedies = answer.remedies[:1]
+    none = [Paragraph("none of it can be written into the source with a win", "warning")]
+    parts: list[Block] = [blocks.heading("as a patch"), *([] if remedies else [none])]
+    for remedy in remedies:
+        parts += fix.blocks(answer, remedy)
+    return [*parts, fix.footer(answer, everything=True, applied=applied)]
 
 
 def _outcome(search: Search) -> Iterator[Paragraph]:
@@ -302,11 +323,11 @@ def _not_confirmed(search: Search) -> Iterator[Paragraph]:
     if pair is None or best is None:
         return
     label = "by XLA's partitioner" if best.partitioned else "predicted"
-    one, two = pair
+    first, two = pair
     yield Paragraph(
         f"the best was to send {size(best.known.sent)} ({label}); compiled for {two.hardware} a "
         f"device sends {size(two.measured.sent)} and needs {size(two.total)}, and as it is "
-        f"{size(one.measured.sent)} and {size(one.total)}",
+        f"{size(first.measured.sent)} and {size(first.total)}",
         "warning",
         hang=3,
     )

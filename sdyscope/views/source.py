@@ -30,8 +30,6 @@ from sdyscope.words.source import (
     way_text,
 )
 
-__all__ = ["footer", "heading", "listings"]
-
 #: How many kinds of values of a line are shown unless all are asked for.
 LISTED = 3
 

@@ -9,15 +9,6 @@ from sdyscope.facts.account import Account, Reason, Unknown, UnknownKind, Why
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
 
-__all__ = [
-    "account_lines",
-    "account_text",
-    "account_title",
-    "reason_text",
-    "unknown_clause",
-    "unknown_text",
-]
-
 
 def account_title(account: Account, of: str = "") -> str:
     """``not known (2)``, ``not known of before.mlir (2)``."""

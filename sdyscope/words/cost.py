@@ -9,8 +9,6 @@ from sdyscope.words.counts import listed, size
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
 
-__all__ = ["limit_texts", "pipeline_text"]
-
 
 def limit_texts(limits: StepLimits) -> list[str]:
     """What limits a step, and how long it takes at least, where that is known."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: int, singular: str, many: str = "") -> str:
     """`1 value`, `1,234 values`.
 
     Args:
         count: how many.
-        one: what one of them is called.
+        singular: what one of them is called.
         many: what several are; by default with an s.
     """
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return f"{count:,} {singular if count == 1 else many or f'{singular}s'}"
 
 
 def listed(words: Sequence[str]) -> str:

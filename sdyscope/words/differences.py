@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from sdyscope.facts.differences import (
     Across,
     LoneMesh,
+    LoweredDiff,
+    NotCompared,
     NotComparedReason,
     NotComparedValues,
-    Uncompared,
+    PropagatedDiff,
 )
+from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.origins import OriginAnnotation
-from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.entry_layout import StoredArray
@@ -25,27 +27,6 @@ from sdyscope.words.origins import annotation_text
 from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import placement_text, short
 from sdyscope.words.types import type_text
-
-__all__ = [
-    "across_text",
-    "behind_text",
-    "compared_over_text",
-    "compiled_notes",
-    "compiled_remarks",
-    "compiled_verdict",
-    "device_verb",
-    "entry_text",
-    "extent_text",
-    "follows_text",
-    "inputs_text",
-    "lone_mesh_text",
-    "lowered_notes",
-    "lowered_verdict",
-    "not_compared_entries_text",
-    "not_compared_text",
-    "propagated_verdict",
-    "uncompared_text",
-]
 
 
 def across_text(across: Across, label: str) -> str:
@@ -70,33 +51,7 @@ def lone_mesh_text(lone: LoneMesh) -> str:
     return f"Only {lone.label} has this mesh: {words}."
 
 
-class _Ops(Protocol):
-    @property
-    def size(self) -> int: ...
-
-
-class _LoweredVerdict(Protocol):
-    @property
-    def across(self) -> Across: ...
-    @property
-    def a(self) -> str: ...
-    @property
-    def b(self) -> str: ...
-    @property
-    def same(self) -> bool: ...
-    @property
-    def same_tensors(self) -> int: ...
-    @property
-    def not_compared(self) -> Sequence[str]: ...
-    @property
-    def meshes(self) -> Sequence[object]: ...
-    @property
-    def tensors(self) -> Sequence[object]: ...
-    @property
-    def ops(self) -> Sequence[_Ops]: ...
-
-
-def lowered_verdict(lowered: _LoweredVerdict) -> str:
+def lowered_verdict(lowered: LoweredDiff) -> str:
     """What two modules differ in, a clause: ``2 of 44 tensors differ between shardy and gspmd``."""
     every = counted(lowered.same_tensors + len(lowered.tensors), "tensor")
     if lowered.same:
@@ -113,16 +68,7 @@ def lowered_verdict(lowered: _LoweredVerdict) -> str:
     return f"{listed(differ)} {verb} between {lowered.a} and {lowered.b}"
 
 
-class _Lowered(Protocol):
-    @property
-    def left_out(self) -> Mapping[str, int]: ...
-    @property
-    def ops_compared(self) -> bool: ...
-    @property
-    def under(self) -> Partitioner | None: ...
-
-
-def lowered_notes(lowered: _Lowered) -> Iterator[str]:
+def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
     """What was left out of a comparison of two modules, in sentences."""
     for label, count in lowered.left_out.items():
         were = "was" if count == 1 else "were"
@@ -157,26 +103,7 @@ def not_compared_text(not_compared_values: NotComparedValues, across: Across) ->
     return f"{counted(not_compared_values.values, 'value')} not compared: {why}"
 
 
-class _PropagatedVerdict(Protocol):
-    @property
-    def across(self) -> Across: ...
-    @property
-    def a(self) -> str: ...
-    @property
-    def b(self) -> str: ...
-    @property
-    def same_values(self) -> int: ...
-    @property
-    def different_values(self) -> int: ...
-    @property
-    def only_a(self) -> int: ...
-    @property
-    def only_b(self) -> int: ...
-    @property
-    def beginnings(self) -> Sequence[object]: ...
-
-
-def propagated_verdict(propagated: _PropagatedVerdict) -> str:
+def propagated_verdict(propagated: PropagatedDiff) -> str:
     """What two propagations differ in, a clause: ``11 values, sharded the same way under ...``."""
     differ = propagated.different_values
     every = counted(propagated.same_values + differ, "value")
@@ -303,16 +230,7 @@ def entry_text(held: _Held | None) -> str:
 _NAMED_ENTRIES = 4
 
 
-class _Entries(Protocol):
-    @property
-    def kind(self) -> str: ...
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def side(self) -> Literal["a", "b", ""]: ...
-
-
-def not_compared_entries_text(entries: _Entries, labels: tuple[str, str] = ("A", "B")) -> str:
+def not_compared_entries_text(entries: NotCompared, labels: tuple[str, str] = ("A", "B")) -> str:
     """That nobody says how some arguments or results are sharded: a clause.
 
     Args:

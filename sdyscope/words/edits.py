@@ -11,8 +11,6 @@ from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted
 from sdyscope.words.places import shown_name, source_text
 
-__all__ = ["cause_text", "causes_texts", "edit_text", "edits_text", "why_not_text"]
-
 #: An expression longer than this is shown by its beginning.
 _LONGEST = 48
 
@@ -78,7 +76,7 @@ def causes_texts(causes: AxisCauses) -> Iterator[str]:
         yield f"{where}: {cause_text(causes.cause)} is necessary: without it the axis is gone"
     else:
         yield f"{where}: {cause_text(causes.cause)} is not necessary: without it the axis stays"
-    others = [one for one in causes.sufficient if one != causes.cause]
+    others = [cause for cause in causes.sufficient if cause != causes.cause]
     if causes.cause is not None and causes.cause not in causes.sufficient:
         yield f"{where}: it does not suffice on its own either, with no other annotation over it"
     if others:

@@ -79,20 +79,6 @@ from sdyscope.words.run import counterpart_text, inside_text
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
-__all__ = [
-    "SEVERITIES",
-    "Check",
-    "Finding",
-    "budget_text",
-    "check_summary",
-    "folded",
-    "holder_text",
-    "index_text",
-    "observed",
-    "subject_text",
-    "told",
-]
-
 #: The severities, the worst first.
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
@@ -173,7 +159,7 @@ def check_summary(check: Check) -> str:
     return f"{start}, all agree" + (f"; {counted(len(worse), 'other finding')}" if worse else "")
 
 
-def told(observation: Observation) -> Finding:
+def finding_of(observation: Observation) -> Finding:
     """What was found, in words."""
     words = _words(observation.fact)
     budget = observation.budget
@@ -300,9 +286,9 @@ def _module(fact: ModuleFact) -> _Words:
                 "back to GSPMD without an error.",
                 hint="Find what was lowered without Shardy: an exported function, a custom call.",
             )
-        case SilentFallback(asked, found):
+        case SilentFallback(asked, written_for):
             return _Words(
-                f"{asked} was requested, but the module is lowered for {found}.",
+                f"{asked} was requested, but the module is lowered for {written_for}.",
                 hint="Look for jax_use_shardy_partitioner being set by the program.",
             )
         case UnreadAttribute(attribute, text, reason):

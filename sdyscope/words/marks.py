@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["MARKS"]
-
 MARKS: Final[Mapping[str, str]] = {
     "moves": "needed with another sharding, by the op's sharding rule (predicted)",
     "sums": "partial sums, reduced across devices, by the op's sharding rule (predicted)",

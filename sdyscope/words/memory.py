@@ -11,26 +11,6 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.tone import Tone
 
-__all__ = [
-    "NOT_COMPILED",
-    "PARTS",
-    "agreement_text",
-    "apart_text",
-    "chosen_text",
-    "group_text",
-    "memory_legend",
-    "memory_remarks",
-    "part_text",
-    "peak_text",
-    "propagated_text",
-    "redundant_text",
-    "remade_text",
-    "results_table_text",
-    "savings_text",
-    "sureness_texts",
-    "unknown_text",
-]
-
 #: What is not known of a program that was not compiled.
 NOT_COMPILED = (
     "temporaries, code and tile padding are not known: without --predicted the program is compiled"

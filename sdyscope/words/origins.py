@@ -21,21 +21,6 @@ from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import callers_text, op_text, shown_name, source_text
 from sdyscope.words.sharding import shardy_text
 
-__all__ = [
-    "FOLLOWED",
-    "NOT_FOUND",
-    "OP_FOLLOWED",
-    "ROLES",
-    "OriginAnnotationDocument",
-    "OriginDocument",
-    "annotation_text",
-    "causes_text",
-    "origin_annotation_document",
-    "origin_document",
-    "origin_text",
-    "spec_text",
-]
-
 #: How the words of an origin begin that was not found.
 NOT_FOUND = "not found"
 

@@ -18,20 +18,6 @@ from sdyscope.facts.over_time import (
 from sdyscope.words.counts import counted, percent, size
 from sdyscope.words.places import shown_name, source_text
 
-__all__ = [
-    "CATEGORY_TEXTS",
-    "LEGEND",
-    "PHASE_TEXTS",
-    "basis",
-    "counted_text",
-    "fit_text",
-    "holding_name",
-    "peak_sentence",
-    "remedies_text",
-    "remedy_text",
-    "varied_text",
-]
-
 #: What each category is.
 CATEGORY_TEXTS: Final[Mapping[Category, str]] = {
     "parameters": "arguments whose next values are returned",
@@ -116,7 +102,7 @@ def basis(over_time: MemoryOverTime) -> Iterator[tuple[str, bool]]:
     """What the figures are, each with whether there is nothing to worry about."""
     for figure in over_time.counted:
         yield counted_text(figure), figure.agrees or figure.figure == "temporaries"
-    if over_time.gaps and not any(one.figure == "temporaries" for one in over_time.counted):
+    if over_time.gaps and not any(counted.figure == "temporaries" for counted in over_time.counted):
         yield (
             f"the compiler reserves {size(over_time.gaps)} more than that: gaps between buffers, "
             "and what it needs itself",
@@ -173,9 +159,13 @@ def varied_text(varied: Varied) -> str:
     if varied.best is None:
         return f"no {varied.name} that was tried fits"
     if varied.wanted == "fewest":
-        beyond = max((one.value for one in varied.trials if one.value < varied.best), default=None)
-        found = f"the fewest devices along {varied.name} that were found to fit: {varied.best:,}"
+        beyond = max(
+            (trial.value for trial in varied.trials if trial.value < varied.best), default=None
+        )
+        largest = f"the fewest devices along {varied.name} that were found to fit: {varied.best:,}"
     else:
-        beyond = min((one.value for one in varied.trials if one.value > varied.best), default=None)
-        found = f"the largest {varied.name} that was found to fit: {varied.best:,}"
-    return found if beyond is None else f"{found}; {beyond:,} does not"
+        beyond = min(
+            (trial.value for trial in varied.trials if trial.value > varied.best), default=None
+        )
+        largest = f"the largest {varied.name} that was found to fit: {varied.best:,}"
+    return largest if beyond is None else f"{largest}; {beyond:,} does not"

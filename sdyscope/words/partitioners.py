@@ -8,8 +8,6 @@ from typing import Final
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.words.counts import size
 
-__all__ = ["SENT", "needs_sentence", "partitioner_name", "sends_sentence"]
-
 #: What the bytes are that a device sends.
 SENT: Final = (
     "sent: bytes each device sends per step (it receives as many), counted by ring algorithms, "

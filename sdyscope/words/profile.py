@@ -10,15 +10,6 @@ from sdyscope.facts.measured import Measured, Unknown
 from sdyscope.words.counts import counted, percent
 from sdyscope.words.rates import time_text
 
-__all__ = [
-    "CONCURRENT",
-    "UNKNOWN_TEXTS",
-    "WAITING",
-    "noise_text",
-    "steps_text",
-    "total_text",
-]
-
 CONCURRENT = (
     "times are per step, on average over devices and steps; ops that run at the same time count "
     "each"
@@ -53,27 +44,29 @@ def noise_text(noise: float) -> str:
     )
 
 
-def steps_text(found: Measured) -> str:
+def steps_text(measured: Measured) -> str:
     """How many steps on how many devices, and how long they take."""
-    middle = statistics.median(found.step_seconds) if found.step_seconds else 0.0
-    hosts = f" on {counted(found.hosts, 'host')}" if found.hosts > 1 else ""
+    middle = statistics.median(measured.step_seconds) if measured.step_seconds else 0.0
+    hosts = f" on {counted(measured.hosts, 'host')}" if measured.hosts > 1 else ""
     spread = ""
-    if len(found.step_seconds) > 1:
-        least, most = min(found.step_seconds), max(found.step_seconds)
+    if len(measured.step_seconds) > 1:
+        least, most = min(measured.step_seconds), max(measured.step_seconds)
         spread = f" ({time_text(least)} to {time_text(most)})"
     return (
-        f"{found.program}: {counted(found.steps, 'step')} on {counted(found.devices, 'device')}"
-        f"{hosts}; a step takes {time_text(middle)}{spread}"
+        f"{measured.program}: {counted(measured.steps, 'step')} on "
+        f"{counted(measured.devices, 'device')}{hosts}; a step takes {time_text(middle)}{spread}"
     )
 
 
-def total_text(found: Measured) -> str:
+def total_text(measured: Measured) -> str:
     """What of it is compute, what collectives, and what of these is waiting."""
-    whole = found.compute + found.collective
+    whole = measured.compute + measured.collective
     waiting = ""
-    if found.waiting is not None and found.collective:
-        waiting = f", of which {percent(found.waiting, found.collective)} is waiting for others"
+    if measured.waiting is not None and measured.collective:
+        waiting = (
+            f", of which {percent(measured.waiting, measured.collective)} is waiting for others"
+        )
     return (
-        f"compute {time_text(found.compute)} ({percent(found.compute, whole)}), collectives "
-        f"{time_text(found.collective)} ({percent(found.collective, whole)}){waiting}"
+        f"compute {time_text(measured.compute)} ({percent(measured.compute, whole)}), collectives "
+        f"{time_text(measured.collective)} ({percent(measured.collective, whole)}){waiting}"
     )

@@ -47,21 +47,6 @@ from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import op_text, shown_name, source_text
 from sdyscope.words.sharding import MANUAL, REPLICATED, placement_text, short
 
-__all__ = [
-    "FOLLOWED",
-    "WAYS",
-    "absence_text",
-    "allowed_text",
-    "beginning_text",
-    "decided_text",
-    "moves_text",
-    "note_text",
-    "origin_text",
-    "stopped_alike",
-    "tensor_text",
-    "written_text",
-]
-
 #: What stands behind an origin that Shardy did not record.
 FOLLOWED: Final = "followed"
 

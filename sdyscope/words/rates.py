@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["bandwidth_text", "metric_text", "time_text"]
-
 
 def bandwidth_text(value: float) -> str:
     """Bytes a second as ``90 GB/s``, in decimal units as links are sold, to six digits."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
 
+from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
 from sdyscope.facts.sharded import Sharded
-from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import listed
 from sdyscope.words.places import source_text
 from sdyscope.words.sharding import short
-
-__all__ = ["advice", "cause", "cause_key"]
 
 #: How many types or shardings of one argument are listed, and how many arguments.
 _LISTED = 6
@@ -21,60 +18,7 @@ _DENSE = re.compile(r"^dense<(.*)> : tensor<.*>$", re.DOTALL)
 _LONGEST = 60
 
 
-class _Argument(Protocol):
-    """What words need of an ``ArgumentChange``."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def was_type(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def was(self) -> Sharded | None: ...
-    @property
-    def now(self) -> Sharded | None: ...
-    @property
-    def moved(self) -> bool | None: ...
-    @property
-    def returned_as(self) -> str: ...
-
-
-class _Op(Protocol):
-    """What words need of an ``OpChange``."""
-
-    @property
-    def was(self) -> str: ...
-    @property
-    def now(self) -> str: ...
-    @property
-    def attribute(self) -> str: ...
-    @property
-    def was_text(self) -> str: ...
-    @property
-    def now_text(self) -> str: ...
-    @property
-    def source(self) -> SourceLocation | None: ...
-
-
-class _Recompile(Protocol):
-    """What words need of a ``Recompile``."""
-
-    @property
-    def program(self) -> str: ...
-    @property
-    def before(self) -> str: ...
-    @property
-    def arguments(self) -> Sequence[_Argument]: ...
-    @property
-    def meshes(self) -> bool: ...
-    @property
-    def op(self) -> _Op | None: ...
-
-
-def cause_key(recompile: _Recompile) -> object:
+def cause_key(recompile: Recompile) -> object:
     """What is alike for recompiles that are told of together."""
     arguments = tuple((a.name, _change(a), a.moved, a.returned_as) for a in recompile.arguments)
     op = (
@@ -85,14 +29,14 @@ def cause_key(recompile: _Recompile) -> object:
     return recompile.program == recompile.before, arguments, recompile.meshes and not arguments, op
 
 
-def _change(argument: _Argument) -> str:
+def _change(argument: ArgumentChange) -> str:
     """What of an argument changed: `type`, `tree` where it came or went, or `sharding`."""
     if not (argument.was_type and argument.type):
         return "tree"
     return "type" if argument.was_type != argument.type else "sharding"
 
 
-def cause(alike: Sequence[_Recompile]) -> str:
+def cause(alike: Sequence[Recompile]) -> str:
     """Why a function was compiled again.
 
     Args:
@@ -120,11 +64,11 @@ def cause(alike: Sequence[_Recompile]) -> str:
     return "; ".join(parts) or "only source lines differ"
 
 
-def _is_seen(argument: _Argument) -> bool:
+def _is_seen(argument: ArgumentChange) -> bool:
     return _sharding(argument.was) != _sharding(argument.now)
 
 
-def _argument(alike: Sequence[_Argument], before: str) -> str:
+def _argument(alike: Sequence[ArgumentChange], before: str) -> str:
     first = alike[0]
     change = _change(first)
     name = first.name if first.kind in first.name else f"{first.kind} {first.name}"
@@ -153,7 +97,7 @@ def _sharding(sharded: Sharded | None) -> str:
     return short(sharded)
 
 
-def _op(alike: Sequence[_Op], before: str) -> str:
+def _op(alike: Sequence[OpChange], before: str) -> str:
     op = alike[0]
     line = source_text(op.source)
     where = f" at {line}" if line else ""
@@ -169,7 +113,7 @@ def _value(text: str) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
 
 
-def advice(recompile: _Recompile) -> str:
+def advice(recompile: Recompile) -> str:
     """What to do so that a function is compiled once, in sentences."""
     if recompile.program == recompile.before or not (
         recompile.arguments or recompile.meshes or recompile.op
@@ -214,7 +158,7 @@ def advice(recompile: _Recompile) -> str:
     return " ".join(said)
 
 
-def _sharding_advice(arguments: Sequence[_Argument]) -> list[str]:
+def _sharding_advice(arguments: Sequence[ArgumentChange]) -> list[str]:
     said = []
     returned = [argument for argument in arguments if argument.returned_as and argument.moved]
     moved = [

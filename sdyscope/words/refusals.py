@@ -8,8 +8,6 @@ from sdyscope.facts.refusals import ArrayType, Choice, Refusal, Sent
 from sdyscope.words.counts import listed, size
 from sdyscope.words.types import jax_type_text
 
-__all__ = ["refusal_text"]
-
 #: How many choices are listed unless all are asked for.
 _LISTED = 8
 

@@ -9,13 +9,6 @@ from sdyscope.facts.remarks import PropagationSource, Remark, RemarkKind, Shardy
 from sdyscope.words.counts import counted, listed, sentence, size
 from sdyscope.words.rates import metric_text
 
-__all__ = [
-    "propagation_source_clause",
-    "propagation_source_text",
-    "remark_text",
-    "remark_texts",
-]
-
 _PROCESS: Final[Mapping[ShardyProcess, str]] = {
     "ended": "The process for Shardy ends",
     "killed": "Shardy is killed",

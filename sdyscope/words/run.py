@@ -10,18 +10,6 @@ from sdyscope.words.mesh import mesh_text
 from sdyscope.words.places import source_text
 from sdyscope.words.types import type_text
 
-__all__ = [
-    "ERROR",
-    "compared_with",
-    "counterpart_text",
-    "inputs_text",
-    "inside_text",
-    "meshes_text",
-    "random_numbers_text",
-    "reference_text",
-    "training_text",
-]
-
 #: What an error is.
 ERROR = "An error is the norm of the difference over the norm of the result"
 

@@ -9,8 +9,6 @@ from sdyscope.facts.schedule import Exposed, Schedule, Way
 from sdyscope.words.counts import percent
 from sdyscope.words.rates import time_text
 
-__all__ = ["LEGEND", "MODEL", "WAY_TEXTS", "flags_text", "step_text", "way_text"]
-
 MODEL = (
     "estimate, not measured: the order is the compiled program's, the times are those of "
     "`sdyscope cost`, each instruction at the longer of its arithmetic and its memory"

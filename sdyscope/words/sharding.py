@@ -8,30 +8,11 @@ from functools import lru_cache
 
 from sdyscope.errors import ConversionError
 from sdyscope.facts.sharded import Sharded, Written
-from sdyscope.values.convert import name_axes, to_named_sharding, to_tensor_sharding, unused_digits
+from sdyscope.values.convert import name_axes, to_named_sharding, to_tensor_sharding
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.placement import Digit, Digits, Placement
+from sdyscope.values.placement import Digit, Digits, Placement, unused_digits
 from sdyscope.values.sharding import NamedSharding, TensorSharding, symbol
 from sdyscope.words.mesh import axis_text
-
-__all__ = [
-    "LEFT",
-    "MANUAL",
-    "NONE",
-    "REPLICATED",
-    "UNKNOWN",
-    "PlacementDocument",
-    "ShardingDocument",
-    "dims_text",
-    "manual_text",
-    "open_text",
-    "placed_text",
-    "placement_document",
-    "placement_text",
-    "sharding_document",
-    "sharding_text",
-    "short",
-]
 
 #: What stands for a sharding that nobody wrote.
 NONE = "-"

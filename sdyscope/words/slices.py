@@ -9,16 +9,6 @@ from typing import Final
 from sdyscope.facts.slices import BlockRule, DeviceSet, Slice, Unplaced
 from sdyscope.values.placement import Digits
 
-__all__ = [
-    "DeviceSlice",
-    "Repeat",
-    "devices_text",
-    "rule_text",
-    "slice_document",
-    "slice_text",
-    "unplaced_text",
-]
-
 #: So many devices are listed one by one.
 _LISTED: Final = 8
 

@@ -7,15 +7,6 @@ from typing import Protocol
 
 from sdyscope.words.counts import counted
 
-__all__ = [
-    "comparison_text",
-    "item_text",
-    "snapshot_name",
-    "snapshots_title",
-    "stage_texts",
-    "things_text",
-]
-
 
 class _StageText(Protocol):
     @property

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
 
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.sharded import Sharded
-from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.facts.source import LineCollectives, LineValues
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
@@ -15,18 +14,6 @@ from sdyscope.words.mesh import over_text
 from sdyscope.words.places import file_text, op_text, shown_name
 from sdyscope.words.sharding import short
 from sdyscope.words.types import type_text
-
-__all__ = [
-    "AS_NOW",
-    "BLOCK",
-    "collectives_text",
-    "difference_text",
-    "finding_text",
-    "told_once",
-    "unread_text",
-    "values_text",
-    "way_text",
-]
 
 #: What the column of blocks is.
 BLOCK = "block: the largest that a device has of one value of the line"
@@ -46,51 +33,12 @@ _UNREAD: Mapping[str, str] = {
 }
 
 
-class _Values(Protocol):
-    @property
-    def count(self) -> int: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def op(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...] | None: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def shardings(self) -> Mapping[Partitioner, Sharded]: ...
-    @property
-    def same(self) -> bool | None: ...
-    @property
-    def begins(self) -> bool: ...
-
-
-class _Collectives(Protocol):
-    @property
-    def partitioner(self) -> Partitioner: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def axes(self) -> tuple[AxisRef, ...] | None: ...
-    @property
-    def tensors(self) -> int: ...
-    @property
-    def sent(self) -> int: ...
-    @property
-    def at_least(self) -> bool: ...
-    @property
-    def at_most(self) -> bool: ...
-
-
-_AnyCollectives = TypeVar("_AnyCollectives", bound=_Collectives)
-
-
 def unread_text(reason: str) -> str:
     """Why there is no text of a file, a clause."""
     return _UNREAD[reason]
 
 
-def values_text(values: _Values) -> str:
+def values_text(values: LineValues) -> str:
     """`f32[16,256] dot_general P('data', 'model')`; where partitioners differ, each one's sharding.
 
     Args:
@@ -106,7 +54,7 @@ def values_text(values: _Values) -> str:
     return f"{what}: {sides}; {difference_text(values)}"
 
 
-def difference_text(values: _Values) -> str:
+def difference_text(values: LineValues) -> str:
     """Where a difference between partitioners begins; empty for values that they place alike."""
     if values.same is not False:
         return ""
@@ -114,7 +62,7 @@ def difference_text(values: _Values) -> str:
 
 
 def collectives_text(
-    collectives: _Collectives, mesh: Mesh | None, partitioners: Sequence[Partitioner] = ()
+    collectives: LineCollectives, mesh: Mesh | None, partitioners: Sequence[Partitioner] = ()
 ) -> str:
     """`all-gather over data=4 of 2 tensors sends 12.0 KiB`.
 
@@ -133,15 +81,15 @@ def collectives_text(
 
 
 def told_once(
-    collectives: Iterable[_AnyCollectives], meshes: Mapping[Partitioner, Mesh | None]
-) -> dict[str, list[_AnyCollectives]]:
+    collectives: Iterable[LineCollectives], meshes: Mapping[Partitioner, Mesh | None]
+) -> dict[str, list[LineCollectives]]:
     """The collectives of a line by their words, which those of several partitioners can share.
 
     Args:
         collectives: the collectives.
         meshes: the mesh of each partitioner's axes.
     """
-    alike: dict[str, list[_AnyCollectives]] = {}
+    alike: dict[str, list[LineCollectives]] = {}
     for each in collectives:
         words = collectives_text(each, meshes[each.partitioner])
         alike.setdefault(words, []).append(each)

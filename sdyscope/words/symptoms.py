@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Seen", "Symptom", "Symptoms", "read_symptoms", "searched"]
-
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _SEEN_AS = re.compile(r"^Seen as: (.+)$", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")

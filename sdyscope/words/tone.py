@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-__all__ = ["Tone"]
-
 Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 """``good`` and ``bad`` are verdicts; ``muted`` is what need not be read."""

@@ -10,17 +10,6 @@ from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.rates import metric_text, time_text
 from sdyscope.words.sharding import short
 
-__all__ = [
-    "amount_text",
-    "bisection_text",
-    "change_text",
-    "evaluation_text",
-    "figure_clause",
-    "packages_text",
-    "reading_text",
-    "unpaired_text",
-]
-
 Unit = Literal["bytes", "seconds", "FLOPs", "count"]
 
 
@@ -93,8 +82,8 @@ _PACKAGES = 6
 def packages_text(changes: Sequence[_Package]) -> str:
     """Packages that are others besides JAX, a clause: `flax 0.11.2, then 0.12.8`."""
     texts = [
-        f"{one.name} {one.a or 'not there'}, then {one.b or 'not there'}"
-        for one in changes[:_PACKAGES]
+        f"{package.name} {package.a or 'not there'}, then {package.b or 'not there'}"
+        for package in changes[:_PACKAGES]
     ]
     more = f"; and {len(changes) - _PACKAGES} more" if len(changes) > _PACKAGES else ""
     return f"other packages differ, too, as nothing pins them: {'; '.join(texts)}{more}"
@@ -185,17 +174,18 @@ class _Bisection(Protocol):
     def unchanged(self) -> bool: ...
 
 
-def bisection_text(found: _Bisection) -> str:
+def bisection_text(bisection: _Bisection) -> str:
     """What a search came to, a sentence."""
-    if found.unchanged:
+    if bisection.unchanged:
         return (
-            f"{found.what} is the same in {found.good.label} and {found.bad.label}: "
-            f"{reading_text(found.good.reading)}."
+            f"{bisection.what} is the same in {bisection.good.label} and {bisection.bad.label}: "
+            f"{reading_text(bisection.good.reading)}."
         )
-    if found.first is None:
-        names = [one.label for one in found.candidates]
+    if bisection.first is None:
+        names = [candidate.label for candidate in bisection.candidates]
         return (
-            f"{found.what} changed in one of {listed(names)}: the others of these can't be judged."
+            f"{bisection.what} changed in one of {listed(names)}: "
+            "the others of these can't be judged."
         )
-    was, now = reading_text(found.before.reading), reading_text(found.first.reading)
-    return f"{found.what} changed in {found.first.label}: {was} before, {now} since."
+    was, now = reading_text(bisection.before.reading), reading_text(bisection.first.reading)
+    return f"{bisection.what} changed in {bisection.first.label}: {was} before, {now} since."

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from sdyscope.facts.varying import Varying
 from sdyscope.words.counts import listed
 
-__all__ = ["varying_text"]
-
 
 def varying_text(values: Sequence[Varying]) -> str:
     """What an error message goes on with, a line for each value."""

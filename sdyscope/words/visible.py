@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["abridged", "visible", "without_surrogates"]
-
 #: Control characters but tab and newline; line and paragraph separators; and what turns the
 #: direction of text (Unicode's Bidi_Control).
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

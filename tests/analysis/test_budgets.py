@@ -16,7 +16,7 @@ from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.hlo import read_hlo
 from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 
 MESH = Mesh.of({"a": 4, "b": 2})
 
@@ -52,14 +52,16 @@ OVER_B, OVER_BOTH, OVER_NONE, IN_LOOP = 16, 28, 16, 96
 
 @pytest.fixture(scope="module")
 def found():
-    made = collectives(read_hlo(HLO), [MESH])
-    assert [one.axes is None for one in made.collectives].count(True) == 1
-    return made
+    program_collectives = collectives(read_hlo(HLO), [MESH])
+    assert [collective.axes is None for collective in program_collectives.collectives].count(
+        True
+    ) == 1
+    return program_collectives
 
 
-def used(found, *limits, unlisted=None):
+def used(collectives, *limits, unlisted=None):
     budgets = Budgets(communication=limits, unlisted=unlisted)
-    return [one.used for one in communication_spent(budgets, found, "shardy")]
+    return [spent.used for spent in communication_spent(budgets, collectives, "shardy")]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_just_as_much_as_is_allowed_is_well(found, allowed, errors):
     budgets = Budgets(communication=(CommunicationLimit("all-gather", bytes=allowed),))
     (spent,) = communication_spent(budgets, found, "shardy")
     assert (spent.used, spent.allowed, len(spent.findings)) == (OVER_B, allowed, errors)
-    for finding in map(told, spent.findings):
+    for finding in map(finding_of, spent.findings):
         assert (finding.rule, finding.severity) == ("over-communication", "error")
         assert finding.message == "A device sends 16 bytes in a step; 15 are allowed."
         assert finding.found.startswith("16 bytes: all-gather")
@@ -100,7 +102,7 @@ def test_what_a_count_is_not_sure_of_is_a_note(found):
     budgets = Budgets(communication=(CommunicationLimit(axis="a", bytes=10**6),))
     (spent,) = communication_spent(budgets, found, "shardy")
     assert {finding.severity for finding in spent.findings} == {"note"}
-    messages = " ".join(told(finding).message for finding in spent.findings)
+    messages = " ".join(finding_of(finding).message for finding in spent.findings)
     assert "1 of them are in loops that run an unknown number of times" in messages
     assert "1 of them run over no known mesh axes" in messages
 
@@ -146,8 +148,8 @@ def test_bytes_that_others_hold_too(glob, used):
 def test_a_limit_of_tensors_that_are_not_there_is_told():
     budgets = Budgets(replicated=(ReplicationLimit("parms*", 0),))
     (spent,) = replication_spent(budgets, HELD, "gspmd")
-    assert [one.severity for one in spent.findings] == ["warning"]
-    assert "No argument or result is called parms*" in told(spent.findings[0]).message
+    assert [finding.severity for finding in spent.findings] == ["warning"]
+    assert "No argument or result is called parms*" in finding_of(spent.findings[0]).message
 
 
 MEMORY = MemoryAnalysis(arguments=100, outputs=50, aliases=20, temporaries=30, generated_code=5)
@@ -159,11 +161,11 @@ def test_memory_is_the_compiler_s():
     assert (arguments.used, temporaries.used, total.used) == (100, 30, 165)
     assert not temporaries.findings
     assert [one.rule for one in (*arguments.findings, *total.findings)] == ["over-memory"] * 2
-    assert told(arguments.findings[0]).found.startswith("64 bytes: params['w']")
-    assert "30 bytes: results" in told(total.findings[0]).found
+    assert finding_of(arguments.findings[0]).found.startswith("64 bytes: params['w']")
+    assert "30 bytes: results" in finding_of(total.findings[0]).found
 
 
 def test_memory_that_the_compiler_does_not_tell_is_told():
     (spent,) = memory_spent(Budgets(total=1), None, HELD, "shardy")
     assert spent.used is None
-    assert [one.rule for one in spent.findings] == ["budget-uncertain"]
+    assert [finding.rule for finding in spent.findings] == ["budget-uncertain"]

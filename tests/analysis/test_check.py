@@ -28,7 +28,7 @@ from sdyscope.values.sharding import (
     TensorSharding,
 )
 from sdyscope.values.tiling import HloSharding
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
 
@@ -248,8 +248,8 @@ def test_a_changed_annotation_is_found_and_the_tensor_named(name, partitioner):
             before = inspection.annotations(partitioner)
             if list(map(says, again)) == list(map(says, before)):
                 continue  # another text for the same sharding
-            found = LoweredTensors(again, lowered.kept_arguments, lowered.constants)
-            table = tensor_table(inspection.requested, {**modules, partitioner: found})
+            tensors = LoweredTensors(again, lowered.kept_arguments, lowered.constants)
+            table = tensor_table(inspection.requested, {**modules, partitioner: tensors})
             errors = [f for f in check(table).observations if f.severity == "error"]
             what = f"{place.text(text)} -> {changed} on {rows[0].kind} {rows[0].name}"
             assert errors, f"not found: {what}"
@@ -270,9 +270,9 @@ module @m attributes {{mhlo.num_partitions = 4 : i32}} {{
   }}
 }}""")
     assert module is not None
-    found = LoweredTensors(read_annotations(build(module)))
-    findings = check(tensor_table((requested,), {partitioner: found})).observations
-    of_argument = [told(one) for one in findings if one.kind == "argument"]
+    tensors = LoweredTensors(read_annotations(build(module)))
+    findings = check(tensor_table((requested,), {partitioner: tensors})).observations
+    of_argument = [finding_of(finding) for finding in findings if finding.kind == "argument"]
     return [(f.rule, f.severity, f.expected, f.found) for f in of_argument]
 
 

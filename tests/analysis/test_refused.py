@@ -134,36 +134,36 @@ def typed(type_):
 def test_each_choice_is_one_that_jax_accepts_in_place_of_the_expression(expression, tmp_path):
     arguments, operands, (text, result, sent) = PROGRAMS[expression]
     path = tmp_path / "step.py"
-    found = refused(compiled(path, expression, arguments), arguments)
-    assert (found.text, found.source.line) == (expression, 7)
-    assert {operand.text: typed(operand.type) for operand in found.operands} == operands
-    for choice in found.choices:
+    refusal = refused(compiled(path, expression, arguments), arguments)
+    assert (refusal.text, refusal.source.line) == (expression, 7)
+    assert {operand.text: typed(operand.type) for operand in refusal.operands} == operands
+    for choice in refusal.choices:
         out = compiled(tmp_path / "edited.py", choice.text, arguments).trace(**arguments).out_info
         aval = jax.core.ShapedArray(out.shape, out.dtype, sharding=out.sharding)
         assert [aval.str_short(True)] == [*map(typed, choice.results)]
     wanted = next(
         choice
-        for choice in found.choices
+        for choice in refusal.choices
         if choice.text.startswith(text) and [*map(typed, choice.results)] == [result]
     )
     assert {row.kind: row.bytes for row in wanted.sent} == sent
-    costs = [choice.bytes for choice in found.choices]
+    costs = [choice.bytes for choice in refusal.choices]
     assert costs == sorted(costs)
 
 
 def test_an_expression_over_several_lines_is_one_line(tmp_path):
     arguments = PROGRAMS["jnp.sort(x)"][0]
     expression = "jnp.sort(\n        x,\n        axis=0,\n    )"
-    found = refused(compiled(tmp_path / "step.py", expression, arguments), arguments)
-    assert found.text == "jnp.sort( x, axis=0, )"
-    assert len(found.choices) == 1
+    refusal = refused(compiled(tmp_path / "step.py", expression, arguments), arguments)
+    assert refusal.text == "jnp.sort( x, axis=0, )"
+    assert len(refusal.choices) == 1
 
 
 def test_a_mesh_that_is_set_needs_no_name(tmp_path):
     arguments = PROGRAMS["jnp.sort(x)"][0]
     with jax.sharding.use_abstract_mesh(MESH):
-        found = refused(compiled(tmp_path / "step.py", "jnp.sort(x)", arguments), arguments)
-    (choice,) = found.choices
+        refusal = refused(compiled(tmp_path / "step.py", "jnp.sort(x)", arguments), arguments)
+    (choice,) = refusal.choices
     assert choice.text == "jnp.sort(jax.sharding.reshard(x, P(None)))"
 
 
@@ -196,7 +196,7 @@ def test_functions_of_the_author_s_are_called_if_they_are_few(tmp_path):
 def test_results_keep_their_sizes(tmp_path):
     """An axis is only put on a dimension that it divides."""
     arguments = {"x": array((8, 16), "data", "model"), "w": array((16, 3), "model", None)}
-    found = refused(compiled(tmp_path / "step.py", "x @ w", arguments), arguments)
-    specs = [choice.results[0].spec for choice in found.choices]
+    refusal = refused(compiled(tmp_path / "step.py", "x @ w", arguments), arguments)
+    specs = [choice.results[0].spec for choice in refusal.choices]
     assert P(("data", None)) in specs
     assert {spec.entries[1] for spec in specs} == {None}

@@ -32,7 +32,7 @@ MESH = 'sdy.mesh @mesh = <["a"=4, "b"=2]>'
 
 
 def test_functions_come_where_they_are_first_called(annotated):
-    found = annotated(f"""
+    annotations = annotated(f"""
 module @m {{
   {MESH}
   func.func private @second(%arg0: tensor<8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"b"}}]>}}) -> tensor<8xf32> {{
@@ -47,7 +47,7 @@ module @m {{
     return %3 : tensor<8xf32>
   }}
 }}""")
-    assert rows(found) == [
+    assert rows(annotations) == [
         ("argument", "x", 0, "", (), -1),
         ("result", "result", 0, "", (), -1),
         ("constraint", "jit(m)/one", None, '<@mesh, [{"a"}]>', (), 0),
@@ -55,12 +55,12 @@ module @m {{
         ("constraint", "jit(m)/two", None, '<@mesh, [{"b", ?}]>', (0,), 1),
         ("constraint", "jit(m)/three", None, "<@mesh, [{}]>", (), 2),
     ]
-    assert found[2].name == "%0"
-    assert found[4].function == "second"
+    assert annotations[2].name == "%0"
+    assert annotations[4].function == "second"
 
 
 def test_what_is_never_called_is_listed_all_the_same(annotated):
-    found = annotated(f"""
+    annotations = annotated(f"""
 module @m {{
   {MESH}
   func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {{
@@ -71,11 +71,11 @@ module @m {{
     return %0 : tensor<8xf32>
   }}
 }}""")
-    assert [a.kind for a in found] == ["argument", "result", "constraint"]
+    assert [a.kind for a in annotations] == ["argument", "result", "constraint"]
 
 
 def test_a_mesh_that_is_not_there_and_a_sharding_of_another_rank():
-    found = read_annotations(
+    annotations = read_annotations(
         read_text("""
 module @m {
   sdy.mesh @mesh = <["a"=4]>
@@ -84,17 +84,17 @@ module @m {
   }
 }""")
     )
-    assert [a.problem for a in found[:4]] == [
+    assert [a.problem for a in annotations[:4]] == [
         "the mesh @other is not known",
         '<@mesh, [{"a"}]> is for 1 dimensions; the tensor has 2',
         'unknown mesh axis "z"; the mesh has: a',
         "{unknown} leaves the placement to the compiler",
     ]
-    assert all(a.placement is None for a in found)
+    assert all(a.placement is None for a in annotations)
 
 
 def test_shardings_on_any_other_op_are_annotations_too(annotated):
-    found = annotated(f"""
+    annotations = annotated(f"""
 module @m {{
   {MESH}
   func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {{
@@ -102,26 +102,26 @@ module @m {{
     return %0#0 : tensor<8xf32>
   }}
 }}""")
-    assert [(a.kind, a.name, a.index, a.text) for a in found[2:]] == [
+    assert [(a.kind, a.name, a.index, a.text) for a in annotations[2:]] == [
         ("op", "%0#0", 0, '<@mesh, [{"a"}]>'),
         ("op", "%0#1", 1, '<@mesh, [{"b"}]>'),
     ]
 
 
 def test_the_number_of_partitions_is_the_largest_there_is(annotated):
-    found = annotated("""
+    annotations = annotated("""
 module @m attributes {mhlo.num_partitions = 1 : i32} {
   func.func public @main(%arg0: tensor<8xf32> {mhlo.sharding = "{replicated}"}) -> tensor<8xf32> {
     %0 = stablehlo.custom_call @Sharding(%arg0) {backend_config = "", mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<8xf32>) -> tensor<8xf32>
     return %0 : tensor<8xf32>
   }
 }""")
-    assert found[0].placement.is_replicated
-    assert found[2].placement.shards == (8,)
+    assert annotations[0].placement.is_replicated
+    assert annotations[2].placement.shards == (8,)
 
 
 def test_two_meshes_in_two_orders_can_say_one_placement(annotated):
-    found = annotated("""
+    annotations = annotated("""
 module @m {
   sdy.mesh @one = <["a"=2, "b"=2]>
   sdy.mesh @two = <["b"=2, "a"=2], device_ids=[0, 2, 1, 3]>
@@ -129,13 +129,13 @@ module @m {
     return %arg0 : tensor<8xf32>
   }
 }""")
-    one, two, three = (a.placement for a in found[:3])
+    one, two, three = (a.placement for a in annotations[:3])
     assert one == two
     assert one != three
 
 
 def test_what_says_which_dimensions_are_open_is_read_or_said(annotated):
-    found = annotated("""
+    annotations = annotated("""
 module @m attributes {mhlo.num_partitions = 8 : i32} {
   func.func public @main(%arg0: tensor<8x8xf32>) -> tensor<8x8xf32> {
     %0 = stablehlo.custom_call @Sharding(%arg0) {backend_config = "unspecified_dims=[1]", mhlo.sharding = "{devices=[8,1]<=[8]}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
@@ -143,14 +143,14 @@ module @m attributes {mhlo.num_partitions = 8 : i32} {
     return %1 : tensor<8x8xf32>
   }
 }""")
-    assert [(a.open_dims, a.problem) for a in found[2:]] == [
+    assert [(a.open_dims, a.problem) for a in annotations[2:]] == [
         ((1,), ""),
         ((), "its backend_config something new could not be read"),
     ]
 
 
 def test_manual_axes_that_the_mesh_does_not_have():
-    found = read_annotations(
+    annotations = read_annotations(
         read_text("""
 module @m {
   sdy.mesh @mesh = <["a"=4]>
@@ -162,7 +162,7 @@ module @m {
   }
 }""")
     )
-    boundaries = [a for a in found if a.kind.startswith("shard_map")]
+    boundaries = [a for a in annotations if a.kind.startswith("shard_map")]
     assert [a.problem for a in boundaries] == ['unknown mesh axis "z"; the mesh has: a'] * 2
 
 

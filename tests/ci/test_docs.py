@@ -21,7 +21,7 @@ def test_the_configuration_can_be_read(tmp_path):
     file = tmp_path / "pyproject.toml"
     file.write_text(text)
     config = read_config(file)
-    assert [one.name for one in config.targets] == ["train", "eval"]
+    assert [target.name for target in config.targets] == ["train", "eval"]
 
 
 def test_every_key_is_listed():
@@ -47,7 +47,7 @@ def test_the_workflow_is_yaml_and_runs_it():
 def test_this_repository_uses_it():
     config = read_config(find_config(ROOT))
     assert config.file == ROOT / "pyproject.toml"
-    assert all(one.snapshot.path.exists() for one in config.targets)
+    assert all(target.snapshot.path.exists() for target in config.targets)
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     assert any(step.get("run", "").startswith("sdyscope ci") for step in steps)

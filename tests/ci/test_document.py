@@ -8,8 +8,8 @@ from ci_cases import document, finding
 from sdyscope.terminal.document import encode
 
 
-def by_rule(found):
-    return {one.finding.rule: one for one in found.every_finding}
+def by_rule(answer):
+    return {finding.finding.rule: finding for finding in answer.every_finding}
 
 
 def test_findings_are_shown_in_files_of_the_repository(tmp_path):
@@ -38,27 +38,27 @@ def test_paths_are_told_from_github_s_folder_on(tmp_path, monkeypatch):
 
 def test_what_fails(tmp_path):
     found = document(tmp_path)
-    assert [one.status for one in found.targets] == ["failed", "error", "skipped"]
+    assert [target.status for target in found.targets] == ["failed", "error", "skipped"]
     assert (found.exit_status, found.passed) == (2, False)
-    fails = {one.finding.rule for one in found.every_finding if one.fails}
+    fails = {finding.finding.rule for finding in found.every_finding if finding.fails}
     assert fails == {
         *("not-divisible", "odd", "far", "snapshot-changed", "over-memory", "unused-ignore")
     }
-    statuses = {one.check: one.status for one in found.targets[0].checks}
+    statuses = {check.check: check.status for check in found.targets[0].checks}
     assert set(statuses.values()) == {"failed"}
 
 
 def test_fail_on_error_lets_warnings_pass(tmp_path):
     found = document(tmp_path, fail_on="error")
-    rules = {one.finding.rule for one in found.targets[0].findings if one.fails}
+    rules = {finding.finding.rule for finding in found.targets[0].findings if finding.fails}
     assert rules == {"odd", "snapshot-changed", "over-memory"}
-    statuses = {one.check: one.status for one in found.targets[0].checks}
+    statuses = {check.check: check.status for check in found.targets[0].checks}
     assert statuses["check"] == "passed"
 
 
 def test_an_update_is_no_failure(tmp_path):
     found = document(tmp_path, is_update=True)
-    statuses = {one.check: one.status for one in found.targets[0].checks}
+    statuses = {check.check: check.status for check in found.targets[0].checks}
     assert (statuses["snapshot"], statuses["lint"]) == ("updated", "failed")
     assert "snapshot-changed" not in by_rule(found)
 
@@ -85,6 +85,6 @@ def test_a_fingerprint_outlives_lines_and_other_findings(tmp_path):
 def test_a_fingerprint_is_one_finding_s(tmp_path, changed):
     first = finding(rule="again", tensor="a")
     extra = [first, first, dataclasses.replace(first, **changed)]
-    found = document(tmp_path, extra=extra).targets[0].findings
-    prints = [one.fingerprint for one in found]
+    findings = document(tmp_path, extra=extra).targets[0].findings
+    prints = [one.fingerprint for one in findings]
     assert len(set(prints)) == len(prints) == 10

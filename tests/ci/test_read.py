@@ -86,7 +86,7 @@ def test_all_that_can_be_written_is_read(written, tmp_path):
     assert step.budgets.replicated == (ReplicationLimit("params*", 10_000),)
     assert (step.budgets.total, step.budgets.arguments) == (14 * 2**30, 100)
     assert step.budgets.temporaries is None
-    assert [(one.rule, one.tensors, one.reason) for one in step.ignores] == [
+    assert [(ignore.rule, ignore.tensors, ignore.reason) for ignore in step.ignores] == [
         ("not-divisible", "params*", "padded")
     ]
     assert (other.module, other.partitioners, other.mesh_selector) == (
@@ -95,7 +95,7 @@ def test_all_that_can_be_written_is_read(written, tmp_path):
         "cpu",
     )
     assert other.checks == ("lint", "snapshot")
-    assert [one.tensors for one in config.ignores] == ["*"]
+    assert [ignore.tensors for ignore in config.ignores] == ["*"]
 
 
 def test_a_mesh_can_be_written_as_for_the_command_line(written):

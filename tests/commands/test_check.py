@@ -11,10 +11,10 @@ def test_all_agree(sdyscope):
 
 
 def test_json(sdyscope):
-    found = sdyscope("check", "mlp", "--json").document("check")
-    assert (found["passed"], found["compared"], found["agreed"]) == (True, 44, 44)
-    assert found["partitioners"] == ["shardy", "gspmd"]
-    assert found["findings"] == []
+    document = sdyscope("check", "mlp", "--json").document("check")
+    assert (document["passed"], document["compared"], document["agreed"]) == (True, 44, 44)
+    assert document["partitioners"] == ["shardy", "gspmd"]
+    assert document["findings"] == []
 
 
 def test_notes_do_not_fail(sdyscope, tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from page_files import fenced
 
 from sdyscope import __main__
 from sdyscope.ci import Outcome
@@ -193,17 +194,23 @@ def test_all_of_a_target_compiles_once_a_partitioner(project, outcome, monkeypat
     monkeypatch.setattr(compiler, "compile_module", counted)
     found = outcome()
     assert sorted(compiled) == ["gspmd", "shardy"]
-    assert [one.check for one in found.checks] == ["check", "lint", "snapshot", "budgets"]
-    assert not any(one.error for one in found.checks)
+    assert [check.check for check in found.checks] == ["check", "lint", "snapshot", "budgets"]
+    assert not any(check.error for check in found.checks)
     assert found.hardware == "cpu:8"
     # The second layer needs the whole of [4,8], of which a device has a half.
-    sent = [one for one in found.budgets if one.words == "collectives over model"]
-    over = [one.finding for one in found.findings if one.finding.rule == "over-communication"]
+    sent = [budget for budget in found.budgets if budget.words == "collectives over model"]
+    over = [
+        finding.finding
+        for finding in found.findings
+        if finding.finding.rule == "over-communication"
+    ]
     assert [one.used for one in sent] == [64, 64]
     # Alike under both partitioners, and so told once.
-    assert [one.partitioner for one in over] == [None]
-    assert {one.source.file.rpartition("/")[2] for one in over if one.source} <= {"step.py"}
-    assert all("from " in one.found for one in over)
+    assert [collective.partitioner for collective in over] == [None]
+    assert {
+        collective.source.file.rpartition("/")[2] for collective in over if collective.source
+    } <= {"step.py"}
+    assert all("from " in collective.found for collective in over)
 
 
 def test_another_mesh_is_told_with_the_blocks_that_it_makes(project, ci, outcome):
@@ -211,7 +218,7 @@ def test_another_mesh_is_told_with_the_blocks_that_it_makes(project, ci, outcome
     project(quick)
     assert ci("--update").status == 0
     project(quick, 'mesh = "data=2,model=4"')
-    (found,) = [one.finding for one in outcome().findings if one.finding.kind == "mesh"]
+    (found,) = [finding.finding for finding in outcome().findings if finding.finding.kind == "mesh"]
     assert (found.expected, found.found) == ("data=4, model=2", "data=2, model=4")
     assert found.message.startswith("The program has another mesh than its snapshot.")
     assert "all arguments: 384 -> 384 bytes" in found.message
@@ -225,14 +232,16 @@ def test_ignored_findings_are_told_with_the_reason(project, ci):
         '[[tool.sdyscope.ignore]]\nrule = "donation-unusd"\nreason = "no"',
     )
     done = ci("--json")
-    found = done.document()
-    (target,) = found["targets"]
-    (known,) = [one for one in target["findings"] if one["finding"]["rule"] == "not-divisible"]
+    document = done.document()
+    (target,) = document["targets"]
+    (known,) = [
+        finding for finding in target["findings"] if finding["finding"]["rule"] == "not-divisible"
+    ]
     assert (known["ignored"], known["fails"]) == ("padded", False)
     assert target["status"] == "passed"
     # The line of the program is in another repository than the configuration.
     assert (known["file"], known["line"]) == ("pyproject.toml", 1)
-    (unused,) = found["findings"]
+    (unused,) = document["findings"]
     assert (unused["finding"]["rule"], unused["line"]) == ("unused-ignore", 5)
     assert unused["finding"]["message"].startswith("There is no rule 'donation-unusd'")
     assert unused["finding"]["hint"] == "Did you mean 'donation-unused'?"
@@ -272,7 +281,7 @@ def test_an_axis_that_the_program_does_not_have_is_an_error(project, outcome):
         "[tool.sdyscope.targets.step.budgets]",
         'communication = [\n  { axis = "modl", bytes = 0 }\n]',
     )
-    (error,) = [one.error for one in outcome().checks if one.error]
+    (error,) = [check.error for check in outcome().checks if check.error]
     assert error.text.endswith("The mesh has no axis 'modl'.\nDid you mean 'model'?")
     assert (error.line, error.file) == (9, "pyproject.toml")
 
@@ -295,7 +304,7 @@ def test_mappings_of_a_mesh_configuration_are_looked_at(project, outcome):
     )
     mapping = '[mesh]\naxes = {model = 2}\nparam_mapping = {embde = "data"}\n'
     (folder / "mesh.toml").write_text(mapping)
-    rules = {one.finding.rule: one.finding for one in outcome().findings}
+    rules = {finding.finding.rule: finding.finding for finding in outcome().findings}
     assert "'embde' of param_mapping" in rules["logical-axis-unused"].message
 
 
@@ -354,3 +363,19 @@ def test_a_file_for_gspmd_needs_no_partitioner(tmp_path, mlp_texts):
     )
     (target,) = json.loads(done.stdout)["targets"]
     assert (target["partitioners"], target["error"]) == (["gspmd"], None)
+
+
+@pytest.mark.thorough
+def test_a_target_that_fails_gets_the_patch_that_makes_it_pass(sdyscope, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("logits.py").write_text(fenced("fix", "python", "# logits.py\n"))
+    Path("pyproject.toml").write_text(
+        "[tool.sdyscope.targets.logits]\ntarget = 'logits.py:program'\n"
+        "lint = false\nstrict = false\n"
+        "[tool.sdyscope.targets.logits.budgets]\ncommunication = [{ bytes = '2MiB' }]\n"
+    )
+    done = sdyscope("ci", "--fix", "--json")
+    (target,) = done.document("ci")["targets"]
+    assert (done.status, target["status"], target["remedy"]["proven"]) == (1, "failed", True)
+    subprocess.run(["patch", "-p1"], input=target["remedy"]["patch"], text=True, check=True)
+    assert sdyscope("ci", "--fix", "--json").status == 0

@@ -105,9 +105,13 @@ def test_the_total_comes_first_then_kinds_and_the_largest(sdyscope, columns):
 
 @pytest.mark.compiles
 def test_json_has_all_of_it(sdyscope):
-    found = sdyscope("comms", "mlp", "--json", "--partitioner", "shardy").document("comms")
-    (program,) = found["programs"]
-    assert (found["hardware"], program["partitioner"], program["devices"]) == ("cpu:8", "shardy", 8)
+    document = sdyscope("comms", "mlp", "--json", "--partitioner", "shardy").document("comms")
+    (program,) = document["programs"]
+    assert (document["hardware"], program["partitioner"], program["devices"]) == (
+        "cpu:8",
+        "shardy",
+        8,
+    )
     assert program["total"] == {
         "count": 2,
         "tensors": 4,
@@ -267,12 +271,12 @@ def test_why_each_is_there(sdyscope):
     assert "params['w2'] P('model', None) 1 160 B 160 B" in words
     assert "because it sums a dimension sharded over model by constraint at" in words
     document = sdyscope("comms", "mlp", "--partitioner", "gspmd", "--json").document("comms")
-    (one,) = document["programs"]
-    assert one["with_origin"] == 4
-    assert one["origins_missing"] == ""
-    names = {entry["annotation"]["name"] for entry in one["by_annotation"]}
+    (program,) = document["programs"]
+    assert program["with_origin"] == 4
+    assert program["origins_missing"] == ""
+    names = {entry["annotation"]["name"] for entry in program["by_annotation"]}
     assert "params['w2']" in names
-    origins = [part["origin"] for each in one["collectives"] for part in each["parts"]]
+    origins = [part["origin"] for each in program["collectives"] for part in each["parts"]]
     assert all(origin["known"] for origin in origins)
     assert {origin["kind"] for origin in origins} == {"reduction"}
     assert not any(entry["recorded"] for origin in origins for entry in origin["annotations"])
@@ -321,13 +325,13 @@ def test_a_cause_is_one_sentence_everywhere(sdyscope, tmp_path):
     target = f"{path}:program"
     document = sdyscope("comms", target, "--json", "--partitioner", "shardy").document("comms")
     collectives = document["programs"][0]["collectives"]
-    origins = [part["origin"] for one in collectives for part in one["parts"]]
+    origins = [part["origin"] for collective in collectives for part in collective["parts"]]
     if compat.version_tuple() >= (0, 10):  # before, XLA sends less for it
         assert (
             "tanh is [{a:(1)2}, {}, {b}] but is returned as result[0] P(None, None, 'b'); "
             "sharded over a:(1)2 by x P('a', None) (op followed)"
         ) in [origin["words"] for origin in origins]
-        axes = [one["axes"] for origin in origins for one in origin["annotations"]]
+        axes = [annotation["axes"] for origin in origins for annotation in origin["annotations"]]
         assert sorted(axes) == [
             ["a:(1)2"],
             ["a:(2)2"],

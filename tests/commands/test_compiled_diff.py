@@ -107,17 +107,17 @@ def test_a_constraint_is_named_with_what_it_costs(sdyscope, program):
     assert found.status == 1
     document = found.document("diff")
     assert (document["at"], document["same"]) == ("compiled", False)
-    (one,) = document["compiled"]
-    assert one["across"] == "programs"
-    assert one["a"]["total"]["count"] == 0
-    (cause,) = one["causes"]
+    (compiled_program,) = document["compiled"]
+    assert compiled_program["across"] == "programs"
+    assert compiled_program["a"]["total"]["count"] == 0
+    (cause,) = compiled_program["causes"]
     assert cause["begins"] is None
     constraint = cause["constraint"]
     assert (constraint["tensor"], constraint["change"]) == ("jit(step)/layer1", "only in b")
     assert constraint["a"] is None
     assert constraint["b"]["sharding"]["placement"] is not None
-    assert cause["sent"] == one["b"]["total"]["sent"] > 0
-    for difference in one["collectives"]:
+    assert cause["sent"] == compiled_program["b"]["total"]["sent"] > 0
+    for difference in compiled_program["collectives"]:
         assert (difference["change"], difference["cause"]) == ("only in b", 0)
         assert difference["b"]["origins"]
     for columns in (60, 80, 120, None):
@@ -127,20 +127,20 @@ def test_a_constraint_is_named_with_what_it_costs(sdyscope, program):
             assert max(map(len, done.out.splitlines())) <= columns
         flat = " ".join(done.out.split())
         assert "1. the constraint in layer1 at " in flat
-        assert f": only in {one['b']['label']}" in flat
+        assert f": only in {compiled_program['b']['label']}" in flat
 
 
 @pytest.mark.compiles
 def test_the_look_up_in_a_table_is_where_partitioners_part(sdyscope, program):
     done = sdyscope("diff", f"{program}:looked_up", "--at", "compiled", "--all", "--json")
     assert done.status == 1
-    (one,) = done.document("diff")["compiled"]
-    assert [one[side]["label"] for side in "ab"] == ["shardy", "gspmd"]
-    assert all(difference["cause"] is not None for difference in one["collectives"])
-    sent = sum(difference["sent"] for difference in one["collectives"])
-    assert sent == one["b"]["total"]["sent"] - one["a"]["total"]["sent"]
-    assert sent == sum(cause["sent"] for cause in one["causes"])
-    assert any("gather" in cause["begins"]["value"]["kind"] for cause in one["causes"])
+    (compiled_program,) = done.document("diff")["compiled"]
+    assert [compiled_program[side]["label"] for side in "ab"] == ["shardy", "gspmd"]
+    assert all(difference["cause"] is not None for difference in compiled_program["collectives"])
+    sent = sum(difference["sent"] for difference in compiled_program["collectives"])
+    assert sent == compiled_program["b"]["total"]["sent"] - compiled_program["a"]["total"]["sent"]
+    assert sent == sum(cause["sent"] for cause in compiled_program["causes"])
+    assert any("gather" in cause["begins"]["value"]["kind"] for cause in compiled_program["causes"])
 
 
 @pytest.mark.compiles
@@ -158,12 +158,12 @@ def test_what_one_partitioner_refuses_is_told(sdyscope, program):
     assert done.status == 1
     assert done.out.startswith("unreduced: compiles under shardy, not under gspmd\n")
     assert "unreduced" in done.out.partition("gspmd: ")[2]
-    (one,) = sdyscope("diff", f"{program}:unreduced", "--at", "compiled", "--json").document(
-        "diff"
-    )["compiled"]
-    assert one["a"]["total"] is not None
-    assert one["b"]["total"] is None
-    assert one["b"]["failure"]
+    (compiled_program,) = sdyscope(
+        "diff", f"{program}:unreduced", "--at", "compiled", "--json"
+    ).document("diff")["compiled"]
+    assert compiled_program["a"]["total"] is not None
+    assert compiled_program["b"]["total"] is None
+    assert compiled_program["b"]["failure"]
 
 
 @pytest.mark.compiles
@@ -195,8 +195,8 @@ def test_texts_of_compiled_programs(sdyscope, texts):
     assert same.status == 0
     assert "1 collective per step sending 4.0 KiB, and 8.0 KiB that a device holds" in same.out
     document = sdyscope("diff", *texts, "--at", "compiled", "--json").document("diff")
-    (one,) = document["compiled"]
-    assert {row["kind"]: row["a"] for row in one["memory"]} == {
+    (compiled_program,) = document["compiled"]
+    assert {row["kind"]: row["a"] for row in compiled_program["memory"]} == {
         "argument": 4096,
         "result": 4096,
         "total": 8192,
@@ -208,9 +208,9 @@ def test_a_text_and_the_program_that_it_is_of(sdyscope, program, tmp_path):
     from sdyscope.inspection import Inspection
     from sdyscope.targets import resolve
 
-    found = resolve(f"{program}:turned")
+    resolved = resolve(f"{program}:turned")
     path = tmp_path / "compiled.txt"
-    path.write_text(Inspection(found).compiled("shardy").hlo)
+    path.write_text(Inspection(resolved).compiled("shardy").hlo)
     done = sdyscope("diff", path, f"{program}:turned", "--at", "compiled")
     assert (done.status, done.err) == (0, "")
     other = sdyscope("diff", path, f"{program}:program", "--at", "compiled")
@@ -251,8 +251,10 @@ def entries(sdyscope, tmp_path, *texts):
     for path, (sharding, block) in zip(paths, texts, strict=True):
         path.write_text(ENTRIES.format(sharding=sharding, block=block))
     done = sdyscope("diff", *paths, "--at", "compiled")
-    (found,) = sdyscope("diff", *paths, "--at", "compiled", "--json").document("diff")["compiled"]
-    return done, found["entries"]
+    (compiled_program,) = sdyscope("diff", *paths, "--at", "compiled", "--json").document("diff")[
+        "compiled"
+    ]
+    return done, compiled_program["entries"]
 
 
 def test_arguments_that_are_sharded_differently_are_never_the_same(sdyscope, tmp_path):
@@ -261,8 +263,8 @@ def test_arguments_that_are_sharded_differently_are_never_the_same(sdyscope, tmp
     done, found = entries(sdyscope, tmp_path, (rows, "8,8"), (turned, "8,8"))
     assert done.status == 1
     assert "1 argument or result is sharded differently in a.txt and b.txt" in done.out
-    (one,) = found["different"]
-    assert (one["name"], one["change"]) == ("x", "sharding")
+    (difference,) = found["different"]
+    assert (difference["name"], difference["change"]) == ("x", "sharding")
 
 
 def test_what_a_text_does_not_say_is_not_compared(sdyscope, tmp_path):
@@ -277,6 +279,6 @@ def test_results_whose_blocks_differ_are_different(sdyscope, tmp_path):
     rows = "{devices=[8,1]<=[8]}"
     done, found = entries(sdyscope, tmp_path, (rows, "1,8"), (rows, "8,1"))
     assert done.status == 1
-    assert [(one["name"], one["change"]) for one in found["different"]] == [
+    assert [(difference["name"], difference["change"]) for difference in found["different"]] == [
         ("result 0", "sharding")
     ]

@@ -15,8 +15,10 @@ from sdyscope.targets import model_names
 
 def offered(*words):
     *before, word = words
-    found = ShellComplete(cli, {}, "sdyscope", "_SDYSCOPE_COMPLETE").get_completions(before, word)
-    return [one.value for one in found]
+    completions = ShellComplete(cli, {}, "sdyscope", "_SDYSCOPE_COMPLETE").get_completions(
+        before, word
+    )
+    return [one.value for one in completions]
 
 
 def test_commands_options_and_choices():

@@ -60,9 +60,9 @@ def test_bytes_and_operations_without_times(sdyscope):
 @pytest.mark.compiles
 def test_json_says_that_it_is_an_estimate(sdyscope):
     done = sdyscope("cost", "mlp", "--json", "--bandwidth", "model=1GB/s")
-    found = done.document("cost")
-    assert "not a measurement" in found["estimate"]
-    (program,) = found["programs"]
+    document = done.document("cost")
+    assert "not a measurement" in document["estimate"]
+    (program,) = document["programs"]
     assert program["limit"]["axis"] == "model"
     assert program["limit"]["levels"][0]["name"] == "given"
     assert program["compute"]["flops"] == program["compute"]["by_xla"]

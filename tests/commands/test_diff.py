@@ -10,9 +10,9 @@ def test_one_program_under_both_partitioners(sdyscope):
     done = sdyscope("diff", "mlp")
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith("mlp: 22 tensors, the same under shardy and gspmd\n")
-    found = sdyscope("diff", "mlp", "--json").document("diff")
-    assert found["same"]
-    assert found["programs"][0]["same_tensors"] == 22
+    document = sdyscope("diff", "mlp", "--json").document("diff")
+    assert document["same"]
+    assert document["programs"][0]["same_tensors"] == 22
 
 
 def test_from_a_cold_start():
@@ -98,9 +98,9 @@ def test_two_directories(sdyscope, mlp_files, mlp_texts, tmp_path):
     first, second_line, *_ = done.out.splitlines()
     assert first == "2 programs in both: 1 differs"
     assert second_line == "only in the second: jit_extra"
-    found = sdyscope("diff", mlp_files, second, "--json").document("diff")
-    assert [program["same"] for program in found["programs"]] == [True, False]
-    assert (found["only_a"], found["only_b"]) == ([], ["jit_extra"])
+    document = sdyscope("diff", mlp_files, second, "--json").document("diff")
+    assert [program["same"] for program in document["programs"]] == [True, False]
+    assert (document["only_a"], document["only_b"]) == ([], ["jit_extra"])
     # Of two directories, one module of each.
     assert sdyscope("diff", mlp_files, mlp_files, "--module", "shardy.mlir").status == 0
 
@@ -141,16 +141,19 @@ def test_propagated_differences_are_grouped_by_where_they_begin(sdyscope):
     # The embedding's lookup, from which the residual stream is sharded otherwise.
     (begin,) = [line for line in done.out.splitlines() if line.startswith("1. ")]
     assert begin.startswith("1. jvp(embed)/gather bf16[16,64,256] at models/fsdp_transformer.py:")
-    found = sdyscope(*words, "--json").document("diff")
-    assert (found["at"], found["same"], found["programs"]) == ("propagated", False, [])
-    (program,) = found["propagated"]
+    document = sdyscope(*words, "--json").document("diff")
+    assert (document["at"], document["same"], document["programs"]) == ("propagated", False, [])
+    (program,) = document["propagated"]
     first = program["beginnings"][0]
     assert tuple(first["begins"][side]["short"] for side in "ab") == (
         "P(None, None, 'fsdp')",
         "P('fsdp', None, None)",
     )
     assert first["values"] == len(first["follows"]) + 1
-    assert sum(one["values"] for one in program["beginnings"]) == program["different_values"]
+    assert (
+        sum(beginning["values"] for beginning in program["beginnings"])
+        == program["different_values"]
+    )
 
 
 def test_propagated_of_two_files(sdyscope, mlp_files, mlp_texts, other):

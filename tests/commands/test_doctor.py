@@ -86,8 +86,8 @@ def described(monkeypatch):
     """As if there were a GPU."""
     from sdyscope.stages.compiled import gpu_config
 
-    found = gpu_config.GpuConfig("NVIDIA H200 (8)", 8, 'platform_name: "CUDA"\n')
-    monkeypatch.setattr(gpu_config, "gpu_config", lambda: found)
+    config = gpu_config.GpuConfig("NVIDIA H200 (8)", 8, 'platform_name: "CUDA"\n')
+    monkeypatch.setattr(gpu_config, "gpu_config", lambda: config)
 
 
 def test_a_gpu_is_described_in_a_file(sdyscope, described, tmp_path, monkeypatch):

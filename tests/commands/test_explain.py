@@ -27,8 +27,8 @@ def test_a_chain_from_the_annotation_to_the_value(sdyscope):
 
 
 def test_the_document_has_all_of_it(sdyscope):
-    found = sdyscope("explain", "mlp", "%2", "--json").document("explain")
-    (value,) = found["values"]
+    document = sdyscope("explain", "mlp", "%2", "--json").document("explain")
+    (value,) = document["values"]
     assert (value["value"]["kind"], value["value"]["ssa"]) == ("stablehlo.dot_general", "%2")
     assert [(why["dimension"], why["axis"]) for why in value["chains"]] == [
         (0, "data"),
@@ -50,12 +50,12 @@ def test_the_document_has_all_of_it(sdyscope):
     ],
 )
 def test_values_go_by_many_names(sdyscope, word, names):
-    found = sdyscope("explain", "mlp", word, "--json").document("explain")
+    document = sdyscope("explain", "mlp", word, "--json").document("explain")
     if names is None:
-        assert {value["value"]["source"]["line"] for value in found["values"]} == {108}
+        assert {value["value"]["source"]["line"] for value in document["values"]} == {108}
     else:
-        assert [value["value"]["name"] for value in found["values"]] == names
-    assert all(why["beginning"] for value in found["values"] for why in value["chains"])
+        assert [value["value"]["name"] for value in document["values"]] == names
+    assert all(why["beginning"] for value in document["values"] for why in value["chains"])
 
 
 def test_what_stopped_an_axis(sdyscope):
@@ -70,8 +70,8 @@ def test_the_rest_is_counted(sdyscope):
     done = sdyscope("explain", "mlp", "optimizer")
     rest = re.search(r"and (\d+) more values that optimizer names: --all explains them", done.out)
     every = sdyscope("explain", "mlp", "optimizer", "--all")
-    found = sdyscope("explain", "mlp", "optimizer", "--json").document("explain")
-    assert int(rest[1]) + 8 == len(found["values"])
+    document = sdyscope("explain", "mlp", "optimizer", "--json").document("explain")
+    assert int(rest[1]) + 8 == len(document["values"])
     assert "--all" not in every.out
 
 

@@ -7,9 +7,9 @@ import networkx
 
 def test_json_is_what_networkx_reads(sdyscope, mlp_files):
     done = sdyscope("graph", mlp_files / "shardy.mlir")
-    found = done.document("graph")
-    graph = networkx.node_link_graph(found, edges="edges")
-    assert len(graph) == len(found["nodes"])
+    document = done.document("graph")
+    graph = networkx.node_link_graph(document, edges="edges")
+    assert len(graph) == len(document["nodes"])
     assert done.err.startswith("jit_step for shardy: ")
     assert " ops of " in done.err
     assert sdyscope("graph", mlp_files / "shardy.mlir", "--json").out == done.out

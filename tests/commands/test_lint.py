@@ -55,7 +55,7 @@ def test_rules_are_listed_and_explained(sdyscope):
     assert "FSDP is not reported" in done.out
     document = sdyscope("lint", "--rules", "--select", "not-*", "--json").document("lint")
     assert document["name"] is None
-    assert [one["name"] for one in document["rules"]] == [
+    assert [rule["name"] for rule in document["rules"]] == [
         name for name in RULES if name.startswith("not-")
     ]
 
@@ -108,7 +108,7 @@ def test_mappings_without_named_axes_are_told(sdyscope, tmp_path):
     config.write_text("[trainer.mesh]\naxes = {model = 2}\n")
     assert sdyscope("lint", "mlp", *words).err == ""
     found = sdyscope("lint", "mlp", "--select", "logical-*", "--no-compile", "--json")
-    reasons = {one["reason"] for one in found.document("lint")["not_run"]}
+    reasons = {rule["reason"] for rule in found.document("lint")["not_run"]}
     assert reasons == {"Mappings of logical axes are in a mesh configuration: --mesh-config."}
 
 
@@ -121,7 +121,7 @@ def test_on_a_mesh_that_can_not_be_compiled_for_the_other_rules_run(sdyscope, pa
     done = sdyscope("lint", *LARGE, "--json", "--partitioner", partitioner)
     document = done.document("lint")
     assert (done.status, document["findings"]) == (0, [])
-    reasons = {one["rule"]: one["reason"] for one in document["not_run"] if one["applies"]}
+    reasons = {rule["rule"]: rule["reason"] for rule in document["not_run"] if rule["applies"]}
     compiled = {name for name, one in RULES.items() if one.needs == "compiled"}
     assert compiled <= set(reasons)
     assert {reasons[name] for name in compiled} == {
@@ -131,7 +131,7 @@ def test_on_a_mesh_that_can_not_be_compiled_for_the_other_rules_run(sdyscope, pa
     # What was asked for and can't be had is wrong usage, as ever.
     sdyscope("lint", *LARGE, "--on", "cpu:8").said("cpu:8 has 8 devices, and the program is for")
     plain = sdyscope("lint", *LARGE, "--no-compile", "--json", "--partitioner", partitioner)
-    names = {one["rule"] for one in plain.document("lint")["not_run"] if one["applies"]}
+    names = {rule["rule"] for rule in plain.document("lint")["not_run"] if rule["applies"]}
     assert names == set(reasons)
 
 
@@ -153,9 +153,9 @@ def test_a_directory_of_dumps(sdyscope, tmp_path):
     assert said.count("not run bytes-differ: It needs the compiled program") == 1
     document = sdyscope(*words, "--json").document("lint")
     assert not document["passed"]
-    found = {one["name"]: len(one["findings"]) for one in document["programs"]}
+    found = {program["name"]: len(program["findings"]) for program in document["programs"]}
     assert found == {"fine": 0, "odd": 1}
-    counts = {one["name"]: one["findings"] for one in document["rules"]}
+    counts = {rule["name"]: rule["findings"] for rule in document["rules"]}
     assert counts == {"unused-mesh-axis": 1, "bytes-differ": 0}
     (tmp_path / "odd.mlir").write_text("module {")
     done = sdyscope(*words)

@@ -28,12 +28,14 @@ def test_without_locations(sdyscope):
 def test_writes_files_that_read_back(sdyscope, tmp_path):
     folder = tmp_path / "new" / "folder"
     done = sdyscope("lower", "mlp", "-o", folder, "--json")
-    found = done.document("lower")
+    document = done.document("lower")
     names = ["mlp.shardy.mlir", "mlp.gspmd.mlir"]
-    assert [module["path"] for module in found["modules"]] == [str(folder / name) for name in names]
-    for module, name in zip(found["modules"], names, strict=True):
+    assert [module["path"] for module in document["modules"]] == [
+        str(folder / name) for name in names
+    ]
+    for module, name in zip(document["modules"], names, strict=True):
         again = read(folder / name)
-        assert again.found == module["partitioner"]
+        assert again.written_for == module["partitioner"]
         assert sum(1 for _ in build(again.module).operations()) == module["ops"]
         assert module["text"] is None
         assert module["bytes"] == (folder / name).stat().st_size
@@ -47,7 +49,7 @@ def test_writes_bytecode(sdyscope, tmp_path, name):
     assert done.status == 0
     assert str(path) in done.out
     assert path.read_bytes().startswith(b"ML\xefR")
-    assert read(path).found == "gspmd"
+    assert read(path).written_for == "gspmd"
     # And a file in bytecode is printed as text.
     assert "mhlo.sharding" in sdyscope("lower", path).out
 

@@ -50,14 +50,14 @@ def rows(done):
 def test_groups_and_savings(sdyscope):
     done = sdyscope("memory", "mlp", "--set", "donate=true")
     assert (done.status, done.err) == (0, "")
-    found = rows(done)
-    assert found["params"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
-    assert found["batch"] == ["2", "8.6 KiB", "2.2 KiB", "1.1 KiB", "-"]
-    assert found["result[0]"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
-    assert found["arguments"] == []
-    assert found["other results"] == ["68 B"]
+    cells = rows(done)
+    assert cells["params"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
+    assert cells["batch"] == ["2", "8.6 KiB", "2.2 KiB", "1.1 KiB", "-"]
+    assert cells["result[0]"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
+    assert cells["arguments"] == []
+    assert cells["other results"] == ["68 B"]
     w1 = ["f32[128,256]", "P(None, 'model')", "4", "P('data', 'model')", "48.0 KiB"]
-    assert found["params['w1']"] == w1
+    assert cells["params['w1']"] == w1
     assert "compiled for cpu:8 under shardy by JAX" in done.out
     assert "to the byte" in done.out
 
@@ -93,15 +93,18 @@ def test_top(sdyscope):
 
 def test_the_document(sdyscope, program):
     done = sdyscope("memory", program, "--partitioner", "both", "--json")
-    found = done.document("memory")
-    assert (done.status, found["passed"]) == (1, False)
-    assert found["account"] == {"unknowns": []}
-    assert [one["partitioner"] for one in found["compiled"]] == ["shardy", "gspmd"]
-    for one in found["compiled"]:
-        assert one["equal"] is True
-        assert one["compiler"]["arguments"] == 3 * 16 * 8 * 4 + 2 * 16 * 4
-        assert {finding["rule"] for finding in one["findings"]} == {"donation-unused"}
-        first = one["tensors"][0]
+    document = done.document("memory")
+    assert (done.status, document["passed"]) == (1, False)
+    assert document["account"] == {"unknowns": []}
+    assert [compiled_program["partitioner"] for compiled_program in document["compiled"]] == [
+        "shardy",
+        "gspmd",
+    ]
+    for compiled_program in document["compiled"]:
+        assert compiled_program["equal"] is True
+        assert compiled_program["compiler"]["arguments"] == 3 * 16 * 8 * 4 + 2 * 16 * 4
+        assert {finding["rule"] for finding in compiled_program["findings"]} == {"donation-unused"}
+        first = compiled_program["tensors"][0]
         assert (first["name"], first["best"]) == ("layers[0]['w']", "P('data', 'model')")
         assert first["options"][0] == {"dim": 0, "axis": "data", "saves": 384}
 
@@ -160,10 +163,10 @@ def test_the_text_of_a_compiled_program(sdyscope, text, columns):
     done = sdyscope("memory", text, "--top", "1", columns=columns)
     assert (done.status, done.err) == (1, "")
     assert max(map(len, done.out.splitlines())) <= columns
-    found = rows(done)
-    assert found["w"] == ["1", "4.0 KiB", "-", "4.0 KiB"]
-    assert found["results"] == []
-    assert found["arguments and results"] == ["4.0 KiB"]
+    cells = rows(done)
+    assert cells["w"] == ["1", "4.0 KiB", "-", "4.0 KiB"]
+    assert cells["results"] == []
+    assert cells["arguments and results"] == ["4.0 KiB"]
     words = " ".join(done.out.split())
     assert "compiled for 8 devices" in words
     assert "3 left out by --top" in words
@@ -172,12 +175,23 @@ def test_the_text_of_a_compiled_program(sdyscope, text, columns):
 
 
 def test_the_document_of_a_text(sdyscope, text):
-    found = sdyscope("memory", text, "--json").document("memory")
-    assert (found["name"], found["file"]) == ("jit_step", str(text))
-    (one,) = found["compiled"]
-    assert (one["partitioner"], one["hardware"], one["compiler"]) == (None, None, None)
-    assert [tensor["stored"]["bytes"] for tensor in one["tensors"]] == [4096, 16, 4096, 4]
-    assert {(tensor["shape"], tensor["bytes"]) for tensor in one["tensors"]} == {(None, None)}
+    document = sdyscope("memory", text, "--json").document("memory")
+    assert (document["name"], document["file"]) == ("jit_step", str(text))
+    (compiled_program,) = document["compiled"]
+    assert (
+        compiled_program["partitioner"],
+        compiled_program["hardware"],
+        compiled_program["compiler"],
+    ) == (None, None, None)
+    assert [tensor["stored"]["bytes"] for tensor in compiled_program["tensors"]] == [
+        4096,
+        16,
+        4096,
+        4,
+    ]
+    assert {(tensor["shape"], tensor["bytes"]) for tensor in compiled_program["tensors"]} == {
+        (None, None)
+    }
 
 
 def test_a_text_says_how_its_parameters_are_sharded(sdyscope, text):
@@ -209,10 +223,10 @@ def test_the_peak(sdyscope):
     lines = done.out.splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.lstrip().startswith("▲ peak") or line.endswith("peak ▲") for line in lines)
-    found = rows(done)
-    assert {"params['w1']", "opt_state[0].mu['w1']"} <= set(found)
-    assert found["parameters"][-1].endswith("%")
-    assert found["donate params, opt_state"][1].startswith("-")
+    cells = rows(done)
+    assert {"params['w1']", "opt_state[0].mu['w1']"} <= set(cells)
+    assert cells["parameters"][-1].endswith("%")
+    assert cells["donate params, opt_state"][1].startswith("-")
     assert "2 of 2 lower the peak" in done.out
     assert "counted so it is the same to the byte" in " ".join(done.out.split())
 

@@ -129,9 +129,9 @@ def test_one_of_several_targets_has_a_mesh_to_infer_from():
 
 def test_rules_by_the_name_of_the_hardware(config):
     words = ("mlp", "--mesh-config", f"{config}:rules", "--devices", "4096x8slices")
-    found = chosen(*words, "--mesh-selector", "tpu-v5p-4096-8")["mesh"]
-    assert list(found.values()) == [1, 16, 1, 256, 1, 8, 1]
-    assert math.prod(found.values()) == 32_768
+    mesh = chosen(*words, "--mesh-selector", "tpu-v5p-4096-8")["mesh"]
+    assert list(mesh.values()) == [1, 16, 1, 256, 1, 8, 1]
+    assert math.prod(mesh.values()) == 32_768
     done = CliRunner().invoke(show, [*words, "--mesh-selector", "other"])
     assert f"note: no mesh rule of {config} matches 'other'; its mesh_shape is used." in done.stderr
     assert "'data': 32768" in done.stdout

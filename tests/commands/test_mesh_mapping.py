@@ -130,7 +130,7 @@ def test_what_levanters_document_configures(sdyscope, tmp_path, text, parallelis
     config = tmp_path / "mesh.yaml"
     config.write_text(text)
     words = ("show", "levanter-gpt2", "--partitioner", "shardy", "--json", "--set", "layers=1")
-    found = sdyscope(*words, "--mesh-config", config, "--devices", "8").document("show")
+    document = sdyscope(*words, "--mesh-config", config, "--devices", "8").document("show")
     sizes = ",".join(f"{name}={size}" for name, size in mesh.items())
     own = ("--set", f"parallelism={parallelism}", "--mesh", sizes)
     expected = sdyscope(*words, *own).document("show")
@@ -139,7 +139,7 @@ def test_what_levanters_document_configures(sdyscope, tmp_path, text, parallelis
             (row["path"], row["lowered"]["shardy"]["placement"])
             for row in one["programs"][0]["tensors"]
         ]
-        for one in (found, expected)
+        for one in (document, expected)
     ]
     assert placed[0] == placed[1]
 
@@ -202,9 +202,9 @@ def test_rules_of_maxtext_drive_a_program_of_flax(sdyscope, tmp_path):
     config = tmp_path / "base.yml"
     config.write_text(RULES)
     words = ("show", f"{tmp_path / 'of_maxtext.py'}:program", "--mesh-config", config)
-    found = sdyscope(*words, "--devices", "8", "--json").document("show")["programs"][0]
-    assert found["meshes"]["mesh"]["axes"] == {"data": 1, "fsdp": 4, "tensor": 2}
-    rows = {row["path"]: row for row in found["tensors"]}
+    programs = sdyscope(*words, "--devices", "8", "--json").document("show")["programs"][0]
+    assert programs["meshes"]["mesh"]["axes"] == {"data": 1, "fsdp": 4, "tensor": 2}
+    rows = {row["path"]: row for row in programs["tensors"]}
     kernels = [row["requested"]["text"] for path, row in rows.items() if "kernel" in path]
     # fsdp and tensor are taken by mlp: the third rule of embed.
     assert kernels == ["P('data', ('fsdp', 'tensor'))", "P(('fsdp', 'tensor'), 'data')"]
@@ -227,7 +227,7 @@ def test_the_difference_of_two_configurations(sdyscope, tmp_path):
     assert "2 of 5 tensors differ" in done.out
     assert sdyscope(*words, *one, *one).status == 0
     compiled = sdyscope(*words, *one, *two, "--at", "compiled", "--json").document("diff")
-    (changes,) = [one["collectives"] for one in compiled["compiled"]]
+    (changes,) = [compiled_program["collectives"] for compiled_program in compiled["compiled"]]
     gathers = [row for row in changes if row["key"]["kind"] == "all-gather"]
     assert [row["change"] for row in gathers] == ["only in a"] * 2
     assert {tuple(row["key"]["axes"]) for row in gathers} == {("data",)}

@@ -41,9 +41,9 @@ def test_a_model_takes_few_lines(columns):
 def test_json():
     done = sdyscope("models", "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, schema(document_type("models")))
-    models = {model["name"]: model for model in found["models"]}
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, schema(document_type("models")))
+    models = {model["name"]: model for model in document["models"]}
     assert {"mlp", "fsdp-transformer"} <= set(models)
     assert models["mlp"]["mesh"] == {"data": 4, "model": 2}
     settings = {setting["name"]: setting["default"] for setting in models["mlp"]["settings"]}

@@ -45,7 +45,22 @@ MEASURED = (
     (re.compile(r"─+"), "─"),
 )
 #: The pages whose commands run something.
-RUNNING = ("ci", "fix", "record", "run")
+RUNNING = ("ci", "fix", "record", "run", "search")
+#: Blocks that compile a large model, or one several times: five seconds of CPU time and more each.
+THOROUGH = {
+    "axlearn-transformer": (5, 6),
+    "comms": (1,),
+    "diff": (4,),
+    "explain": (4,),
+    "fix": (1,),
+    "levanter-gpt2": (3, 4, 7, 8),
+    "memory": (3, 4, 5, 6),
+    "parallel-3d": (4, 6),
+    "record": (2,),
+    "report": (1,),
+    "run": (3,),
+    "search": (2,),
+}
 
 
 @dataclass(frozen=True)
@@ -77,13 +92,20 @@ def played(block):
     return found
 
 
+def marks(page, number, block):
+    """What the block takes."""
+    if number in THOROUGH.get(page.stem, ()):
+        return pytest.mark.thorough
+    return pytest.mark.libtpu if TPU.search(block) else ()
+
+
 BLOCKS = [
     pytest.param(
         page,
         number,
         played(block),
         id=f"{page.stem}-{number}",
-        marks=pytest.mark.libtpu if TPU.search(block) else (),
+        marks=marks(page, number, block),
     )
     for page in PAGES
     for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), 1)

@@ -55,12 +55,15 @@ def test_its_document(sdyscope, traces):
     done = sdyscope("profile", traces[0], "--mesh", "data=4,model=2", "--json")
     measured = json.loads(done.out)["measured"]
     assert measured["unknown"] == []
-    assert {tuple(one["axes"]) for one in measured["collectives"]} == {("data",), ("model",)}
-    for one in measured["collectives"]:
-        assert one["waiting"] + one["moving"] == pytest.approx(one["seconds"])
-        assert one["bandwidth"] == pytest.approx(one["sent"] / one["moving"])
+    assert {tuple(collective["axes"]) for collective in measured["collectives"]} == {
+        ("data",),
+        ("model",),
+    }
+    for collective in measured["collectives"]:
+        assert collective["waiting"] + collective["moving"] == pytest.approx(collective["seconds"])
+        assert collective["bandwidth"] == pytest.approx(collective["sent"] / collective["moving"])
     assert len(measured["step_seconds"]) == 3
-    assert sum(one["seconds"] for one in measured["ops"]) == pytest.approx(
+    assert sum(op["seconds"] for op in measured["ops"]) == pytest.approx(
         measured["compute"] + measured["collective"], rel=1e-6
     )
 

@@ -36,26 +36,28 @@ def test_what_is_left_out_is_counted_and_all_lists_it(sdyscope, monkeypatch):
 
 
 def test_every_value_is_in_the_document(sdyscope):
-    found = sdyscope("propagate", "mlp", "--json").document("propagate")
-    (propagation,) = found["propagations"]
+    document = sdyscope("propagate", "mlp", "--json").document("propagate")
+    (propagation,) = document["propagations"]
     assert propagation["exactness"] == "exact"
-    sections = [value["section"] for value in found["values"]]
+    sections = [value["section"] for value in document["values"]]
     assert sections.count("result") == 8
     assert len(sections) == sum(propagation["counts"].values()) > 130
-    assert all(all(value["as_requested"].values()) for value in found["values"])
-    (tanh,) = [value for value in found["values"] if value["primitive"] == "tanh"]
+    assert all(all(value["as_requested"].values()) for value in document["values"])
+    (tanh,) = [value for value in document["values"] if value["primitive"] == "tanh"]
     assert tanh["propagated"]["shardy"]["sharding"]["short"] == "P('data', None)"
     assert tanh["propagated"]["shardy"]["origins"][0]["kind"] == "constraint"
 
 
 def test_match_is_by_path_scope_and_line(sdyscope):
-    found = sdyscope("propagate", "mlp", "--match", "params*", "--json").document("propagate")
-    assert [value["name"] for value in found["values"]] == ["params['w1']", "params['w2']"]
-    assert found["hidden"] > 130
-    found = sdyscope("propagate", "mlp", "--match", "*/tanh", "--json").document("propagate")
-    assert [value["kind"] for value in found["values"]] == ["stablehlo.tanh"]
-    found = sdyscope("propagate", "mlp", "--match", "*mlp.py:108", "--json").document("propagate")
-    assert {value["source"]["line"] for value in found["values"]} == {108}
+    document = sdyscope("propagate", "mlp", "--match", "params*", "--json").document("propagate")
+    assert [value["name"] for value in document["values"]] == ["params['w1']", "params['w2']"]
+    assert document["hidden"] > 130
+    document = sdyscope("propagate", "mlp", "--match", "*/tanh", "--json").document("propagate")
+    assert [value["kind"] for value in document["values"]] == ["stablehlo.tanh"]
+    document = sdyscope("propagate", "mlp", "--match", "*mlp.py:108", "--json").document(
+        "propagate"
+    )
+    assert {value["source"]["line"] for value in document["values"]} == {108}
     sdyscope("propagate", "mlp", "--match", "zzz").said("Nothing has", "'*name*'")
 
 
@@ -64,10 +66,10 @@ def test_steps(sdyscope):
     assert done.status == 0
     assert "dim 1 of the result -> dim 0 of the operand" in done.out  # through the transpose
     assert re.search(r"^\d+ steps, \d+ moves of an axis$", done.out, re.MULTILINE)
-    found = sdyscope("propagate", "mlp", "--steps", "--json").document("propagate")
-    numbers = [step["step"] for step in found["steps"]]
+    document = sdyscope("propagate", "mlp", "--steps", "--json").document("propagate")
+    numbers = [step["step"] for step in document["steps"]]
     assert numbers == sorted(numbers)
-    assert found["last_step"] == numbers[-1]
+    assert document["last_step"] == numbers[-1]
     some = sdyscope("propagate", "mlp", "--steps", "--match", "*loss*", "--json")
     steps = some.document("propagate")["steps"]
     assert 0 < len(steps) < len(numbers)
@@ -76,10 +78,10 @@ def test_steps(sdyscope):
 
 def test_the_table_after_a_step(sdyscope):
     def sharded(*words):
-        found = sdyscope("propagate", "mlp", "--json", *words).document("propagate")
+        document = sdyscope("propagate", "mlp", "--json", *words).document("propagate")
         return sum(
             max(value["propagated"]["shardy"]["sharding"]["placement"]["shards"], default=1) > 1
-            for value in found["values"]
+            for value in document["values"]
             if value["propagated"]["shardy"]["sharding"]["placement"]
         )
 
@@ -110,12 +112,12 @@ def test_what_if(sdyscope):
     assert "after   P('data', 'model')" in done.out
     same = sdyscope("propagate", "mlp", "--set-sharding", "params['w1']=P(None, 'model')")
     assert "values, sharded the same way before and after" in same.out
-    found = sdyscope(
+    document = sdyscope(
         "propagate", "mlp", "--set-sharding", "batch['x']=P()", "--conservative", "--json"
     ).document("propagate")
-    assert found["changes"] == ["batch['x'] as P()", "conservative propagation"]
-    assert found["propagations"][0]["exactness"] == "approximate"
-    assert found["changed"][0]["beginnings"]
+    assert document["changes"] == ["batch['x'] as P()", "conservative propagation"]
+    assert document["propagations"][0]["exactness"] == "approximate"
+    assert document["changed"][0]["beginnings"]
 
 
 def test_what_can_not_be_changed_is_said(sdyscope):
@@ -146,9 +148,12 @@ def test_a_file_for_gspmd(sdyscope, mlp_files):
 
 @pytest.mark.compiles
 def test_both_partitioners(sdyscope):
-    found = sdyscope("propagate", "mlp", "--partitioner", "both", "--json").document("propagate")
-    assert [one["partitioner"] for one in found["propagations"]] == ["shardy", "gspmd"]
-    same = [value["same"] for value in found["values"]]
+    document = sdyscope("propagate", "mlp", "--partitioner", "both", "--json").document("propagate")
+    assert [propagation["partitioner"] for propagation in document["propagations"]] == [
+        "shardy",
+        "gspmd",
+    ]
+    same = [value["same"] for value in document["values"]]
     assert False not in same
     assert same.count(True) > 120
     done = sdyscope("propagate", "mlp", "--partitioner", "both", columns=80)
@@ -199,17 +204,17 @@ def test_shard_map(sdyscope, tmp_path):
     path = tmp_path / "mapped.py"
     path.write_text(SHARD_MAP)
     words = ("propagate", f"{path}:program", "--partitioner", "both", "--json")
-    found = sdyscope(*words).document("propagate")
+    document = sdyscope(*words).document("propagate")
     # What enters is sharded as the shard_map asks, wherever it comes from.
-    (entering,) = [value for value in found["values"] if value["name"].endswith("#1 input")]
+    (entering,) = [value for value in document["values"] if value["name"].endswith("#1 input")]
     for partitioner in ("shardy", "gspmd"):
         assert entering["propagated"][partitioner]["sharding"]["short"] == "P('b', None)"
         assert entering["as_requested"][partitioner]
     # Inside, what a device has is the program's own doing.
-    (tanh,) = [value for value in found["values"] if value["primitive"] == "tanh"]
+    (tanh,) = [value for value in document["values"] if value["primitive"] == "tanh"]
     assert tanh["propagated"]["shardy"]["sharding"]["short"] == "manual"
     assert tanh["propagated"]["shardy"]["sharding"]["placement"]["replicas"] == 1
-    assert not [value for value in found["values"] if value["same"] is False]
+    assert not [value for value in document["values"] if value["same"] is False]
     done = sdyscope("explain", f"{path}:program", "tanh")
     assert "manual: each device has its own block, as in the shard_map" in done.out
     done = sdyscope("explain", f"{path}:program", "result")

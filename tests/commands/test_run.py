@@ -120,13 +120,13 @@ def test_mlp_in_80_columns():
 def test_document_follows_its_schema():
     done = run("mlp", "--mesh", "data=2", "--partitioner", "shardy", "--steps", 1, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, schema(document_type("run")))
-    assert found["passed"]
-    (shardy,) = found["partitioners"]
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, schema(document_type("run")))
+    assert document["passed"]
+    (shardy,) = document["partitioners"]
     assert (shardy["arrays"], shardy["shards"], shardy["differing"]) == (17, 34, 0)
     assert shardy["step"]["steps"] == 1
-    x = next(tensor for tensor in found["tensors"] if tensor["path"] == "batch['x']")
+    x = next(tensor for tensor in document["tensors"] if tensor["path"] == "batch['x']")
     assert x["executed"]["shardy"]["blocks"] == [
         {"index": [[0, 8], [0, 128]], "shape": [8, 128], "devices": [0]},
         {"index": [[8, 16], [0, 128]], "shape": [8, 128], "devices": [1]},
@@ -158,8 +158,8 @@ def test_findings_are_exit_status_1(programs):
 def test_what_aborts_under_one_partitioner_is_run_under_the_other(programs):
     done = run(f"{programs}:aborts", "--steps", 1, "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    found = json.loads(done.stdout)
-    shardy, gspmd = found["partitioners"]
+    document = json.loads(done.stdout)
+    shardy, gspmd = document["partitioners"]
     assert shardy["passed"]
     assert gspmd["failure"] == "the process was ended by SIGABRT, compiling for gspmd."
     done = run(f"{programs}:aborts", "--partitioner", "gspmd")
@@ -183,9 +183,9 @@ def found_by(programs, name):
 
 
 def test_a_second_sum_is_no_agreement(programs):
-    status, found = found_by(programs, "reduced_twice")
-    assert (status, found["reference"]["kind"]) == (1, "mapped")
-    (finding,) = found["findings"]
+    status, document = found_by(programs, "reduced_twice")
+    assert (status, document["reference"]["kind"]) == (1, "mapped")
+    (finding,) = document["findings"]
     assert (finding["rule"], finding["severity"]) == ("depends-on-mesh", "error")
     said = (
         "is 4 times what the program computes on a mesh of one device: the size of data. The first"
@@ -195,33 +195,37 @@ def test_a_second_sum_is_no_agreement(programs):
 
 
 def test_one_sum_is_what_one_device_computes(programs):
-    status, found = found_by(programs, "reduced_once")
-    assert (status, found["reference"]["kind"], found["findings"]) == (0, "one-device mesh", [])
+    status, document = found_by(programs, "reduced_once")
+    assert (status, document["reference"]["kind"], document["findings"]) == (
+        0,
+        "one-device mesh",
+        [],
+    )
     text = " ".join(run(f"{programs}:reduced_once", "--steps", "1").stdout.split())
     assert "verdict agrees with itself agrees with itself" in text
     assert "On a mesh of one device the program computes the same." in text
 
 
 def test_what_depends_on_how_blocks_are_cut_is_a_note(programs):
-    status, found = found_by(programs, "cut")
-    assert (status, found["reference"]["kind"]) == (0, "mapped")
-    (finding,) = found["findings"]
+    status, document = found_by(programs, "cut")
+    assert (status, document["reference"]["kind"]) == (0, "mapped")
+    (finding,) = document["findings"]
     assert (finding["rule"], finding["severity"]) == ("depends-on-mesh", "note")
     assert "is not what the program computes on a mesh of one device: the" in finding["message"]
-    assert found["inside"] == []
+    assert document["inside"] == []
 
 
 def test_a_program_of_other_shapes_on_one_device_is_not_compared(programs):
-    status, found = found_by(programs, "for_these")
-    assert (status, found["reference"]["kind"]) == (0, "mapped")
-    assert "other shapes" in found["reference"]["alone_failure"]
+    status, document = found_by(programs, "for_these")
+    assert (status, document["reference"]["kind"]) == (0, "mapped")
+    assert "other shapes" in document["reference"]["alone_failure"]
     text = " ".join(run(f"{programs}:for_these", "--steps", "1").stdout.split())
     assert "Not compared on a mesh of one device: its arguments or results have other" in text
 
 
 def test_without_a_shard_map_nothing_of_a_mesh_is_in_the_reference(programs):
-    found = found_by(programs, "double")[1]
-    assert found["reference"]["kind"] == "unsharded"
+    document = found_by(programs, "double")[1]
+    assert document["reference"]["kind"] == "unsharded"
 
 
 # --- against a function, and on several meshes ----------------------------------------------------
@@ -236,13 +240,16 @@ def test_a_reference_is_what_results_are_compared_with(programs):
     assert "against programs.py:dense on one device (" in text
     done = run(f"{programs}:reduced_twice", *words, "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, schema(document_type("run")))
-    assert (found["reference"]["kind"], found["reference"]["is_independent"]) == ("function", True)
-    (finding,) = found["findings"]
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, schema(document_type("run")))
+    assert (document["reference"]["kind"], document["reference"]["is_independent"]) == (
+        "function",
+        True,
+    )
+    (finding,) = document["findings"]
     assert finding["rule"] == "numerics-differ"
     assert "It is not what programs.py:dense computes. The first value inside" in finding["message"]
-    (inside,) = found["inside"]
+    (inside,) = document["inside"]
     first, line = inside["first"], 1 + PROGRAMS.splitlines().index(SECOND_SUM)
     assert (first["op"][:4], first["source"]["line"], first["ratio"]) == ("psum", line, 4.0)
     assert (first["axes"], first["unseen"]) == (["data"], 0)
@@ -271,9 +278,9 @@ def test_several_processes_compare_with_a_reference_as_well(programs):
     words = ("--reference", f"{programs}:dense", "--steps", 1, "--processes", 2, "--json")
     done = run(f"{programs}:reduced_twice", *words, "--partitioner", "shardy")
     assert (done.returncode, done.stderr) == (1, "")
-    found = json.loads(done.stdout)
-    assert found["reference"]["function"] == "programs.py:dense"
-    assert found["inside"] == [
+    document = json.loads(done.stdout)
+    assert document["reference"]["function"] == "programs.py:dense"
+    assert document["inside"] == [
         {"result": "result", "first": None, "why": "processes", "reason": ""}
     ]
 
@@ -282,24 +289,26 @@ def test_meshes_are_compared_with_one_device(programs):
     words = ("--meshes", "data=3", "data=4", "data=2", "--partitioner", "shardy", "--steps", 1)
     done = run(f"{programs}:reduced_twice", *words, "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, schema(document_type("run")))
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, schema(document_type("run")))
     # data=3 can't hold the batch of 64: the next takes its place.
-    assert found["mesh"]["axes"] == {"data": 4}
-    rows = {one["devices"]: one for one in found["meshes"]}
-    assert [one["is_base"] for one in rows.values()] == [True, False, False, False]
+    assert document["mesh"]["axes"] == {"data": 4}
+    rows = {mesh["devices"]: mesh for mesh in document["meshes"]}
+    assert [row["is_base"] for row in rows.values()] == [True, False, False, False]
     assert "not evenly divisible" in rows[3]["failure"]
     wrong = {
         count: one["compared"]["shardy"]["differing"] for count, one in rows.items() if count != 3
     }
     assert wrong == {1: 0, 4: 1, 2: 1}
-    said = [one["message"] for one in found["findings"] if one["severity"] == "error"]
+    said = [
+        finding["message"] for finding in document["findings"] if finding["severity"] == "error"
+    ]
     assert [one.partition(" the program")[0] for one in said] == [
         "On data=4, result is 4 times what",
         "On data=2, result is 2 times what",
     ]
     # The smallest mesh is looked into.
-    (inside,) = found["inside"]
+    (inside,) = document["inside"]
     assert (inside["first"]["op"][:4], inside["first"]["ratio"]) == ("psum", 2.0)
 
 
@@ -314,7 +323,7 @@ def test_meshes_that_agree_are_a_table_in_any_spelling(programs):
     # What follows the meshes is no mesh; a mesh that can't hold it counts where all is to be known.
     done = run(*rest, "--strict", "--meshes", "data=2", "data=3", target, "--json")
     assert (done.returncode, done.stderr) == (1, "")
-    assert [one["devices"] for one in json.loads(done.stdout)["meshes"]] == [1, 2, 3]
+    assert [mesh["devices"] for mesh in json.loads(done.stdout)["meshes"]] == [1, 2, 3]
 
 
 def test_meshes_that_can_not_be_are_wrong_usage(programs):

@@ -125,14 +125,14 @@ def test_two_processes_check_what_each_holds():
     cluster = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "SLURM_JOB_ID": "1"}
     done = run("mlp", "--devices", 4, "--json", **cluster)
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    jsonschema.validate(found, schema(document_type("run")))
-    assert found["passed"]
-    (shardy,) = found["partitioners"]
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, schema(document_type("run")))
+    assert document["passed"]
+    (shardy,) = document["partitioners"]
     assert (shardy["arrays"], shardy["shards"], shardy["differing"]) == (17, 136, 0)
     assert len(shardy["errors"]) == 8
     assert all(error["within"] for error in shardy["errors"])
-    first, second = found["processes"]
+    first, second = document["processes"]
     assert [len(first["devices"]), len(second["devices"])] == [4, 4]
     assert not {*first["devices"]} & {*second["devices"]}
     assert first["pid"] != second["pid"]

@@ -12,30 +12,32 @@ def test_the_table_and_the_document(sdyscope):
     assert "predicted" in done.out
     assert "params['w2']" in done.out
     assert "not compiled" in done.out
-    found = sdyscope("search", "mlp", *QUICK, "--json").document("search")
-    space = found["space"]
-    assert (found["outcome"], space["size"], space["axes"]) == (
+    document = sdyscope("search", "mlp", *QUICK, "--json").document("search")
+    space = document["space"]
+    assert (document["outcome"], space["size"], space["axes"]) == (
         "not compiled",
         77,
         ["data", "model"],
     )
-    assert 20 <= found["tried"] <= 21
-    start, best = found["start"], found["chosen"]
+    assert 20 <= document["tried"] <= 21
+    start, best = document["start"], document["chosen"]
     assert start["changes"] == []
-    assert start["prediction"]["sent"] == sum(one["sent"] for one in start["prediction"]["traffic"])
+    assert start["prediction"]["sent"] == sum(
+        sent["sent"] for sent in start["prediction"]["traffic"]
+    )
     assert best["predicted_cost"] < start["predicted_cost"]
-    named = {one["name"] for one in space["decisions"]}
+    named = {decision["name"] for decision in space["decisions"]}
     assert {change["name"] for change in best["changes"]} <= named
-    held = [one["prediction"]["held"] for one in found["front"]]
+    held = [candidate["prediction"]["held"] for candidate in document["front"]]
     assert held == sorted(held, reverse=True)
 
 
 def test_what_the_changes_say_is_what_what_if_takes(sdyscope):
     """The program with the changes is predicted to send what the search said."""
-    found = sdyscope("search", "mlp", *QUICK, "--json").document("search")
-    changed = {change["name"]: change["after"] for change in found["chosen"]["changes"]}
+    document = sdyscope("search", "mlp", *QUICK, "--json").document("search")
+    changed = {change["name"]: change["after"] for change in document["chosen"]["changes"]}
     words = []
-    for decision in found["space"]["decisions"]:
+    for decision in document["space"]["decisions"]:
         if decision["name"] in changed:
             for member in decision["members"]:
                 words += ["--set-sharding", f"{member['name']}={changed[decision['name']]}"]
@@ -50,9 +52,9 @@ def test_limits_bandwidths_and_seeds(sdyscope):
     assert "at most 200.0 KiB" in done.out
     assert "data 90 GB/s" in done.out
     assert all(len(line) <= 80 for line in done.out.splitlines())
-    found = sdyscope("search", "mlp", *QUICK, *words, "--json").document("search")
-    assert found["chosen"]["prediction"]["held"] <= found["limit"] == 200 * 1024
-    assert found["chosen"]["seconds"] > 0
+    document = sdyscope("search", "mlp", *QUICK, *words, "--json").document("search")
+    assert document["chosen"]["prediction"]["held"] <= document["limit"] == 200 * 1024
+    assert document["chosen"]["seconds"] > 0
 
 
 def test_nothing_better_is_said(sdyscope):

@@ -50,11 +50,11 @@ def rows(done):
 def test_a_row_a_tensor(sdyscope):
     done = sdyscope("show", "mlp")
     assert (done.status, done.err) == (0, "")
-    found = rows(done)
+    row_cells = rows(done)
     w1 = ["f32[128,256]", "P(None, 'model')", "=", "=", "[128,128]", "64.0 KiB", "4"]
-    assert found["params['w1']"] == found["opt_state[0].mu['w1']"] == w1
-    assert found["result[2]"] == ["f32[]", "P()", "=", "=", "[]", "4 B", "8"]
-    (constraint,) = [cells for name, cells in found.items() if name.endswith("mlp.py:98")]
+    assert row_cells["params['w1']"] == row_cells["opt_state[0].mu['w1']"] == w1
+    assert row_cells["result[2]"] == ["f32[]", "P()", "=", "=", "[]", "4 B", "8"]
+    (constraint,) = [cells for name, cells in row_cells.items() if name.endswith("mlp.py:98")]
     assert constraint == ["f32[16,128]", "P('data', None)", "=", "=", "[4,128]", "2.0 KiB", "2"]
     assert "mlp; data=4 x model=2, 8 devices; lowered by JAX" in done.out
     assert "arguments: 422.6 KiB, a device holds 209.2 KiB" in done.out
@@ -78,10 +78,10 @@ def test_a_narrow_table_leaves_out_what_every_row_would_say(sdyscope):
 
 def test_what_is_not_plain_is_counted(sdyscope, program):
     done = sdyscope("show", program)
-    found = rows(done)
-    assert found["unused"][2:4] == ["dropped", "dropped"]
-    assert found["free"] == ["f32[10]", "-", "-", "-", "-", "-", "-"]
-    open_row, padded = [cells for name, cells in found.items() if "shown_program.py:" in name]
+    row_cells = rows(done)
+    assert row_cells["unused"][2:4] == ["dropped", "dropped"]
+    assert row_cells["free"] == ["f32[10]", "-", "-", "-", "-", "-", "-"]
+    open_row, padded = [cells for name, cells in row_cells.items() if "shown_program.py:" in name]
     assert open_row[:4] == ["f32[16,8]", "P('data', UNCONSTRAINED)", "=", "="]
     assert padded[4:] == ["[2] padded", "8 B", "1"]
     for sentence in (
@@ -105,8 +105,8 @@ def test_filters(sdyscope):
 
 
 def test_as_written(sdyscope):
-    found = rows(sdyscope("show", "mlp", "--written"))
-    assert found["params['w1']"] == [
+    row_cells = rows(sdyscope("show", "mlp", "--written"))
+    assert row_cells["params['w1']"] == [
         "f32[128,256]",
         "P(None, 'model')",
         '<@mesh, [{}, {"model"}]>',
@@ -144,9 +144,9 @@ def test_json_has_everything(sdyscope, program):
 
 def test_another_mesh_and_settings(sdyscope):
     words = ("--mesh", "data=2,model=16", "--set", "hidden=512", "--match", "params*", "--json")
-    (found,) = sdyscope("show", "mlp", *words).document("show")["programs"]
-    assert found["meshes"]["mesh"]["devices"] == 32
-    assert found["tensors"][0]["requested"]["placement"]["local_shape"] == [128, 32]
+    (program,) = sdyscope("show", "mlp", *words).document("show")["programs"]
+    assert program["meshes"]["mesh"]["devices"] == 32
+    assert program["tensors"][0]["requested"]["placement"]["local_shape"] == [128, 32]
 
 
 def test_one_partitioner(sdyscope):
@@ -173,9 +173,9 @@ def test_a_directory(sdyscope, mlp_files):
     assert done.status == 1
     assert "1 file could not be read" in done.out
     assert "zzz.mlir:1:" in done.out
-    found = sdyscope("show", mlp_files, "--json").document("show")
-    assert [len(program["tensors"]) for program in found["programs"]] == [22, 22]
-    assert found["unread"][0]["file"].endswith("zzz.mlir")
+    document = sdyscope("show", mlp_files, "--json").document("show")
+    assert [len(program["tensors"]) for program in document["programs"]] == [22, 22]
+    assert document["unread"][0]["file"].endswith("zzz.mlir")
     done = sdyscope("show", mlp_files, "--module", "shardy.mlir")
     assert (done.status, "params['w1']" in done.out) == (0, True)
 
@@ -269,7 +269,7 @@ def test_slices_of_a_constraint_say_where_it_is(sdyscope, program):
     line = r"jit\(step\) at \S+shown_program.py:\d+  f32\[16,8\]  .*"
     assert re.search(rf"^{line}\n  devices 0, 1 hold \[0:4, :\]$", done.out, re.MULTILINE)
     (program,) = sdyscope("show", program, "--slices", "--json").document("show")["slices"]
-    (constraint, _) = [one for one in program["tensors"] if one["kind"] == "constraint"]
+    (constraint, _) = [tensor for tensor in program["tensors"] if tensor["kind"] == "constraint"]
     assert constraint["source"]["file"].endswith("shown_program.py")
 
 
@@ -293,7 +293,7 @@ def test_a_shard_map_is_shown_with_the_function_that_it_maps(sdyscope):
     words = ("show", "shardy-guide", "--set", "example=shard-map-auto", "--kind", "shard_map")
     assert "#0 input of body " in sdyscope(*words, columns=300).out
     (program,) = sdyscope(*words, "--json").document("show")["programs"]
-    assert {(one["name"], one["mapped"]) for one in program["tensors"]} == {
+    assert {(tensor["name"], tensor["mapped"]) for tensor in program["tensors"]} == {
         ("jit(body) #0", "body")
     }
 

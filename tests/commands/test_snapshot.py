@@ -101,17 +101,17 @@ def test_what_changes_no_placement_passes(sdyscope, target, golden, replaced):
 
 def test_what_was_written_with_another_jax_still_holds():
     before = read_snapshots(V1.read_text())[0]
-    found = compare(before, Inspection(resolve("mlp"), ("shardy",)).snapshot())
-    assert found.is_same, found
+    comparison = compare(before, Inspection(resolve("mlp"), ("shardy",)).snapshot())
+    assert comparison.is_same, comparison
 
 
 @pytest.mark.compiles
 def test_so_does_what_was_compiled_with_another_jax():
     (before,) = read_snapshots(V2.read_text())
     now = Inspection(resolve("mlp"), ("shardy",)).snapshot(before.stages, before.hardware)
-    found = compare(before, now)
-    assert found.is_same, found
-    assert not found.not_compared
+    comparison = compare(before, now)
+    assert comparison.is_same, comparison
+    assert not comparison.not_compared
 
 
 def test_a_constraint_that_changed_is_named_and_nothing_is_written(sdyscope, target, golden):
@@ -122,8 +122,8 @@ def test_a_constraint_that_changed_is_named_and_nothing_is_written(sdyscope, tar
     assert "  constraint layer{0..2} f32[16,8]\n    - requested P('data', 'model')\n" in done.out
     assert "    + requested P('data', None)\n" in done.out
     assert golden.read_bytes() == text
-    found = sdyscope("snapshot", other, "-o", golden, "--check", "--json").document("snapshot")
-    assert not found["same"]
+    document = sdyscope("snapshot", other, "-o", golden, "--check", "--json").document("snapshot")
+    assert not document["same"]
     assert sdyscope("snapshot", other, "-o", golden, "--update").status == 0
     assert golden.read_bytes() != text
     assert sdyscope("snapshot", other, "-o", golden, "--check").status == 0
@@ -138,10 +138,10 @@ def test_missing_and_unused_are_reported(sdyscope, target, golden):
     assert "step: unused: " in done.out
     done = sdyscope("snapshot", "mlp", "-o", golden, "--update")
     assert done.status == 0
-    assert [one.name for one in read_snapshots(golden.read_text())] == ["mlp", "step"]
+    assert [snapshot.name for snapshot in read_snapshots(golden.read_text())] == ["mlp", "step"]
     assert sdyscope("snapshot", "mlp", target(), "-o", golden, "--check").status == 0
     assert sdyscope("snapshot", "mlp", "-o", golden, "--update", "--remove-unused").status == 0
-    assert [one.name for one in read_snapshots(golden.read_text())] == ["mlp"]
+    assert [snapshot.name for snapshot in read_snapshots(golden.read_text())] == ["mlp"]
 
 
 def test_a_file_that_is_not_there_can_not_be_compared_with(sdyscope, tmp_path):
@@ -225,9 +225,9 @@ def test_two_files_are_compared_without_their_programs(sdyscope, others):
     assert done.status == 1
     assert "  constraint layer{0..2} f32[16,8]\n    - requested P('data', 'model')\n" in done.out
     assert "    + requested P('data', None)\n" in done.out
-    found = sdyscope("diff", golden, changed, "--json").document("diff")
-    assert (found["at"], found["same"]) == ("snapshot", False)
-    assert "constraint" in {one["kind"] for one in found["snapshots"][0]["changes"]}
+    document = sdyscope("diff", golden, changed, "--json").document("diff")
+    assert (document["at"], document["same"]) == ("snapshot", False)
+    assert "constraint" in {change["kind"] for change in document["snapshots"][0]["changes"]}
     done = sdyscope("diff", golden, two)
     assert done.status == 1
     assert "only in the second: late" in done.out
@@ -277,5 +277,5 @@ def test_another_mesh_is_said_first(sdyscope, tmp_path):
     )
     (compared,) = json.loads(as_json.out)["compared"]
     changes = compared["blocks"]["changes"]
-    assert [one["same_spec"] for one in changes] == [True] * len(changes)
+    assert [change["same_spec"] for change in changes] == [True] * len(changes)
     assert {"kind": "argument", "name": "params['w1']", "count": 1} in changes[0]["tensors"]

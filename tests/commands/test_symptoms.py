@@ -9,7 +9,7 @@ from sdyscope.commands import cli, load
 from sdyscope.commands.docs import pages
 from sdyscope.words.symptoms import read_symptoms
 
-KNOWN = {one.title: one for one in read_symptoms(pages()["symptoms"].read_text())}
+KNOWN = {symptom.title: symptom for symptom in read_symptoms(pages()["symptoms"].read_text())}
 
 #: What is really logged, by JAX 0.10 and its XLA, with the symptom that it is one of.
 LOGGED = {
@@ -36,8 +36,8 @@ LOGGED = {
 def test_lines_of_a_log(sdyscope, tmp_path, line, title):
     log = tmp_path / "train.log"
     log.write_text(f"step 1\n{line}\nstep 2\n")
-    found = sdyscope("symptoms", log, "--json").document("symptoms")
-    (symptom,) = found["symptoms"]
+    document = sdyscope("symptoms", log, "--json").document("symptoms")
+    (symptom,) = document["symptoms"]
     assert symptom["title"] == title
     assert symptom["seen"] == [{"line": 2, "text": line}]
     done = sdyscope("symptoms", log)

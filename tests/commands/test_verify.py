@@ -42,16 +42,16 @@ def corpus(tmp_path):
 def test_a_corpus_is_audited_and_what_can_not_be_is_counted_with_its_reason(sdyscope, corpus):
     done = sdyscope("verify", "--corpus", corpus, "--json")
     assert done.status == 0
-    found = done.document("verify")
-    assert found["agrees"]
-    (program,) = found["programs"]
+    document = done.document("verify")
+    assert document["agrees"]
+    (program,) = document["programs"]
     assert program["name"] == "jax_ir0001_jit_small_compile.mlir"
     assert program["devices"] == 2
     assert all(stage["agreed"] == stage["compared"] for stage in program["stages"])
-    reasons = {one["name"]: one["reason"] for one in found["not_verified"]}
+    reasons = {failure["name"]: failure["reason"] for failure in document["not_verified"]}
     assert "nowhere" in reasons["jax_ir0002_jit_refused_compile.mlir"]
     assert "jax_ir0003_jit_damaged_compile.mlir" in reasons
-    assert not any(one["crashed"] for one in found["not_verified"])
+    assert not any(failure["crashed"] for failure in document["not_verified"])
 
 
 def test_a_crash_takes_its_module_alone_down(sdyscope, corpus, monkeypatch):

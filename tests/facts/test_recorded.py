@@ -78,25 +78,25 @@ def test_processes_are_merged(tmp_path):
         tmp_path, "b", other, lowered("m1", 2.5), compiled("m1", 3.5, index=1), again,
         compiled("m2", 6.0, index=1, failed="XlaRuntimeError: no"),
     )  # fmt: skip
-    found = read_record(tmp_path)
-    assert [process.index for process in found.processes] == [0, 1]
-    one, two = found.programs
+    record = read_record(tmp_path)
+    assert [process.index for process in record.processes] == [0, 1]
+    one, two = record.programs
     assert (one.label, two.label) == ("step.1", "step.2")
     assert (one.lowerings, one.compiles, one.compile_seconds) == (2, 2, 4.0)
     assert one.processes == ("a", "b")
     assert (two.refused, two.processes) == (("XlaRuntimeError: no",), ("b",))
     assert one.words == "step.1 (f32[8])"
     assert [str(line) for line in two.called] == ["train.py:12", "train.py:9"]
-    assert found.problems == ()
+    assert record.problems == ()
 
 
 def test_a_line_that_was_cut_off_is_no_problem_and_a_bad_one_is(tmp_path):
     write(tmp_path, "a", HEADER, lowered("m1", 2.0), cut='{"line": "compiled", "at"')
     assert read_record(tmp_path).problems == ()
     write(tmp_path, "a", HEADER, {"line": "surprise", "at": 2}, lowered("m1", 2.0))
-    found = read_record(tmp_path)
-    assert found.problems == (Remark("unreadable lines", "a.jsonl", 1, 2),)
-    assert [program.label for program in found.programs] == ["step"]
+    record = read_record(tmp_path)
+    assert record.problems == (Remark("unreadable lines", "a.jsonl", 1, 2),)
+    assert [program.label for program in record.programs] == ["step"]
 
 
 def test_the_other_partitioner(tmp_path):
@@ -109,9 +109,9 @@ def test_the_other_partitioner(tmp_path):
     assert two.failures == {"gspmd": "ValueError: no"}
     assert two.devices is None
     (tmp_path / "modules" / "m2.mlir").unlink()
-    found = read_record(tmp_path)
-    assert list(found.programs[0].modules) == ["shardy"]
-    assert remark_texts(found.problems) == (
+    record = read_record(tmp_path)
+    assert list(record.programs[0].modules) == ["shardy"]
+    assert remark_texts(record.problems) == (
         "step has no module for gspmd any more: modules/m2.mlir is gone.",
     )
 
@@ -145,10 +145,10 @@ def test_files_outside_of_the_directory_are_not_read(tmp_path, name):
     with (folder / "processes" / "p1.jsonl").open("a") as file:
         file.write(evil)
     (tmp_path / "secret.mlir").write_text("module {}")
-    found = read_record(folder)
-    assert [one.name for one in found.programs] == ["step"]
+    record = read_record(folder)
+    assert [program.name for program in record.programs] == ["step"]
     assert any(
-        problem.kind == "file outside" and problem.said == "evil" for problem in found.problems
+        problem.kind == "file outside" and problem.said == "evil" for problem in record.problems
     )
 
 
@@ -159,7 +159,7 @@ def test_a_link_out_of_the_directory_is_not_followed(tmp_path):
     (tmp_path / "secret.mlir").write_text("module {}")
     (folder / "modules" / "bb.mlir").unlink()
     (folder / "modules" / "bb.mlir").symlink_to(tmp_path / "secret.mlir")
-    assert [one.name for one in read_record(folder).programs] == ["step"]
+    assert [program.name for program in read_record(folder).programs] == ["step"]
 
 
 @pytest.mark.parametrize("line", [b'{"line": "problem", "at": 1, "what": "\xff"}', b"[" * 100_000])
@@ -167,8 +167,8 @@ def test_bytes_that_are_no_text_and_depth_are_bad_lines(tmp_path, line):
     write(tmp_path, "a", HEADER, lowered("m1", 2.0))
     with (tmp_path / "processes" / "a.jsonl").open("ab") as file:
         file.write(line + b"\n")
-    found = read_record(tmp_path)
-    assert found.problems == (Remark("unreadable lines", "a.jsonl", 1, 3),)
+    record = read_record(tmp_path)
+    assert record.problems == (Remark("unreadable lines", "a.jsonl", 1, 3),)
     (tmp_path / INDEX).write_bytes(line)
     with pytest.raises(TargetError, match=INDEX):
         read_record(tmp_path)

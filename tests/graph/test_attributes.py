@@ -331,7 +331,7 @@ def test_a_string_of_any_bytes_is_read_alike_by_both_readers(raw):
 def test_ops_share_what_nobody_may_change():
     graph = build(lowered("layers", "shardy"))
     dots = [op.attributes for op in graph.operations() if op.kind == "stablehlo.dot_general"]
-    assert len({id(one) for one in dots}) < len(dots)
+    assert len({id(dot) for dot in dots}) < len(dots)
     attributes = dots[0]
     for change in (
         lambda: attributes.update(a=1),

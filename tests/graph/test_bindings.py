@@ -177,7 +177,7 @@ def test_what_main_returns_is_a_value_like_any_other(case):
     assert not any(child.is_result for op in graph.ops for child in graph.children(op))
     # Results of other functions are those of their calls.
     others = [one for name, one in graph.functions.items() if name != main.name]
-    assert all(result.node is None for one in others for result in one.results)
+    assert all(result.node is None for other in others for result in other.results)
 
 
 def test_results_without_names_shardings_or_a_body():

@@ -51,16 +51,16 @@ def spread(text, seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_ends_of_lines_inside_an_op_change_nothing(seed):
     text = spread(MODULE, seed)
-    found = read_text(text)
-    assert found.not_understood == []
-    assert facts(found) == facts(read_text(MODULE))
+    graph = read_text(text)
+    assert graph.not_understood == []
+    assert facts(graph) == facts(read_text(MODULE))
     # MLIR reads the same.
-    assert facts(found)[0] == facts(build(read_bytes(text.encode()).module))[0]
+    assert facts(graph)[0] == facts(build(read_bytes(text.encode()).module))[0]
 
 
 def test_what_is_no_part_of_an_op_is_still_listed():
-    found = read_text(MODULE.replace("    %2 =", "    garbage of some kind\n    %2 ="))
-    assert [one.line for one in found.not_understood] == [6]
+    graph = read_text(MODULE.replace("    %2 =", "    garbage of some kind\n    %2 ="))
+    assert [line.line for line in graph.not_understood] == [6]
 
 
 def test_an_op_without_a_location_is_told_by_its_line():

@@ -42,10 +42,10 @@ from sdyscope.syntax.shardy import parse_tensor_sharding_per_value
     ],
 )
 def test_types(text, shape, dtype, encoding, elements):
-    found = parse_type(text)
-    assert found == TensorType(text, shape, dtype, encoding)
-    assert found.num_elements == elements
-    assert str(found) == text
+    type_ = parse_type(text)
+    assert type_ == TensorType(text, shape, dtype, encoding)
+    assert type_.num_elements == elements
+    assert str(type_) == text
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_shardings_of_results():
     assert result_shardings({"sdy.sharding": per_value}, 2) == per_value.shardings
     # As many shardings as results, or none of them is believed.
     assert result_shardings({"sdy.sharding": per_value}, 3) == (None, None, None)
-    one = parse_hlo_sharding("{replicated}")
-    assert result_shardings({"mhlo.sharding": one}, 2) == (one, one)
+    sharding = parse_hlo_sharding("{replicated}")
+    assert result_shardings({"mhlo.sharding": sharding}, 2) == (sharding, sharding)
     pair = parse_hlo_sharding("{{replicated}, {manual}}")
     assert result_shardings({"mhlo.sharding": pair}, 2) == pair.elements
     assert result_shardings({"mhlo.sharding": "{new}"}, 1) == ("{new}",)

@@ -78,7 +78,7 @@ def test_the_page_about_hardware_names_the_gpus_and_the_tpus_of_two_devices():
 def test_what_arithmetic_counts_in_a_search_is_an_h100_s_and_about_a_tpu_v5e_s():
     assert chips()["h100"].flops_per_byte == FLOPS_PER_BYTE == 2200
     assert math.isclose(chips()["v5e"].flops_per_byte, FLOPS_PER_BYTE, rel_tol=0.01)
-    (option,) = (one for one in search.params if one.name == "flops_per_byte")
+    (option,) = (param for param in search.params if param.name == "flops_per_byte")
     assert f"default {FLOPS_PER_BYTE:.0f}," in option.help
 
 

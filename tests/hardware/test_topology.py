@@ -47,11 +47,11 @@ def same_digits(digits):
 @given(topologies())
 def test_digits_are_found_from_places(drawn):
     names, digits = drawn
-    found = topology_of(names, places_of(names, digits))
-    assert found is not None
-    assert places_of(names, found.digits) == places_of(names, digits)
-    assert found.digits == same_digits(digits)
-    assert found.num_devices == math.prod(digit.size for digit in digits)
+    topology = topology_of(names, places_of(names, digits))
+    assert topology is not None
+    assert places_of(names, topology.digits) == places_of(names, digits)
+    assert topology.digits == same_digits(digits)
+    assert topology.num_devices == math.prod(digit.size for digit in digits)
 
 
 @given(topologies(), st.randoms(use_true_random=False))
@@ -59,12 +59,12 @@ def test_other_orders_are_none_or_right(drawn, random):
     names, digits = drawn
     places = places_of(names, digits)
     random.shuffle(places)
-    found = topology_of(names, places)
-    if found is not None:
+    topology = topology_of(names, places)
+    if topology is not None:
         origin = places[0]
         moved = [
             tuple(a + b for a, b in zip(origin, place, strict=True))
-            for place in places_of(names, found.digits)
+            for place in places_of(names, topology.digits)
         ]
         assert moved == places
 

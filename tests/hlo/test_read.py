@@ -100,10 +100,14 @@ def entry(*lines, header="", before=""):
     ],
 )
 def test_instructions(line, name, opcode, shape, operands):
-    (made,) = entry(line).instructions()
-    assert (made.name, made.opcode, made.operands) == (name, opcode, tuple(operands))
-    assert shape is None or str(made.shape) == shape
-    assert made.line == 5
+    (instruction,) = entry(line).instructions()
+    assert (instruction.name, instruction.opcode, instruction.operands) == (
+        name,
+        opcode,
+        tuple(operands),
+    )
+    assert shape is None or str(instruction.shape) == shape
+    assert instruction.line == 5
 
 
 @pytest.mark.parametrize(
@@ -146,32 +150,32 @@ def test_what_is_no_shape(text):
     ],
 )
 def test_replica_groups_in_all_forms(text, value):
-    (made,) = entry(
+    (instruction,) = entry(
         f"%a = f32[2] all-gather(%x), replica_groups={text}, dimensions={{0}}"
     ).instructions()
-    assert made.replica_groups == value
-    assert made.attributes["dimensions"] == "{0}"
+    assert instruction.replica_groups == value
+    assert instruction.attributes["dimensions"] == "{0}"
 
 
 def test_replica_groups_that_cannot_be_read_name_the_line():
-    (made,) = entry("%a = f32[2] all-gather(%x), replica_groups={{0,}").instructions()
+    (instruction,) = entry("%a = f32[2] all-gather(%x), replica_groups={{0,}").instructions()
     with pytest.raises(SdyscopeError, match="line 5"):
-        _ = made.replica_groups
+        _ = instruction.replica_groups
 
 
 def test_attributes():
     text = ', channel_id=1, a={x=1, y="},{"}, b={%c, %d}, window={size=2x2 pad=0_1}, metadata={op_name="q\\"r" source_line=3}'
-    found = split_attributes(text)
-    assert list(found) == ["channel_id", "a", "b", "window", "metadata"]
-    assert found["a"] == '{x=1, y="},{"}'
+    attributes = split_attributes(text)
+    assert list(attributes) == ["channel_id", "a", "b", "window", "metadata"]
+    assert attributes["a"] == '{x=1, y="},{"}'
 
 
 def test_metadata_of_older_versions_has_the_line_itself():
     module = entry(
         '%a = f32[] add(%x, %y), metadata={op_name="jit(f)/add" source_file="/a b.py" source_line=12}'
     )
-    (made,) = module.instructions()
-    (place,) = module.stack(made)
+    (instruction,) = module.instructions()
+    (place,) = module.stack(instruction)
     assert str(place) == "/a b.py:12"
 
 
@@ -179,15 +183,15 @@ def test_an_instruction_may_go_on_in_the_next_line():
     module = entry(
         "%a = f32[2,2] constant({", "  { 1, 2 },", "  { 3, 4 }", '}), metadata={op_name="c"}'
     )
-    (made,) = module.instructions()
-    assert made.op_name == "c"
+    (instruction,) = module.instructions()
+    assert instruction.op_name == "c"
     assert module.not_understood_count == 0
 
 
 def test_what_is_not_understood_is_listed():
     module = entry("%a = f32[] add(%x, %y)", "something else", "%b = what", before="and here\n")
     assert module.not_understood_count == 3
-    assert [(one.line, one.text) for one in module.not_understood] == [
+    assert [(line.line, line.text) for line in module.not_understood] == [
         (3, "and here"),
         (7, "something else"),
         (8, "%b = what"),
@@ -212,9 +216,9 @@ def test_cut_off_and_foreign_text_is_one_sentence(text, words):
 
 
 def test_an_instruction_that_is_cut_off_says_so():
-    (made,) = entry("%a = f32[] add(%x, %y").instructions()
+    (instruction,) = entry("%a = f32[] add(%x, %y").instructions()
     with pytest.raises(SdyscopeError, match="line 5: the operands of %a do not end"):
-        _ = made.operands
+        _ = instruction.operands
 
 
 def loop(condition, body, init="%zero = s32[] constant(0)", attributes="", before=""):
@@ -394,5 +398,5 @@ def test_spoilt_text_is_an_error_or_is_listed(data):
         text = text[:start] + data.draw(st.text('(){}[],="\\\n% <>0a', max_size=6)) + text[end:]
     with contextlib.suppress(SdyscopeError):
         module = read_hlo(text)
-        found = collectives(module, [Mesh.of({"x": 8})])
-        assert found.not_understood_count >= module.not_understood_count
+        program_collectives = collectives(module, [Mesh.of({"x": 8})])
+        assert program_collectives.not_understood_count >= module.not_understood_count

@@ -71,15 +71,15 @@ def test_lint_is_public():
 
 
 def test_rules_that_need_a_compile_are_listed():
-    found = linted(plain(), compiled=False)
-    missing = {one.rule for one in found.not_run if one.reason == NOT_COMPILED}
-    assert missing == {one.name for one in RULES.values() if one.needs == "compiled"}
+    outcome = linted(plain(), compiled=False)
+    missing = {rule.rule for rule in outcome.not_run if rule.reason == NOT_COMPILED}
+    assert missing == {rule.name for rule in RULES.values() if rule.needs == "compiled"}
 
 
 def test_what_a_program_leaves_to_the_compiler_is_not_run_without_compiling():
-    found = linted(train(out_shardings=None), select=["next-value-differs"], compiled=False)
-    assert found.findings == ()
-    (missing,) = found.not_run
+    outcome = linted(train(out_shardings=None), select=["next-value-differs"], compiled=False)
+    assert outcome.findings == ()
+    (missing,) = outcome.not_run
     assert missing.applies
     assert "leaves the sharding of 8 next values to the compiler" in missing.reason
 
@@ -91,8 +91,8 @@ def test_one_thing_under_both_partitioners_is_said_once():
 
 
 def test_errors_come_first():
-    found = annotated_for_both().lint(compiled=False)
-    ranks = [("error", "warning", "note").index(one.severity) for one in found]
+    outcome = annotated_for_both().lint(compiled=False)
+    ranks = [("error", "warning", "note").index(finding.severity) for finding in outcome]
     assert ranks == sorted(ranks)
 
 
@@ -101,8 +101,8 @@ def test_errors_come_first():
 def test_what_xla_does_with_both_kinds_of_annotations(tmp_path):
     path = tmp_path / "mixed.mlir"
     path.write_text(MIXED)
-    found = linted(read(path, trusted=True), select=["silent-fallback"])
-    assert [one.message for one in found.findings] == [
+    outcome = linted(read(path, trusted=True), select=["silent-fallback"])
+    assert [finding.message for finding in outcome.findings] == [
         "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
         "to GSPMD silently."
     ]
@@ -116,7 +116,7 @@ def test_an_unreduced_value_meets_a_reduction(tmp_path, monkeypatch):
     assert inspection.lint(select=["unreduced-never-reduced"]) == ()
     # No installed compiler leaves it out (openxla/xla#40034 did): take its reductions away.
     real = inspection.collectives()
-    assert {one.kind for one in real.collectives} <= {"all-reduce", "reduce-scatter"}
+    assert {collective.kind for collective in real.collectives} <= {"all-reduce", "reduce-scatter"}
     monkeypatch.setattr(
         inspection, "collectives", lambda *_, **__: Collectives((), 8, real.mesh, False)
     )
@@ -129,14 +129,14 @@ def test_an_unreduced_value_meets_a_reduction(tmp_path, monkeypatch):
 def test_a_program_that_cannot_be_compiled_is_looked_at_as_far_as_it_goes():
     from tests.lint_cases import kernel_on_pieces
 
-    found = linted(kernel_on_pieces())
-    assert {one.rule for one in found.findings} == {
+    outcome = linted(kernel_on_pieces())
+    assert {finding.rule for finding in outcome.findings} == {
         "collective-before-custom-call",
         "unused-mesh-axis",
     }
-    refused = [one for one in found.not_run if one.applies]
-    assert {"donation-unused", "gathered-in-loop"} <= {one.rule for one in refused}
-    assert all("a_kernel" in one.reason for one in refused)
+    refused = [rule for rule in outcome.not_run if rule.applies]
+    assert {"donation-unused", "gathered-in-loop"} <= {refusal.rule for refusal in refused}
+    assert all("a_kernel" in refusal.reason for refusal in refused)
 
 
 @pytest.mark.compiles
@@ -181,9 +181,9 @@ def test_unreduced_results_are_the_callers():
     arguments = array((16, 32), None, "data", mesh=EXPLICIT), array((32, 16), "data", mesh=EXPLICIT)
     from tests.lint_cases import program
 
-    found = linted(program(fun, *arguments), select=["unreduced-never-reduced"], compiled=False)
-    assert found.findings == ()
-    assert replace(found, not_run=()).passed
+    outcome = linted(program(fun, *arguments), select=["unreduced-never-reduced"], compiled=False)
+    assert outcome.findings == ()
+    assert replace(outcome, not_run=()).passed
 
 
 def test_what_has_no_line_has_that_of_the_function():

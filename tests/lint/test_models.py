@@ -46,16 +46,16 @@ def test_nothing_is_wrong_with_the_reference_models(model, settings, mesh):
 def test_random_numbers_are_what_one_model_is_about(generator, split, rules):
     settings = {"generator": generator, "split": split}
     inspection = Inspection(resolve("rng-gotcha", settings=settings))
-    found = inspection.lint(compiled=False)
-    assert {one.rule for one in found} == rules
+    outcome = inspection.lint(compiled=False)
+    assert {finding.rule for finding in outcome} == rules
     # Under both partitioners alike.
-    assert {one.partitioner for one in found} <= {None}
+    assert {finding.partitioner for finding in outcome} <= {None}
 
 
 def test_a_move_in_two_steps_is_no_warning():
     inspection = Inspection(resolve("axlearn-transformer"), ("shardy",))
-    found = inspection.lint(compiled=False)
-    assert {(one.rule, one.severity) for one in found} == {
+    outcome = inspection.lint(compiled=False)
+    assert {(finding.rule, finding.severity) for finding in outcome} == {
         ("resharded-twice", "note"),
         ("size-one-axis", "note"),
     }
@@ -98,7 +98,7 @@ def small_programs():
 @pytest.mark.parametrize(("name", "make"), list(small_programs()))
 def test_what_is_found_in_small_programs_is_known(name, make):
     try:
-        found = Inspection(make(), ("shardy",)).lint(compiled=False)
+        outcome = Inspection(make(), ("shardy",)).lint(compiled=False)
     except CompilerError:
         pytest.skip("this JAX can't lower it")
-    assert {one.rule for one in found} == FOUND.get(name, set())
+    assert {finding.rule for finding in outcome} == FOUND.get(name, set())

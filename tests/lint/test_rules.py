@@ -25,27 +25,27 @@ def params():
 def test_rule(case):
     if jax.__version_info__ < case.since:
         pytest.skip("this JAX can't lower it")
-    found = linted(
+    outcome = linted(
         case.make(),
         select=[case.rule],
         compiled=case.compiled,
         on=case.hardware,
         logical=case.logical,
     )
-    assert [one for one in found.not_run if one.applies] == []
+    assert [rule for rule in outcome.not_run if rule.applies] == []
     if case.tensor is None:
-        assert found.findings == ()
+        assert outcome.findings == ()
         return
-    assert found.findings
-    first = found.findings[0]
+    assert outcome.findings
+    first = outcome.findings[0]
     assert first.rule == case.rule
     assert case.tensor in first.tensor
     assert first.severity == (case.severity or RULES[case.rule].severity)
     assert first.message.endswith((".", "?")) or ": " in first.message
-    for finding in found.findings:  # Lines are told as everywhere, from the working directory.
+    for finding in outcome.findings:  # Lines are told as everywhere, from the working directory.
         for text in (finding.message, finding.expected, finding.found, finding.hint):
             assert os.getcwd() not in (text or "")
-    assert found.passed == (first.severity == "note")
+    assert outcome.passed == (first.severity == "note")
 
 
 #: No compiler says such things of any program: these are about our own reading of it.
@@ -53,7 +53,7 @@ UNREACHABLE = {"bytes-differ"}
 
 
 def test_every_rule_has_a_program_that_it_finds_and_one_that_it_spares():
-    found = {case.rule for case in CASES if case.tensor is not None}
+    rule = {case.rule for case in CASES if case.tensor is not None}
     spared = {case.rule for case in CASES if case.tensor is None}
-    assert found == set(RULES) - UNREACHABLE
+    assert rule == set(RULES) - UNREACHABLE
     assert spared == set(RULES)

@@ -370,7 +370,13 @@ SEQUENCE = {"shared_mapping": {"key_position": "context"}}
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("mapping", [None, SEQUENCE], ids=["heads", "sequence"])
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        pytest.param(None, id="heads", marks=pytest.mark.thorough),
+        pytest.param(SEQUENCE, id="sequence"),
+    ],
+)
 def test_a_prompt_goes_on_greedily_as_the_whole_model_does(mapping):
     need_haliax()
     from sdyscope.mesh_config import MappedMesh

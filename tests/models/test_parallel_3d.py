@@ -276,11 +276,13 @@ def alone(tp, *settings):
 @pytest.mark.parametrize(
     ("shape", "schedule", "settings"),
     [
-        ((2, 2, 2), "gpipe", {"dropout": 0.3}),
+        pytest.param((2, 2, 2), "gpipe", {"dropout": 0.3}, marks=pytest.mark.thorough),
         ((2, 2, 2), "1f1b", {"dropout": 0.3}),
-        ((1, 4, 2), "1f1b", {"dropout": 0.3, "microbatches": 8}),
+        pytest.param(
+            (1, 4, 2), "1f1b", {"dropout": 0.3, "microbatches": 8}, marks=pytest.mark.thorough
+        ),
         ((1, 4, 2), "naive", {"dropout": 0.3}),
-        ((2, 1, 2), "gpipe", {"cut": "channels"}),
+        pytest.param((2, 1, 2), "gpipe", {"cut": "channels"}, marks=pytest.mark.thorough),
     ],
     ids=str,
 )
@@ -407,6 +409,7 @@ def test_eight_devices_compute_and_drop_what_one_does():
 
 
 @pytest.mark.compiles
+@pytest.mark.thorough
 def test_stages_in_two_processes():
     settings = (f"{name}={value}" for name, value in TINIEST.items())
     command = [

@@ -24,7 +24,7 @@ from sdyscope.models import shardy_guide
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.read import read
 from sdyscope.targets import resolve
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 from sdyscope.words.sharding import short
 
 #: JAX 0.7 raises NotImplementedError for a constraint in the body of a partly manual shard_map.
@@ -97,7 +97,7 @@ def test_the_guides_text_is_read_as_what_todays_jax_writes(guide, path):
     """Whole modules, as JAX 0.4.35 printed them."""
     example, partitioner = path.stem.split(".")
     module = read(path)
-    assert (module.found, module.num_devices) == (partitioner, 8)
+    assert (module.written_for, module.num_devices) == (partitioner, 8)
     found = places(Inspection(module, [partitioner]), partitioner)
     assert found == places(guide(example), partitioner)
     assert len(found) > 0
@@ -308,6 +308,6 @@ def test_a_priority_is_part_of_the_request(guide):
         for row in table.tensors
     ]
     found = check(replace(table, tensors=tuple(rows)))
-    assert [told(one).message for one in found.observations] == [
+    assert [finding_of(one).message for one in found.observations] == [
         "The module gives dimensions a priority that was not requested."
     ]

@@ -256,8 +256,20 @@ def reference(name, *options):
 
 
 # Every variant under the default partitioner; under the other, what the two may disagree about.
+# The larger model's runs take minutes together: two of them are enough for every run of the tests.
 EXECUTED = [("shardy", *variant) for variant in VARIANTS] + [
     ("gspmd", *variant) for variant in VARIANTS if not set(variant[1]) - {"constrained", "dtype"}
+]
+EXECUTED = [
+    pytest.param(
+        partitioner,
+        name,
+        options,
+        marks=()
+        if name == "mlp" or tuple(options) in (("scan",), ("constrained", "dtype"))
+        else pytest.mark.thorough,
+    )
+    for partitioner, name, options in EXECUTED
 ]
 
 

@@ -88,14 +88,14 @@ LOOP = """def step(params, batch, mesh):
 
 def test_a_loop_is_mapped_with_what_it_takes():
     scan = "scan(body, zeros(params), batch)"
-    found = accumulation(Source("m.py", LOOP), span(LOOP, scan), ["params", "batch", "mesh"])
-    assert (found.names, found.targets) == (("params", "batch"), ("acc", "_"))
-    made = spliced(
+    loop = accumulation(Source("m.py", LOOP), span(LOOP, scan), ["params", "batch", "mesh"])
+    assert (loop.names, loop.targets) == (("params", "batch"), ("acc", "_"))
+    text = spliced(
         LOOP,
-        found.mapped("sm", {"params": "P()", "batch": "P('d')"}, "mesh=mesh", "pmean({}, 'd')"),
+        loop.mapped("sm", {"params": "P()", "batch": "P('d')"}, "mesh=mesh", "pmean({}, 'd')"),
     )
     assert (
-        made
+        text
         == """def step(params, batch, mesh):
 
     def accumulate(params, batch):

@@ -26,11 +26,11 @@ def test_an_expression_is_found_by_what_python_says_of_its_place():
     for node in ast.walk(ast.parse(TEXT)):
         if isinstance(node, ast.expr) and not isinstance(node, ast.Tuple):
             span = Span("m.py", node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-            found = source.expression(span)
-            assert found is not None, ast.dump(node)
-            assert source.written(found) == ast.get_source_segment(TEXT, node)
-            start, end = source.extent(found)
-            assert TEXT[start:end] == source.written(found)
+            expression = source.expression(span)
+            assert expression is not None, ast.dump(node)
+            assert source.written(expression) == ast.get_source_segment(TEXT, node)
+            start, end = source.extent(expression)
+            assert TEXT[start:end] == source.written(expression)
             seen += 1
     assert seen > 12
     assert source.expression(Span("m.py", 1, 1, 1, 2)) is None

@@ -51,6 +51,10 @@ def test_what_says_another_spec_is_left_alone(text):
     assert says(text, ("model", None), (None, "model"), 2) == []
 
 
+def test_what_stands_behind_an_axis_is_a_dimension_and_no_sharding_of_its_own():
+    assert says("s((8, 4), 'data', None)", (), (None, "model"), 2) == []
+
+
 def test_a_spec_is_written_as_the_file_writes():
     spec = PartitionSpec((("data", "model"), None, "seq"))
     assert spec_text(spec, "jax.P", '"') == 'jax.P(("data", "model"), None, "seq")'

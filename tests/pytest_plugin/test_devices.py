@@ -35,6 +35,7 @@ def alone(pytester, monkeypatch):
     return pytester
 
 
+@pytest.mark.thorough
 def test_devices_of_the_ini_file_and_of_markers(alone):
     alone.makeini("[pytest]\nsdyscope_devices = 4")
     alone.makepyfile(

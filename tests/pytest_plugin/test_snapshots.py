@@ -238,6 +238,7 @@ def test_what_is_no_program_is_told(suite):
     done.stdout.fnmatch_lines(["E *is of a program, not of a builtin_function_or_method."])
 
 
+@pytest.mark.thorough
 def test_syrupy_s_snapshots_and_these_leave_each_other_alone(suite, monkeypatch):
     pytest.importorskip("syrupy")
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # by which it takes itself for one

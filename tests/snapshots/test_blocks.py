@@ -20,8 +20,8 @@ def block(kind, name, type_, requested, lowered="="):
     return f"{kind}  {name}  {type_}\n  requested {requested}\n  lowered {lowered}\n"
 
 
-def text(found):
-    return "\n".join(one.text for one in views.comparison(found))
+def text(changes):
+    return "\n".join(one.text for one in views.comparison(changes))
 
 
 SPECS = [P(), P("a"), P(None, "b"), P(("a", "b")), P("b", "a"), P(None, ("b", "a"))]
@@ -39,23 +39,23 @@ def test_blocks_are_what_jax_says(one, two, spec, units):
     want = [NamedSharding(mesh, spec).shard_shape(shape) for mesh in meshes]
     words = "replicated" if spec == P() else str(spec).removeprefix("PartitionSpec")
     words = words if words.startswith(("P", "replicated")) else f"P{words}"
-    made = [
+    taken = [
         snapshot(
             f"a={sizes[0]}, b={sizes[1]}",
             block("argument", "w", f"bf16[{shape[0]},{shape[1]}]", words),
         )
         for sizes in (one, two)
     ]
-    found = compare(*made).blocks
+    blocks = compare(*taken).blocks
     if one == two:
-        assert found is None
+        assert blocks is None
         return
-    (total,) = found.totals
+    (total,) = blocks.totals
     assert (total.before, total.after) == tuple(2 * a * b for a, b in want)
     if want[0] == want[1]:
-        assert (found.changes, found.same) == ((), 1)
+        assert (blocks.changes, blocks.same) == ((), 1)
         return
-    (change,) = found.changes
+    (change,) = blocks.changes
     assert [change.before.shape, change.after.shape] == want
     assert [change.before.bytes, change.after.bytes] == [2 * a * b for a, b in want]
 
@@ -69,15 +69,15 @@ LAYERS = (
 
 
 def test_tensors_that_are_alike_stand_together():
-    found = compare(snapshot("a=2", *LAYERS), snapshot("a=4", *LAYERS))
-    (change,) = found.blocks.changes
-    assert [(one.kind, one.name, one.count) for one in change.tensors] == [
+    comparison = compare(snapshot("a=2", *LAYERS), snapshot("a=4", *LAYERS))
+    (change,) = comparison.blocks.changes
+    assert [(tensor.kind, tensor.name, tensor.count) for tensor in change.tensors] == [
         ("argument", "state['w1']", 1),
         ("argument", "layers[{0..3}]['w1']", 4),
         ("value", "layer{0..3}", 4),
     ]
-    assert found.blocks.same == 1
-    said = text(found)
+    assert comparison.blocks.same == 1
+    said = text(comparison)
     assert "all arguments: 644 B -> 324 B" in said
     assert "P('a', None) of f32[8,8]: [4,8] -> [2,8], 128 B -> 64 B" in said
     assert "state['w1'], layers[{0..3}]['w1'], value layer{0..3}" in said
@@ -87,10 +87,10 @@ def test_tensors_that_are_alike_stand_together():
 def test_of_values_inside_those_that_change_most_are_told():
     sizes = range(8, 48, 8)
     inside = [block("value", f"s{n}", f"f32[{n},8]", "nothing", "P('a', None)") for n in sizes]
-    made = [snapshot(f"a={size}", LAYERS[0], *inside) for size in (2, 4)]
-    found = compare(*made)
-    assert len(found.blocks.changes) == 5
-    said = text(found)
+    taken = [snapshot(f"a={size}", LAYERS[0], *inside) for size in (2, 4)]
+    comparison = compare(*taken)
+    assert len(comparison.blocks.changes) == 5
+    said = text(comparison)
     assert "layers[{0..3}]['w1'], value s8" in said
     assert all(f"f32[{n},8]" in said for n in (40, 32, 24))
     assert "f32[16,8]" not in said
@@ -103,28 +103,28 @@ def test_amounts_that_round_alike_are_told_in_bytes():
         block("argument", "x", type_, "replicated"),
         block("argument", "y", "f32[8,8]", "P('a', None)"),
     )
-    found = compare(snapshot("a=2", *lines), snapshot("a=4", *lines))
-    assert "all arguments: 9,600,128 B -> 9,600,064 B" in text(found)
+    comparison = compare(snapshot("a=2", *lines), snapshot("a=4", *lines))
+    assert "all arguments: 9,600,128 B -> 9,600,064 B" in text(comparison)
 
 
 def test_another_spec_and_another_type_are_told_with_their_blocks():
-    one = snapshot("a=2", block("argument", "x", "f32[8,8]", "P('a', None)"))
+    taken = snapshot("a=2", block("argument", "x", "f32[8,8]", "P('a', None)"))
     two = snapshot("b=4", block("argument", "x", "f32[16,8]", "P(None, 'b')"))
-    found = compare(one, two)
-    assert not found.blocks.changes[0].same_spec
+    comparison = compare(taken, two)
+    assert not comparison.blocks.changes[0].same_spec
     words = (
         "P('a', None) -> P(None, 'b') of f32[8,8] -> f32[16,8]: [4,8] -> [16,2], 128 B as before"
     )
-    assert words in text(found)
+    assert words in text(comparison)
 
 
 def test_partitioners_that_differ_are_told_apart():
     lines = "argument  x  f32[8,8]\n  lowered shardy: P('a', None)\n  lowered gspmd: replicated\n"
-    made = [snapshot(mesh, lines, partitioners="shardy, gspmd") for mesh in ("a=2", "a=4")]
-    found = compare(*made)
-    (change,) = found.blocks.changes
+    taken = [snapshot(mesh, lines, partitioners="shardy, gspmd") for mesh in ("a=2", "a=4")]
+    comparison = compare(*taken)
+    (change,) = comparison.blocks.changes
     assert change.partitioner == "shardy"
-    said = text(found)
+    said = text(comparison)
     assert "under shardy, P('a', None) of f32[8,8]: [4,8] -> [2,8]" in said
     assert "all arguments under gspmd: 256 B as before" in said
 
@@ -141,9 +141,9 @@ def test_partitioners_that_differ_are_told_apart():
 )
 def test_what_is_not_known_is_counted(sharding):
     lines = block("argument", "x", "f32[8,8]", sharding)
-    found = compare(snapshot("a=2", lines), snapshot("a=4", lines))
-    assert (found.blocks.unknown, found.blocks.totals) == (1, ())
-    assert "of 1 it is not known" in text(found)
+    comparison = compare(snapshot("a=2", lines), snapshot("a=4", lines))
+    assert (comparison.blocks.unknown, comparison.blocks.totals) == (1, ())
+    assert "of 1 it is not known" in text(comparison)
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ def mutations():
 def test_what_moves_is_told_and_nothing_else(mutations, model, most):
     _, module, settings = next(mutations.models([model]))
     tallies = mutations.run(module, settings, ("requested", "lowered"), 3, most).values()
-    assert [sentence for one in tallies for sentence in one.wrong] == []
-    moving, still = sum(one.moving for one in tallies), sum(one.still for one in tallies)
+    assert [sentence for tally in tallies for sentence in tally.wrong] == []
+    moving, still = sum(tally.moving for tally in tallies), sum(tally.still for tally in tallies)
     # With both kinds among them the test could fail.
     assert moving > most // 4
     assert still > most // 8
-    assert sum(one.at_tensor for one in tallies) == moving
-    assert sum(one.passed for one in tallies) == still
+    assert sum(tally.at_tensor for tally in tallies) == moving
+    assert sum(tally.passed for tally in tallies) == still

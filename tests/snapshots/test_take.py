@@ -56,10 +56,10 @@ def other_step(p, batch):
         return jax.lax.psum_scatter(block, "model", tiled=True)
 
     with jax.named_scope("layer0"):
-        made = jnp.tanh(jnp.matmul(batch, p["w"]))
-        made = jax.lax.with_sharding_constraint(made, on(("data",), ("model",)))
+        result = jnp.tanh(jnp.matmul(batch, p["w"]))
+        result = jax.lax.with_sharding_constraint(result, on(("data",), ("model",)))
     with jax.named_scope("mix"):
-        total = scattered(made, ring)
+        total = scattered(result, ring)
     del unrelated
     return p, total.sum()
 
@@ -94,8 +94,8 @@ def test_it_says_the_same_of_the_same_program_written_otherwise(whole):
     renamed = write([other]).replace("  p['w']", "  params['w']").replace("  batch  ", "  x  ")
     renamed = renamed.replace("argument p\n", "argument params\n")
     renamed = renamed.replace("argument batch\n", "argument x\n")
-    found = compare(whole, read_snapshots(renamed)[0])
-    assert found.is_same, list(found.changes)
+    comparison = compare(whole, read_snapshots(renamed)[0])
+    assert comparison.is_same, list(comparison.changes)
 
 
 def test_other_specs_of_a_shard_map_are_told_at_its_boundary():
@@ -114,7 +114,7 @@ def test_other_specs_of_a_shard_map_are_told_at_its_boundary():
 
     before = program((P("data"), P("model")))
     after = program((P("data"), P(None, "model")))
-    changed = [(one.key.kind, one.key.name) for one in compare(before, after).changes]
+    changed = [(change.key.kind, change.key.name) for change in compare(before, after).changes]
     assert ("shard_map input", "mix #1") in changed
     assert ("shard_map input", "mix #0") not in changed
     assert compare(before, program((P(("data",), None), P("model", None)))).is_same
@@ -124,7 +124,9 @@ def test_other_specs_of_a_shard_map_are_told_at_its_boundary():
 def test_another_sharding_is_found_at_its_tensor_and_where_it_leads(whole, partitioner):
     only = taken(step, partitioners=(partitioner,))
     other = taken(step, "data", None, partitioners=(partitioner,))
-    changed = {(one.key.kind, one.key.name): one.what for one in compare(only, other).changes}
+    changed = {
+        (change.key.kind, change.key.name): change.what for change in compare(only, other).changes
+    }
     assert changed["argument", "params['w']"] == "changed"
     assert changed["result", "result[0]['w']"] == "changed"
     assert any(kind == "collective" for kind, _ in changed)
@@ -172,9 +174,9 @@ def test_a_file_from_before_memory_was_told_still_holds(whole):
     old = re.sub(r"(propagated, |^  )compiled\b", r"\1partitioned", old, flags=re.MULTILINE)
     assert "memory" not in old
     before = read_snapshots(old)[0]
-    found = compare(before, whole)
-    assert found.is_same
-    assert found.not_compared == ("memory",)
+    comparison = compare(before, whole)
+    assert comparison.is_same
+    assert comparison.not_compared == ("memory",)
     assert update(old, [whole]) == text
     # What is not compiled is written so that older readers know it.
     lowered = reduced(before, ("requested", "lowered"))

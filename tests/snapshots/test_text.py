@@ -96,15 +96,15 @@ def snapshots(draw, name=None):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(snapshots(), max_size=3, unique_by=lambda one: one.name))
+@given(st.lists(snapshots(), max_size=3, unique_by=lambda snapshot: snapshot.name))
 def test_what_is_written_is_read_back(programs):
     text = write(programs)
-    assert sorted(read_snapshots(text), key=lambda one: one.name) == sorted(
-        programs, key=lambda one: one.name
+    assert sorted(read_snapshots(text), key=lambda snapshot: snapshot.name) == sorted(
+        programs, key=lambda snapshot: snapshot.name
     )
     assert all(line.isprintable() for line in text.split("\n"))
     # The order in which things were found makes no difference.
-    turned = [replace(one, items=dict(reversed(one.items.items()))) for one in programs]
+    turned = [replace(program, items=dict(reversed(program.items.items()))) for program in programs]
     assert write(reversed(turned)) == text
     # A checkout with other newlines is the same snapshot.
     assert read_snapshots(text.replace("\n", "\r\n")) == read_snapshots(text)
@@ -139,17 +139,17 @@ def test_exactly_what_changed_is_found_and_rewritten(before, data):
             changed[key] = (Item((StageText("lowered", "new"),)),)
             added.add(key)
     after = replace(before, items=changed)
-    found = compare(before, after)
-    assert found.different == len(picked) + len(added)
-    assert found.same == len(before.items) - len(picked)
-    assert found.is_same == (not picked and not added)
+    comparison = compare(before, after)
+    assert comparison.different == len(picked) + len(added)
+    assert comparison.same == len(before.items) - len(picked)
+    assert comparison.is_same == (not picked and not added)
     text = write([before])
-    made = update(text, [after])
-    assert read_snapshots(made) == (after,)
+    updated = update(text, [after])
+    assert read_snapshots(updated) == (after,)
     # Nothing else is left, either; a file stays of its version.
-    assert made.partition("\n")[2] == write([after]).partition("\n")[2]
+    assert updated.partition("\n")[2] == write([after]).partition("\n")[2]
     kept = {tuple(block.says): block.text for block in read_sections(text)[0].blocks}
-    for block in read_sections(made)[0].blocks:
+    for block in read_sections(updated)[0].blocks:
         if not set(block.says) & (picked | added):
             assert kept.get(tuple(block.says), block.text) == block.text
 
@@ -186,13 +186,13 @@ def test_what_did_not_change_keeps_its_bytes_and_its_comments():
     text += "\n# As it is by hand:   odd spaces.\nvalue  a  f32[2]\n      lowered x\n"
     text += "\n# Why it is so.\nvalue  b  f32[2]\n  lowered x\n"
     assert update(text, [program(a="x", b="x")]) == text
-    made = update(text, [program(a="x", b="y", c="z")])
-    assert made == text.replace(
+    updated = update(text, [program(a="x", b="y", c="z")])
+    assert updated == text.replace(
         "value  b  f32[2]\n  lowered x\n",
         "value  b  f32[2]\n  lowered y\n\nvalue  c  f32[2]\n  lowered z\n",
     )
     turned = update(text.replace("\n", "\r\n"), [program(a="x", b="y", c="z")])
-    assert turned == made.replace("\n", "\r\n")
+    assert turned == updated.replace("\n", "\r\n")
 
 
 def test_a_layer_that_differs_leaves_its_range_and_the_comment_stays():
@@ -201,16 +201,16 @@ def test_a_layer_that_differs_leaves_its_range_and_the_comment_stays():
     assert "value  layer{0..3}/a  f32[2]\n" in text
     text = text.replace("value ", "# Checked.\nvalue ")
     says["layer2/a"] = "y"
-    made = update(text, [program(**says)])
-    assert "# Checked.\nvalue  layer{0..1,3}/a  f32[2]\n  lowered x\n" in made
-    assert "\n\nvalue  layer2/a  f32[2]\n  lowered y\n" in made
-    (change,) = compare(*map(read_snapshots_one, (text, made))).changes
+    updated = update(text, [program(**says)])
+    assert "# Checked.\nvalue  layer{0..1,3}/a  f32[2]\n  lowered x\n" in updated
+    assert "\n\nvalue  layer2/a  f32[2]\n  lowered y\n" in updated
+    (change,) = compare(*map(read_snapshots_one, (text, updated))).changes
     assert (change.name, change.count, change.what) == ("layer2/a", 1, "changed")
 
 
 def read_snapshots_one(text):
-    (found,) = read_snapshots(text)
-    return found
+    (snapshot,) = read_snapshots(text)
+    return snapshot
 
 
 def test_an_argument_of_another_type_is_the_same_argument():
@@ -225,8 +225,8 @@ def test_an_argument_of_another_type_is_the_same_argument():
 def test_fewer_stages_are_compared_in_full():
     key = Key("argument", "x", "f32[2]")
 
-    def taken(stages, *found):
-        return Snapshot("step", "", ("shardy",), stages, "", {key: (Item(found),)})
+    def taken(stages, *stage_texts):
+        return Snapshot("step", "", ("shardy",), stages, "", {key: (Item(stage_texts),)})
 
     whole = taken(
         ("requested", "lowered", "propagated"),
@@ -239,9 +239,9 @@ def test_fewer_stages_are_compared_in_full():
         StageText("requested", "P('a')"),
         StageText("propagated", "P('a')"),
     )
-    found = compare(whole, less)
-    assert found.is_same
-    assert found.not_compared == ("lowered",)
+    comparison = compare(whole, less)
+    assert comparison.is_same
+    assert comparison.not_compared == ("lowered",)
     # What is asked for and was never recorded is a difference.
     assert not compare(less, whole).is_same
 
@@ -290,8 +290,8 @@ def test_version_3_has_quotes_in_shardys_form(old, text):
 
 def test_version_2_is_read():
     text = V1.with_name("version_2.snap").read_text()
-    (one,) = read_snapshots(text)
-    held = {key.name: items for key, items in one.items.items() if key.kind == "memory"}
+    (snapshot,) = read_snapshots(text)
+    held = {key.name: items for key, items in snapshot.items.items() if key.kind == "memory"}
     assert held["argument params"] == (
         Item((StageText("compiled", "a device holds 70,656 B, 52,992 B of it copies"),)),
     )
@@ -303,7 +303,7 @@ def test_version_2_is_read():
     )
     assert "partitioned" in text.replace("partitioners", "")
     assert "partitioned" not in now
-    assert update(text, [one]) == now == write([one])
+    assert update(text, [snapshot]) == now == write([snapshot])
     with pytest.raises(SyntaxTextError, match="no stage 'partitioned'"):
         read_snapshots(now.replace("propagated, compiled\n", "propagated, partitioned\n"))
 

@@ -25,7 +25,7 @@ class Dense(nnx.Module):
 def nnx_step(model, batch, *, scale):
     loss = lambda model: (model(batch["x"]) ** 2).sum() * scale  # noqa: E731
     value, gradients = nnx.value_and_grad(loss)(model)
-    nnx.update(model, jax.tree.map(lambda one, slope: one - slope, nnx.state(model), gradients))
+    nnx.update(model, jax.tree.map(lambda param, slope: param - slope, nnx.state(model), gradients))
     return {"loss": value}
 
 
@@ -90,12 +90,12 @@ def test_arguments_and_results_have_their_author_s_names(name):
     function, args, kwargs, arguments, result = CASES[name]
     program = sdyscope.Program(name, function, args, kwargs)
     tensors = sdyscope.inspect(program).tensors.tensors
-    asked = [one.requested for one in tensors]
+    asked = [tensor.requested for tensor in tensors]
     assert [one.path for one in asked if one.kind == "argument"] == arguments
     assert result in [one.path for one in asked if one.kind == "result"]
     # The module says the same names.
     main = sdyscope.inspect(program).graph("shardy").main
-    assert [one.name for one in main.arguments] == arguments
+    assert [argument.name for argument in main.arguments] == arguments
     assert result in [one.name for one in main.results]
 
 
@@ -107,7 +107,7 @@ def test_a_call_that_is_heard_has_them_too(name):
     with sdyscope.recording() as heard:
         function(*args, **kwargs)
     program = heard[name]
-    names = [one.requested.path for one in program.tensors.tensors]
+    names = [tensor.requested.path for tensor in program.tensors.tensors]
     assert names[: len(arguments)] == arguments
     assert result in names
     # The line is that of the function, and of the call, not the library's.
@@ -117,13 +117,13 @@ def test_a_call_that_is_heard_has_them_too(name):
 def test_updated_state_is_named_by_the_argument():
     function, args, kwargs, *_ = CASES["nnx_step"]
     tensors = sdyscope.inspect(sdyscope.Program("step", function, args, kwargs)).tensors.tensors
-    assert "result.model.w2" in [one.requested.path for one in tensors]
+    assert "result.model.w2" in [tensor.requested.path for tensor in tensors]
 
 
 def test_what_the_library_returns_for_itself_is_called_its_own():
     function, args, kwargs, *_ = CASES["equinox_step"]
     tensors = sdyscope.inspect(sdyscope.Program("step", function, args, kwargs)).tensors.tensors
-    paths = [one.requested.path for one in tensors if one.requested.kind == "result"]
+    paths = [tensor.requested.path for tensor in tensors if tensor.requested.kind == "result"]
     assert [path for path in paths if not path.startswith("result")] == ["equinox.result[0]"]
 
 

@@ -154,12 +154,12 @@ def odd_names(value: AnyHloSharding) -> bool:
 
 @given(hlo_strategies.hlo_shardings(metadata=False).filter(settled))
 def test_devices_are_those_of_xla(value: HloSharding) -> None:
-    made = value.canonical()
-    if made.tile_assignment is None:
+    canonical = value.canonical()
+    if canonical.tile_assignment is None:
         return
     dims, devices = xla_tiles(str(value))
-    assert tuple(dims) == made.tile_assignment.dims
-    assert devices == made.tile_assignment.listed()
+    assert tuple(dims) == canonical.tile_assignment.dims
+    assert devices == canonical.tile_assignment.listed()
 
 
 # ---- The same texts accepted as by XLA ----

@@ -105,8 +105,8 @@ PIECES = [
 ]
 
 
-def stricter_on_purpose(text: str, made: JaxSpec) -> bool:
-    entries = [e if isinstance(e, tuple) else (e,) for e in made._partitions]
+def stricter_on_purpose(text: str, parsed: JaxSpec) -> bool:
+    entries = [e if isinstance(e, tuple) else (e,) for e in parsed._partitions]
     axes = [name for entry in entries for name in entry if isinstance(name, str)]
     if len(set(axes)) < len(axes):
         return True  # An axis twice: JAX waits for the mesh.

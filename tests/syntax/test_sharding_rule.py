@@ -114,13 +114,13 @@ def test_reads_exactly_what_jax_reads(text: str) -> None:
     except ValueError:
         expected = None
     try:
-        made = parse_sdy_sharding_rule(text, **sizes)
+        rule = parse_sdy_sharding_rule(text, **sizes)
     except (SyntaxTextError, ConversionError):
         assert expected is None or stricter_on_purpose(text), f"only JAX reads {text!r}"
         return
     assert expected is not None, f"only we read {text!r}"
-    assert tuple(map(ours_of, expected.operand_mappings)) == made.operand_mappings
-    assert tuple(map(ours_of, expected.result_mappings)) == made.result_mappings
+    assert tuple(map(ours_of, expected.operand_mappings)) == rule.operand_mappings
+    assert tuple(map(ours_of, expected.result_mappings)) == rule.result_mappings
 
 
 @pytest.mark.parametrize(

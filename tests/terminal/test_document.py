@@ -75,8 +75,8 @@ def test_documents_do_not_tell_where_a_folder_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     installed = tmp_path.parent / "env" / "lib" / "site-packages" / "flax" / "nn.py"
     files = [tmp_path / "train" / "step.py", installed, tmp_path.parents[2] / "far" / "other.py"]
-    told = [json.loads(encode(SourceLocation(str(file), 3, 5, "step"))) for file in files]
-    assert told == [
+    document = [json.loads(encode(SourceLocation(str(file), 3, 5, "step"))) for file in files]
+    assert document == [
         {"file": file, "line": 3, "column": 5, "function": "step"}
         for file in (
             os.path.join("train", "step.py"),
@@ -105,7 +105,7 @@ def test_something_that_is_no_document_is_refused():
 def test_the_first_field_is_the_schema(command):
     found = document_type(command)
     assert fields_of(found)[0] == "schema"
-    (version,) = (one.default for one in dataclasses.fields(found) if one.name == "schema")
+    (version,) = (field.default for field in dataclasses.fields(found) if field.name == "schema")
     assert version.rpartition("/")[0] == f"sdyscope.{command}"
 
 

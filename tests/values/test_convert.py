@@ -201,13 +201,13 @@ def test_a_sharding_on_one_device_alone_says_no_dimensions():
 def test_a_mesh_without_axes_is_of_all_devices():
     """JAX writes such a mesh for what it leaves on one device, and XLA has it on each."""
     sharding = TensorSharding("empty_mesh", (DimSharding(),))
-    found = to_placement(sharding, 1, Mesh(()), num_devices=8)
-    assert found == to_placement(HloSharding("replicated"), 1, num_devices=8)
-    assert (found.num_devices, found.replication) == (8, 8)
+    placement = to_placement(sharding, 1, Mesh(()), num_devices=8)
+    assert placement == to_placement(HloSharding("replicated"), 1, num_devices=8)
+    assert (placement.num_devices, placement.replication) == (8, 8)
     assert to_placement(sharding, 1, Mesh(())).num_devices == 1
 
 
 def test_a_mesh_of_one_device_divides_nothing_among_those_that_there_are():
     sharding = TensorSharding("mesh", (DimSharding((AxisRef("one"),)), DimSharding()))
-    found = to_placement(sharding, 2, Mesh.of({"one": 1}), 8)
-    assert (found.num_devices, found.replication) == (8, 8)
+    placement = to_placement(sharding, 2, Mesh.of({"one": 1}), 8)
+    assert (placement.num_devices, placement.replication) == (8, 8)

@@ -16,15 +16,15 @@ s32[], pred[7]{0}, bf16[3,5]{1,0}, token[], /*index=5*/s4[9]{0:E(4)}, f32[2]{0:S
 
 
 def test_arrays_and_shared_buffers():
-    found = read_entry_layout(CPU)
-    assert [one.bytes for one in found.parameters] == [5120, 4, 7, 30, 0, 5, 8]
-    assert [one.shape for one in found.parameters[:4]] == [(128, 10), (), (7,), (3, 5)]
-    assert [one.memory_space for one in found.parameters[-2:]] == [0, 5]
-    assert [one.bytes for one in found.results] == [5120, 4, 4]
-    assert found.results_are_tuple
-    assert not found.parameters_are_tuple
-    assert found.aliases == {0: 0, 2: 1}
-    assert found.donors == {3}
+    layout = read_entry_layout(CPU)
+    assert [parameter.bytes for parameter in layout.parameters] == [5120, 4, 7, 30, 0, 5, 8]
+    assert [parameter.shape for parameter in layout.parameters[:4]] == [(128, 10), (), (7,), (3, 5)]
+    assert [parameter.memory_space for parameter in layout.parameters[-2:]] == [0, 5]
+    assert [result.bytes for result in layout.results] == [5120, 4, 4]
+    assert layout.results_are_tuple
+    assert not layout.parameters_are_tuple
+    assert layout.aliases == {0: 0, 2: 1}
+    assert layout.donors == {3}
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_arrays_and_shared_buffers():
     ],
 )
 def test_tiles(text, stored):
-    found = read_entry_layout(f"HloModule m, entry_computation_layout={{({text})->{text}}}\n")
-    assert [one.bytes for one in found.parameters] == [stored]
-    assert [one.bytes for one in found.results] == [stored]
-    assert not found.results_are_tuple
+    layout = read_entry_layout(f"HloModule m, entry_computation_layout={{({text})->{text}}}\n")
+    assert [parameter.bytes for parameter in layout.parameters] == [stored]
+    assert [result.bytes for result in layout.results] == [stored]
+    assert not layout.results_are_tuple
 
 
 def test_parameters_in_a_tuple():
@@ -52,11 +52,11 @@ def test_parameters_in_a_tuple():
         "HloModule m, input_output_alias={ {1}: (0, {2}, may-alias) }, buffer_donor={ (0, {1}) }, "
         "entry_computation_layout={((f32[1]{0}, f32[2]{0}, f32[3]{0}))->(f32[2]{0}, f32[3]{0})}\n"
     )
-    found = read_entry_layout(text)
-    assert [one.bytes for one in found.parameters] == [4, 8, 12]
-    assert found.parameters_are_tuple
-    assert found.aliases == {1: 2}
-    assert found.donors == {1}
+    layout = read_entry_layout(text)
+    assert [parameter.bytes for parameter in layout.parameters] == [4, 8, 12]
+    assert layout.parameters_are_tuple
+    assert layout.aliases == {1: 2}
+    assert layout.donors == {1}
 
 
 def test_no_layout():

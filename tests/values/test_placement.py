@@ -99,15 +99,15 @@ def test_blocks_are_those_of_a_walk_over_the_mesh(data):
 def test_equal_exactly_when_every_device_holds_the_same(data):
     mesh = data.draw(meshes(max_devices=24, max_axes=3))
     rank = data.draw(st.integers(1, 2))
-    made = [
+    placement = [
         to_placement(data.draw(tensor_shardings(other, rank=rank, unreduced=False)), rank)
         for other in (mesh, data.draw(st.sampled_from([mesh, _reordered(mesh, data)])))
     ]
-    blocks = [[place.block(device) for device in range(mesh.size)] for place in made]
-    same = made[0].shards == made[1].shards and blocks[0] == blocks[1]
-    assert (made[0] == made[1]) == same
+    blocks = [[place.block(device) for device in range(mesh.size)] for place in placement]
+    same = placement[0].shards == placement[1].shards and blocks[0] == blocks[1]
+    assert (placement[0] == placement[1]) == same
     if same:
-        assert hash(made[0]) == hash(made[1])
+        assert hash(placement[0]) == hash(placement[1])
 
 
 def _reordered(mesh: Mesh, data: st.DataObject) -> Mesh:

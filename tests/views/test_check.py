@@ -24,7 +24,7 @@ NOTE = Finding("argument-dropped", "note", "jit drops it.", "unused", "argument"
 def paragraphs(*findings, compared=4, agreed=4):
     made = Check(
         name="mlp",
-        passed=all(one.severity == "note" for one in findings),
+        passed=all(finding.severity == "note" for finding in findings),
         partitioners=("shardy", "gspmd"),
         tensors=2,
         compared=compared,

@@ -1,7 +1,7 @@
 """Differences as they are printed."""
 
-from sdyscope.analysis.diff.lowered import LoweredDiff, OpDifference
-from sdyscope.facts.differences import LoneMesh, Uncompared
+from sdyscope.facts.differences import LoneMesh, LoweredDiff, OpDifference
+from sdyscope.facts.failures import Uncompared
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Heading, Table
@@ -10,7 +10,7 @@ from sdyscope.views import diff
 
 
 def made(*, ops=(), meshes=()):
-    found = LoweredDiff(
+    diff = LoweredDiff(
         name="step",
         across="programs",
         a="a.mlir",
@@ -19,7 +19,7 @@ def made(*, ops=(), meshes=()):
         meshes=tuple(meshes),
         ops=tuple(ops),
     )
-    return DiffDocument(at="lowered", programs=(found,))
+    return DiffDocument(at="lowered", programs=(diff,))
 
 
 def op(scope, number):

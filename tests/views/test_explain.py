@@ -16,12 +16,12 @@ def found():
     return explain_document(Inspection(resolve("mlp"), ["shardy"]), "%2")
 
 
-def texts(found, **options):
-    return [paragraph.text for paragraph in explain.details(found, **options)]
+def texts(document, **options):
+    return [paragraph.text for paragraph in explain.details(document, **options)]
 
 
-def with_value(found, **changes):
-    return replace(found, values=(replace(found.values[0], **changes),))
+def with_value(document, **changes):
+    return replace(document, values=(replace(document.values[0], **changes),))
 
 
 def test_a_long_chain_is_cut_in_the_middle(found):

@@ -32,8 +32,8 @@ def test_nothing_else_is_proven(tmp_path, verdict):
 
 
 def test_what_changes_is_said_of_each_kind_and_axis(tmp_path):
-    found = fix(tmp_path)
-    rows = {str(row[0]): row[1:] for row in view.changes(found, found.remedies[0]).rows}
+    fixes = fix(tmp_path)
+    rows = {str(row[0]): row[1:] for row in view.changes(fixes, fixes.remedies[0]).rows}
     assert [getattr(cell, "text", cell) for cell in rows["all-gather over data"]] == [
         "3.0 MiB",
         "-",
@@ -43,13 +43,13 @@ def test_what_changes_is_said_of_each_kind_and_axis(tmp_path):
 
 
 def test_80_columns_are_enough(tmp_path):
-    found = fix(tmp_path)
+    fixes = fix(tmp_path)
     printed = text(
         [
-            *view.heading(found),
-            *view.remedy(1, found.remedies[0]),
-            *view.proof(found, found.remedies[0]),
-            *view.footer(found),
+            *view.heading(fixes),
+            *view.remedy(1, fixes.remedies[0]),
+            *view.proof(fixes, fixes.remedies[0]),
+            *view.footer(fixes),
         ]
     )
     assert max(map(len, printed.splitlines())) <= 80

@@ -37,19 +37,19 @@ def test_what_was_not_understood_is_counted():
 
 
 def test_attributes_without_a_value_are_counted():
-    made = read_text(
+    module_read = read_text(
         'module { "x.a"() {x.map = affine_map<() -> ()>, x.b = [#y.z], x.c = 1} : () -> () }'
     )
-    assert list(made.unparsed()) == [(1, "x.map"), (1, "x.b")]
-    assert graph.statistics(made, "m", "shardy").endswith("2 attributes kept as text")
+    assert list(module_read.unparsed()) == [(1, "x.map"), (1, "x.b")]
+    assert graph.statistics(module_read, "m", "shardy").endswith("2 attributes kept as text")
     # A sharding that is not understood is not counted twice.
     assert "kept as text" not in graph.statistics(read_text(TEXT), "m", "gspmd")
 
 
 def test_every_form_parses():
-    made = read_text(TEXT)
-    assert json.loads(graph.encoded(made, "json", NOTHING))["schema"] == "sdyscope.graph/3"
-    assert json.loads(graph.encoded(made, "model-explorer", NOTHING))["label"] == "m"
-    content = graph.encoded(made, "graphml", NOTHING)
+    module_read = read_text(TEXT)
+    assert json.loads(graph.encoded(module_read, "json", NOTHING))["schema"] == "sdyscope.graph/3"
+    assert json.loads(graph.encoded(module_read, "model-explorer", NOTHING))["label"] == "m"
+    content = graph.encoded(module_read, "graphml", NOTHING)
     assert content.startswith(b'<?xml version="1.0" encoding="UTF-8"?>\n')
     assert ET.fromstring(content).tag.endswith("graphml")

@@ -43,8 +43,8 @@ def test_model_explorers_types_read_it(name, partitioner):
     collection = read(graph)
     # Nothing that was written is unknown to the types.
     assert contains(dataclasses.asdict(collection), graph_collection(graph))
-    assert [made.id for made in collection.graphs] == list(graph.functions)
-    assert sum(len(made.nodes) for made in collection.graphs) == sum(
+    assert [exported.id for exported in collection.graphs] == list(graph.functions)
+    assert sum(len(exported.nodes) for exported in collection.graphs) == sum(
         1 for op in graph.ops if op.function and op.kind != "func.func"
     )
 
@@ -52,11 +52,11 @@ def test_model_explorers_types_read_it(name, partitioner):
 @pytest.mark.parametrize(("name", "partitioner"), CASES)
 def test_edges_lead_from_outputs_to_inputs_without_cycles(name, partitioner):
     graph = build(lowered(name, partitioner))
-    for made in read(graph).graphs:
-        nodes = {node.id: node for node in made.nodes}
-        assert len(nodes) == len(made.nodes)
+    for exported in read(graph).graphs:
+        nodes = {node.id: node for node in exported.nodes}
+        assert len(nodes) == len(exported.nodes)
         links = networkx.DiGraph()
-        for node in made.nodes:
+        for node in exported.nodes:
             inputs = [item.id for item in node.inputsMetadata]
             assert len(inputs) == len(set(inputs))
             assert [edge.targetNodeInputId for edge in node.incomingEdges] == inputs
@@ -72,7 +72,7 @@ def test_edges_lead_from_outputs_to_inputs_without_cycles(name, partitioner):
 
 def test_groups_are_scopes_and_regions():
     graph = build(lowered("regions", "shardy"))
-    main = next(made for made in read(graph).graphs if made.id == "main")
+    main = next(exported for exported in read(graph).graphs if exported.id == "main")
     nodes = {int(node.id): node for node in main.nodes}
     argument = graph.main.arguments[0]
     assert nodes[argument.node].label == "params['k']"
@@ -92,8 +92,8 @@ def test_groups_are_scopes_and_regions():
 def test_calls_link_to_graphs_and_values_show_their_shardings():
     graph = build(lowered("regions", "gspmd"))
     collection = read(graph)
-    ids = {made.id for made in collection.graphs}
-    nodes = {int(node.id): node for made in collection.graphs for node in made.nodes}
+    ids = {exported.id for exported in collection.graphs}
+    nodes = {int(node.id): node for exported in collection.graphs for node in exported.nodes}
     calls = [op for op in graph.operations() if op.kind == "func.call"]
     assert calls
     for call in calls:

@@ -76,13 +76,13 @@ def test_show_folds_layers_unless_all_are_asked_for(layered):
 
 
 def test_propagate_folds_scopes_and_where_axes_come_from(layered):
-    found = propagate_document(layered)
-    made = propagate.table(found)
-    headings = [row.text for row in made.rows if isinstance(row, Heading)]
+    document = propagate_document(layered)
+    table = propagate.table(document)
+    headings = [row.text for row in table.rows if isinstance(row, Heading)]
     assert any(text.startswith("jvp(layer{0..3})/attention (4 times ") for text in headings)
-    rows = [" ".join(cell.text for cell in row) for row in made.cells]
+    rows = [" ".join(cell.text for cell in row) for row in table.cells]
     assert any("(×4)" in row and "params['layers'][*]['wq']" in row for row in rows)
-    every = propagate.table(found, everything=True)
-    assert len(made.cells) < len(every.cells) / 4
+    every = propagate.table(document, everything=True)
+    assert len(table.cells) < len(every.cells) / 4
     assert "[*]" not in str(every.cells)
     assert "jvp(layer{" not in str(every.rows)

@@ -33,15 +33,16 @@ def test_what_is_approximate_and_what_is_missing_comes_first(mlp):
     approximate = replace(
         exact, source=PropagationSource("lowered module"), doubts=(Remark("conservative"),)
     )
-    found = replace(
+    changed = replace(
         mlp, propagations=(approximate,), failures=(Failure("gspmd", "it is no more."),)
     )
-    first, second, *_ = propagate.heading(found)
+    first, second, *_ = propagate.heading(changed)
     assert (first.text, first.tone) == ("shardy: approximate, from the lowered module", "warning")
     assert (second.text, second.tone) == ("nothing under gspmd: it is no more.", "warning")
-    made = propagate.table(found)
+    table = propagate.table(changed)
     assert (
-        texts(propagate.footer(found, made))[-1] == "Conservative propagation is not what XLA runs."
+        texts(propagate.footer(changed, table))[-1]
+        == "Conservative propagation is not what XLA runs."
     )
 
 
@@ -62,12 +63,12 @@ def test_a_request_that_was_not_kept_is_shown_and_counted(mlp):
         replace(value, as_requested={"shardy": False}) if value.name == "batch['x']" else value
         for value in mlp.values
     ]
-    found = replace(mlp, values=tuple(values))
-    made = propagate.table(found, columns=80)
-    assert "requested" in [column.header for column in made.columns]
-    (row,) = [row for row in made.cells if row[0].text == "batch['x']"]
+    changed = replace(mlp, values=tuple(values))
+    table = propagate.table(changed, columns=80)
+    assert "requested" in [column.header for column in table.columns]
+    (row,) = [row for row in table.cells if row[0].text == "batch['x']"]
     assert row[3].tone == "bad"
-    assert "1 tensor is not where it was requested" in texts(propagate.footer(found, made))
+    assert "1 tensor is not where it was requested" in texts(propagate.footer(changed, table))
 
 
 def test_rows_that_say_the_same_are_one(mlp):
@@ -80,19 +81,19 @@ def test_rows_that_say_the_same_are_one(mlp):
 
 def test_rows_are_limited_and_the_rest_is_counted(mlp, monkeypatch):
     monkeypatch.setattr(propagate, "LISTED", 10)
-    made = propagate.table(mlp)
+    table = propagate.table(mlp)
     inside = propagate.rows_inside(mlp, everything=False)
     shown = sum(
         int(re.search(r"\((\d+)\)", row.text)[1])
-        for row in made.rows
+        for row in table.rows
         if isinstance(row, Heading) and not row.text.startswith(("arguments", "results", "constr"))
     )
     assert 10 <= shown < len(inside)
     rest = len(inside) - shown
-    found = texts(propagate.footer(mlp, made))
+    found = texts(propagate.footer(mlp, table))
     assert f"{rest} values more that are sharded: --all lists them" in found
     everything = propagate.rows_inside(mlp, everything=True)
-    assert len(everything) == len([one for one in mlp.values if one.section == "inside"])
+    assert len(everything) == len([value for value in mlp.values if value.section == "inside"])
 
 
 def test_partitioners_that_differ_are_counted(mlp):
@@ -106,13 +107,13 @@ def test_partitioners_that_differ_are_counted(mlp):
         for value in mlp.values
     ]
     both = (shardy, replace(shardy, partitioner="gspmd", read_debug_info=DebugInfo))
-    found = replace(mlp, values=tuple(values), propagations=both)
-    made = propagate.table(found, columns=80)
-    assert [column.header for column in made.columns][2:] == ["shardy", "gspmd", "bytes", "x"]
-    (row,) = [row for row in made.cells if row[0].text.startswith("tanh")]
+    changed = replace(mlp, values=tuple(values), propagations=both)
+    table = propagate.table(changed, columns=80)
+    assert [column.header for column in table.columns][2:] == ["shardy", "gspmd", "bytes", "x"]
+    (row,) = [row for row in table.cells if row[0].text.startswith("tanh")]
     assert [cell.text for cell in row[2:4]] == ["P('data')", "P('data')"]
-    assert all(row[3].text == "=" for row in made.cells if row[0].text == "params['w1']")
-    footer = texts(propagate.footer(found, made))
+    assert all(row[3].text == "=" for row in table.cells if row[0].text == "params['w1']")
+    footer = texts(propagate.footer(changed, table))
     assert any(text.startswith("1 value differs between shardy and gspmd") for text in footer)
     assert any("in a wider terminal" in text for text in footer)
 
@@ -125,8 +126,8 @@ def test_a_result_is_where_it_is_returned_not_where_it_is_made(partitioner):
     x = jax.ShapeDtypeStruct((8, 4), "float32", sharding=NamedSharding(mesh, P("data")))
     step = jax.jit(lambda x: x * 2, out_shardings=NamedSharding(mesh, P()))
     inspection = Inspection(Program("gathers", step, (x,)), [partitioner])
-    found = propagate_document(inspection)
-    (result,) = [value for value in found.values if value.section == "result"]
+    document = propagate_document(inspection)
+    (result,) = [value for value in document.values if value.section == "result"]
     assert result.propagated[partitioner].sharding.local_shape == (8, 4)
     assert result.as_requested == {partitioner: True}
 
@@ -139,8 +140,8 @@ def called_differently():
         return x * 2
 
     def step(x, y):
-        one = jax.lax.with_sharding_constraint(twice(x), NamedSharding(mesh, P("a", None)))
-        return one, twice(y), x @ y.T
+        constrained = jax.lax.with_sharding_constraint(twice(x), NamedSharding(mesh, P("a", None)))
+        return constrained, twice(y), x @ y.T
 
     given = [
         jax.ShapeDtypeStruct((16, 8), "float32", sharding=NamedSharding(mesh, spec))
@@ -150,10 +151,12 @@ def called_differently():
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("name", ["called", "parallel-3d"])
+@pytest.mark.parametrize(
+    "name", ["called", pytest.param("parallel-3d", marks=pytest.mark.thorough)]
+)
 def test_values_that_differ_are_those_of_the_diff(name):
     inspection = called_differently() if name == "called" else Inspection(resolve(name))
-    found = propagate_document(inspection)
+    document = propagate_document(inspection)
     diff = inspection.propagated_diff()
-    assert len(found.compared) == diff.compared
-    assert found.differing == diff.different_values
+    assert len(document.compared) == diff.compared
+    assert document.differing == diff.different_values

@@ -33,18 +33,18 @@ def with_tensor(name, change):
 
 
 def cells(program, name, **options):
-    made = show.table(program, **options)
+    table = show.table(program, **options)
     return {
         column.header: cell
-        for row in made.cells
-        for column, cell in zip(made.columns, row, strict=True)
+        for row in table.cells
+        for column, cell in zip(table.columns, row, strict=True)
         if row[0].text == name
     }
 
 
 def footer(program):
-    made = show.table(program)
-    return "\n".join(paragraph.text for paragraph in show.footer(program, made))
+    table = show.table(program)
+    return "\n".join(paragraph.text for paragraph in show.footer(program, table))
 
 
 def lowered_as(text, rank=2):
@@ -107,10 +107,10 @@ def test_files_and_shapes_that_are_not_known():
     x, y = program.tensors[:2]
     assert (x.shape, x.bytes) == (None, None)
     assert y.lowered["gspmd"].problem
-    made = show.table(program)
-    assert [row[1].text for row in made.cells] == ["f32[?]", "f32[4]", "f32[?]"]
-    assert made.cells[1][2] == Cell("! {bad}", "bad")
-    assert [cell.text for cell in made.cells[1][3:]] == ["!", "!", "!"]
+    table = show.table(program)
+    assert [row[1].text for row in table.cells] == ["f32[?]", "f32[4]", "f32[?]"]
+    assert table.cells[1][2] == Cell("! {bad}", "bad")
+    assert [cell.text for cell in table.cells[1][3:]] == ["!", "!", "!"]
     said = footer(program)
     assert "(1 tensor with a sharding that can't be, not counted; 1 tensor of unknown" in said
     assert "!  a sharding that can't be read or can't be" in said
@@ -124,8 +124,8 @@ def test_an_hlo_sharding_needs_a_mesh_to_be_a_partition_spec():
     there = next(a for a in inspection.annotations() if a.path == "params['w1']")
     assert short(there.sharded({}, MESH)) == "P(None, 'model')"
     assert short(there.sharded({}, None)) == there.text
-    one = parse_hlo_sharding("{maximal device=3}")
-    alone = replace(there, sharding=one, placement=to_placement(one, 2, MESH))
+    sharding = parse_hlo_sharding("{maximal device=3}")
+    alone = replace(there, sharding=sharding, placement=to_placement(sharding, 2, MESH))
     assert short(alone.sharded({}, MESH)) == "device 3"
 
 

@@ -4,9 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sdyscope.analysis.diff.entries import NotCompared
-from sdyscope.analysis.diff.lowered import LoweredDiff
-from sdyscope.facts.differences import LoneMesh, NotComparedValues
+from sdyscope.facts.differences import LoneMesh, LoweredDiff, NotCompared, NotComparedValues
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
@@ -60,7 +58,7 @@ def test_values_that_were_not_compared(left, across, words):
 
 
 def test_what_was_left_out_of_two_modules():
-    found = LoweredDiff(
+    diff = LoweredDiff(
         name="step",
         across="partitioners",
         a="shardy",
@@ -69,7 +67,7 @@ def test_what_was_left_out_of_two_modules():
         ops_compared=False,
         left_out={"gspmd": 1},
     )
-    assert list(lowered_notes(found)) == [
+    assert list(lowered_notes(diff)) == [
         "1 constraint that JAX writes on its own for gspmd was left out.",
         "Ops not compared: the partitioners spell constraints and shard_map with different ops.",
     ]
@@ -136,5 +134,5 @@ def test_entries():
     ],
 )
 def test_what_was_not_compared_of_compiled_programs_is_said(facts, clauses):
-    one = SimpleNamespace(**{"moved": 0, "has_text": False, "causes_missing": "", **facts})
-    assert list(compiled_remarks(one)) == clauses
+    namespace = SimpleNamespace(**{"moved": 0, "has_text": False, "causes_missing": "", **facts})
+    assert list(compiled_remarks(namespace)) == clauses

@@ -39,6 +39,8 @@ def test_the_mesh_of_random_keys_is_none_of_the_programs():
     mesh = compat.abstract_mesh(Mesh((MeshAxis("data", 4),)))
     x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     key = jax.eval_shape(lambda: jax.random.key(0))
-    found = inspect(jax.jit(lambda key, x: (jax.random.split(key), x)), key, x)
-    assert any(not one.axes for one in found.meshes.values())
-    assert [one.axes for one in mesh_documents(found.meshes)] == [{"data": 4}]
+    inspection = inspect(jax.jit(lambda key, x: (jax.random.split(key), x)), key, x)
+    assert any(not one.axes for one in inspection.meshes.values())
+    assert [mesh_document.axes for mesh_document in mesh_documents(inspection.meshes)] == [
+        {"data": 4}
+    ]

@@ -145,7 +145,7 @@ def forms(word, settings, values, folder):
         return opened[partitioners]
 
     documents, terminal = {}, {}
-    given = [each for one in settings for each in ("--set", one)]
+    given = [each for setting in settings for each in ("--set", setting)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "open_target", once)
         patch.setattr(child, "_serving", [None])
@@ -214,8 +214,8 @@ def of_ci(inspection, folder):
 def findings(document):
     """The findings of a document, as values."""
     return [
-        Finding(**{**one, "source": one["source"] and SourceLocation(**one["source"])})
-        for one in document["findings"]
+        Finding(**{**finding, "source": finding["source"] and SourceLocation(**finding["source"])})
+        for finding in document["findings"]
     ]
 
 
@@ -229,15 +229,15 @@ def test_causes(said):
     words = {
         part["origin"]["words"]
         for program in said.documents["comms"]["programs"]
-        for one in program["collectives"]
-        for part in one["parts"]
+        for collective in program["collectives"]
+        for part in collective["parts"]
         if part["origin"] is not None
     }
-    told = re.findall(r"because (.*?)(?:; and [\d,]+ more|$)", said.terminal["comms"])
-    assert bool(words) == bool(told) or all("not found" in each for each in words)
+    matches = re.findall(r"because (.*?)(?:; and [\d,]+ more|$)", said.terminal["comms"])
+    assert bool(words) == bool(matches) or all("not found" in each for each in words)
     for each in words:
         assert said.in_page(each, "communication"), each
-    assert sum(said.printed(each, "comms") for each in words) >= len(told) > 0 or not told
+    assert sum(said.printed(each, "comms") for each in words) >= len(matches) > 0 or not matches
 
 
 def test_collectives_of_one_row(said):
@@ -262,7 +262,7 @@ def test_memory(said):
         told = [*([program["saved"]] if program["savings"] else []), *program["beyond"]]
         for words in told:
             assert said.printed(words[0].lower() + words[1:].rstrip("."), command), words
-    headlines = [one["words"] for one in said.page["report"]["headlines"]]
+    headlines = [headline["words"] for headline in said.page["report"]["headlines"]]
     titles = (page["title"], said.page["communication"]["title"])
     assert {words for words in headlines if " times the " in words} <= set(titles)
 
@@ -293,8 +293,8 @@ def test_lowered_differences(said):
         for words in lowered_notes(SimpleNamespace(**program)):
             assert said.printed(words, command), words
             assert said.in_page(words, "differences"), words
-        for one in program["tensors"]:
-            for side in filter(None, (one["a"], one["b"])):
+        for tensor in program["tensors"]:
+            for side in filter(None, (tensor["a"], tensor["b"])):
                 sharding = side["sharding"]
                 assert said.printed(sharding["short"], command)
                 assert said.in_page(sharding["short"], "differences")
@@ -325,8 +325,8 @@ def test_compiled_differences(said):
     command = "diff --at compiled"
     for program in said.documents[command].get("compiled", ()):
         where = across_text(program["across"], program["b"]["label"])
-        for one in program["causes"]:
-            words = follows_text(one["values"], one["differences"], one["sent"], where)
+        for cause in program["causes"]:
+            words = follows_text(cause["values"], cause["differences"], cause["sent"], where)
             assert said.printed(words, command), words
             assert said.in_page(words, "differences"), words
         for side in (program["a"], program["b"]):

@@ -8,7 +8,7 @@ from sdyscope.facts.execution import OtherOnOneDevice, Reference
 from sdyscope.facts.findings import DependsOnMesh, InnerDifference, Inside, NotOnMesh, Observation
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 from sdyscope.words.run import compared_with, inside_text, meshes_text, reference_text
 
 ONE, EIGHT = Mesh.of({"d": 1}), Mesh.of({"d": 8})
@@ -70,7 +70,7 @@ def test_what_meshes_are_compared_with():
 
 
 def message(fact):
-    return told(Observation("depends-on-mesh", "error", fact)).message
+    return finding_of(Observation("depends-on-mesh", "error", fact)).message
 
 
 def test_what_depends_on_a_mesh():

@@ -9,8 +9,6 @@ from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.account import Reason, Unknown, UnknownKind, Why
 from sdyscope.facts.remarks import Remark
 
-__all__ = ["collectives_unknowns"]
-
 
 def collectives_unknowns(collectives: Collectives) -> Iterator[Unknown]:
     """Lines that could not be read, and collectives whose number is a guess."""

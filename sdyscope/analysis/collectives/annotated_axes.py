@@ -25,8 +25,6 @@ from sdyscope.graph import Op
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["AnnotatedAxes", "AnnotatedAxis", "WrittenSpec"]
-
 #: Ops whose operands and results are only alike through their regions or functions.
 _CROSSED = frozenset(
     {"while", "case", "if", "call", "manual_computation", "named_computation", "func", "module"}

@@ -20,8 +20,6 @@ from sdyscope.values.replica_groups import (
     ReplicaGroups,
 )
 
-__all__ = ["axes_of_groups", "axes_of_pairs"]
-
 _Digits = Sequence[tuple[int, int]]
 
 

@@ -24,10 +24,6 @@ from typing import get_args
 
 from sdyscope.facts.traffic import CollectiveKind
 
-__all__ = ["KINDS", "wire_bytes", "wire_bytes_by_tensor"]
-
-"""Kinds of communication, by HLO's opcodes."""
-
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 _TIMES_THE_REST = {"all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "all-reduce": 2}

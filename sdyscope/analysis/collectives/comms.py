@@ -18,14 +18,6 @@ from sdyscope.facts.schedule import Schedule
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 
-__all__ = [
-    "CommsDocument",
-    "collectives_under",
-    "comms_document",
-    "predicted_collectives",
-    "predicted_document",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommsDocument:
@@ -114,16 +106,16 @@ def collectives_under(
 
     They are read once, and their origins are looked for once.
     """
-    made = program.compiled(partitioner, on)
-    which = (made.partitioner, made.hardware, made.recorded_by)
+    compiled = program.compiled(partitioner, on)
+    which = (compiled.partitioner, compiled.hardware, compiled.recorded_by)
     read = program.once(
         (read_collectives, *which),
-        lambda: read_collectives(made, program.hlo(partitioner, on), program.meshes.values()),
+        lambda: read_collectives(compiled, program.hlo(partitioner, on), program.meshes.values()),
     )
     if not origins:
-        return explained(read, made)
+        return explained(read, compiled)
     return program.once(
-        (explained, *which), lambda: explained(read, made, program.lowered_of(made))
+        (explained, *which), lambda: explained(read, compiled, program.lowered_of(compiled))
     )
 
 

@@ -17,30 +17,28 @@ from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["compiled_collectives", "explained", "read_collectives"]
-
 
 def compiled_collectives(
-    made: Compiled, meshes: Iterable[Mesh], compiled: Staged | None = None
+    compiled: Compiled, meshes: Iterable[Mesh], lowered: Staged | None = None
 ) -> Collectives:
     """The collectives of a compiled program, each with its origin.
 
     Args:
-        made: the program.
+        compiled: the program.
         meshes: meshes to name axes of.
-        compiled: the module that it was compiled from; without it no origins are looked for.
+        lowered: the module that it was compiled from; without it no origins are looked for.
 
     Raises:
         SdyscopeError: the program can't be read.
     """
-    return explained(read_collectives(made, read_hlo(made.hlo), meshes), made, compiled)
+    return explained(read_collectives(compiled, read_hlo(compiled.hlo), meshes), compiled, lowered)
 
 
-def read_collectives(made: Compiled, module: HloModule, meshes: Iterable[Mesh]) -> Collectives:
+def read_collectives(compiled: Compiled, module: HloModule, meshes: Iterable[Mesh]) -> Collectives:
     """The collectives of a compiled program, without origins.
 
     Args:
-        made: the program.
+        compiled: the program.
         module: its text.
         meshes: meshes to name axes of.
 
@@ -48,35 +46,38 @@ def read_collectives(made: Compiled, module: HloModule, meshes: Iterable[Mesh]) 
         SdyscopeError: the program can't be read.
     """
     return replace(
-        collectives_of(made, module, meshes),
-        rematerializations=rematerializations(made.rematerializations, module),
+        collectives_of(compiled, module, meshes),
+        rematerializations=rematerializations(compiled.rematerializations, module),
     )
 
 
 def explained(
-    collectives: Collectives, made: Compiled, compiled: Staged | None = None
+    collectives: Collectives, compiled: Compiled, lowered: Staged | None = None
 ) -> Collectives:
     """The same collectives with their origins, or why there are none.
 
     Args:
         collectives: those of the program.
-        made: the program.
-        compiled: the module that it was compiled from; without it no origins are looked for.
+        compiled: the program.
+        lowered: the module that it was compiled from; without it no origins are looked for.
     """
-    if compiled is None and made.recorded_by is not None:
+    if lowered is None and compiled.recorded_by is not None:
         return replace(collectives, origins_missing=Remark("not told"))
-    if compiled is None:
+    if lowered is None:
         return replace(collectives, origins_missing=Remark("not asked for"))
     if not collectives.collectives:
         return collectives
     if collectives.mesh is None:
         return replace(collectives, origins_missing=Remark("no mesh"))
     try:
-        propagated = compiled.propagated(made.partitioner)
+        propagated = lowered.propagated(compiled.partitioner)
     except SdyscopeError as error:
         return replace(collectives, origins_missing=Remark("not propagated", error.message))
     pointers = None
     if propagated.partitioner == "shardy" and propagated.steps:
-        pointers = Explainer.of(compiled, made.partitioner).pointers
-    graph, annotations = compiled.graph(made.partitioner), compiled.annotations(made.partitioner)
+        pointers = Explainer.of(lowered, compiled.partitioner).pointers
+    graph, annotations = (
+        lowered.graph(compiled.partitioner),
+        lowered.annotations(compiled.partitioner),
+    )
     return with_origins(collectives, graph, propagated, annotations, pointers)

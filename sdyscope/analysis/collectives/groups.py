@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.collectives.totals import Collective, Collectives
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.facts.origins import CollectiveOrigin
-from sdyscope.values.source import SourceLocation
-
-__all__ = ["CollectiveGroup", "collective_groups"]
+from sdyscope.values.source import SourceLocation, line_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +76,16 @@ def collective_groups(collectives: Collectives) -> list[CollectiveGroup]:
             collective.group_size,
             part.shapes,
             len(collective.parts),
-            _line(part),
+            line_of(part.source),
             part.callers,
         )
-        ways.setdefault(_line(part), set()).add(part.callers)
+        ways.setdefault(line_of(part.source), set()).add(part.callers)
         groups.setdefault((key, scope), []).append(collective)
     grouped = [
-        CollectiveGroup(tuple(members), scope, part.callers if len(ways[_line(part)]) > 1 else ())
+        CollectiveGroup(
+            tuple(members), scope, part.callers if len(ways[line_of(part.source)]) > 1 else ()
+        )
         for (_, scope), members in groups.items()
         for part in [members[0].largest]
     ]
     return sorted(grouped, key=lambda group: -group.sent)
-
-
-def _line(part: Part) -> tuple[str, int] | None:
-    return None if part.source is None else (part.source.file, part.source.line)

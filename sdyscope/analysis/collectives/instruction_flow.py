@@ -13,8 +13,6 @@ from functools import cached_property
 
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
 
-__all__ = ["INLINE", "InstructionFlow", "ValuePlace", "WalkEnds"]
-
 #: Ops that are one with their computation, which is what has a say first.
 INLINE = ("fusion", "fusion-start", "call", "async-start", "call-start", "custom-call-start")
 #: Values that are the same for whatever they are used with.

@@ -20,8 +20,6 @@ from sdyscope.analysis.collectives.instruction_flow import (
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
 
-__all__ = ["MadeFor", "NamedAfter", "Purpose", "Tags"]
-
 Tags: TypeAlias = tuple[tuple[int, ...], ...]
 """Ops that an instruction was made from: of each the calls that it was inlined from, and the op."""
 
@@ -155,9 +153,9 @@ class MadeFor:
         key = self.key(instructions[0])
         exactly = Purpose(tuple(instructions), self.of(instructions[:1]))
         if kind == "all-gather":
-            made = self.makers(computation, collective, value, key)
-            argument = made.boundary[0] if len(made.boundary) == 1 else None
-            exactly = replace(exactly, makers=self.of(made.instructions[:1]), argument=argument)
+            makers = self.makers(computation, collective, value, key)
+            argument = makers.boundary[0] if len(makers.boundary) == 1 else None
+            exactly = replace(exactly, makers=self.of(makers.instructions[:1]), argument=argument)
         if kind not in _OF_MAKER or _GENERATED not in collective.rest:
             return exactly
         if not self.tags and not self.is_made_by(computation, collective, value, key):

@@ -32,8 +32,6 @@ from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["LOOKING_UP", "NO_FIT", "PROGRAM", "REACHING", "SUMMING", "Need", "Needs", "kind_of"]
-
 #: Collectives that a program writes in a shard_map, by the names of their ops.
 PROGRAM: Final = frozenset(
     {
@@ -101,11 +99,7 @@ class _ByRule:
     @cached_property
     def slots(self) -> list[tuple[Slot, Ref]]:
         """Its operands and results."""
-        flow, op = self.flow, self.op
-        return [
-            *((("operand", index), ref) for index, ref in enumerate(flow.operands(op.id))),
-            *((("result", index), flow.root((op.id, index))) for index in range(len(op.types))),
-        ]
+        return self.flow.slots(self.op)
 
     def held(self, value: Ref | None, axes: tuple[AxisPart, ...]) -> set[tuple[int, str]]:
         """On which factors a tensor of the op has which of the axes."""

@@ -47,8 +47,6 @@ from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["with_origins"]
-
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
 #: Ops whose sums XLA may split over devices that would do the same work.
@@ -135,10 +133,10 @@ class _Search:
 
     def values(self, part: Part) -> set[ValueId]:
         """The values that a tensor may be; empty where that is not known."""
-        found = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
+        values = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
         argument = self.around.argument(part.argument)
-        found += [] if argument is None else [argument]
-        return self.around.forms(found)
+        values += [] if argument is None else [argument]
+        return self.around.forms(values)
 
     def leads(self, part: Part, axes: tuple[AxisPart, ...], values: Container[ValueId]) -> bool:
         """Whether it is what was followed to, not what XLA names, that it is for."""
@@ -223,17 +221,19 @@ class _Search:
         ops = self.ops(part.tags)
         argument = self.around.argument(part.argument)
         given = [value for op in ops for value in self.around.operands(op)]
-        made = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
-        for value in [*([] if argument is None else [argument]), *given, *made]:
-            found = [one for axis in axes for one in self.annotated.unreduced(value, axis)]
-            if found:
+        results = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
+        for value in [*([] if argument is None else [argument]), *given, *results]:
+            annotated_axes = [
+                annotated for axis in axes for annotated in self.annotated.unreduced(value, axis)
+            ]
+            if annotated_axes:
                 op = next((op for op in ops if value in self.around.operands(op)), None)
                 return _origin(
                     "reduction",
                     op,
                     *(("", "return") if op is None else _scope(op)),
                     **self.moved(value),
-                    annotations=tuple(self.grouped(found, "has")),
+                    annotations=tuple(self.grouped(annotated_axes, "has")),
                 )
         return None
 
@@ -288,7 +288,7 @@ class _Search:
         value = self.graph.returned.get(part.result)
         if value is None or not self.could_be_for(value, collective, axes):
             return None
-        return self.made(Need(value, None, part.result), axes, part, "")
+        return self.origin_for(Need(value, None, part.result), axes, part, "")
 
     def resharding(
         self,
@@ -308,7 +308,7 @@ class _Search:
                 ]
                 best = min(range(len(needs)), key=fits.__getitem__)
                 kind = collective.kind if fits[best][0] < NO_FIT else ""
-                return self.made(needs[best], axes, part, kind)
+                return self.origin_for(needs[best], axes, part, kind)
         return None
 
     def one_element(
@@ -322,7 +322,7 @@ class _Search:
                 if need.op is op and all(
                     size == 1 for size, own in zip(shape, held, strict=False) if own
                 ):
-                    return self.made(need, axes, part, "all-gather")
+                    return self.origin_for(need, axes, part, "all-gather")
         return None
 
     def could_be_for(
@@ -331,7 +331,7 @@ class _Search:
         """Whether it may be what is sent: what is not in pieces along the axes is not gathered."""
         return collective.kind != "all-gather" or bool(self.around.carried(value, axes))
 
-    def made(
+    def origin_for(
         self, need: Need, axes: tuple[AxisPart, ...], part: Part, kind: str
     ) -> CollectiveOrigin | None:
         value, op = need.value, need.op
@@ -350,7 +350,7 @@ class _Search:
                 needed.append(self.needed(written, axes))
             after = self.decided.spec((op.id, 0))
         else:
-            needed = [self.binding(one, axes) for one in self.around.closing(need, axes)]
+            needed = [self.binding(binding, axes) for binding in self.around.closing(need, axes)]
             if not needed:
                 conflicts = self.around.conflicting(need, axes)
                 needed = self.annotations(conflicts, axes, "needed")
@@ -392,13 +392,13 @@ class _Search:
         self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole
     ) -> list[OriginAnnotation]:
         """The annotations that the axes of values come from, each once."""
-        found = (
-            one
+        annotated_axes = (
+            annotated
             for value in values
             for part in self.around.carried(value, axes)
-            for one in self.annotated.of_value(value, part)
+            for annotated in self.annotated.of_value(value, part)
         )
-        return list(self.grouped(found, role))
+        return list(self.grouped(annotated_axes, role))
 
     def together(self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]) -> Together:
         """All annotations that can be where the axes of values come from."""
@@ -409,23 +409,32 @@ class _Search:
             for component in self.annotated.components(value, part)
         )
         if components not in self._together:
-            found = [one for component in components for one in self.annotated.together(*component)]
-            self._together[components] = Together(tuple(self.grouped(found, "has")))
+            annotated_axes = [
+                annotated
+                for component in components
+                for annotated in self.annotated.together(*component)
+            ]
+            self._together[components] = Together(tuple(self.grouped(annotated_axes, "has")))
         return self._together[components]
 
     def grouped(
-        self, found: Iterable[AnnotatedAxis], role: OriginRole
+        self, annotated_axes: Iterable[AnnotatedAxis], role: OriginRole
     ) -> Iterator[OriginAnnotation]:
         """Axes by the annotation that they come from."""
         by_annotation: dict[tuple[object, ...], list[AnnotatedAxis]] = {}
-        for one in found:
-            key = (one.kind, one.name, one.spec, one.source)
-            by_annotation.setdefault(key, []).append(one)
+        for annotated in annotated_axes:
+            key = (
+                annotated.kind,
+                annotated.name,
+                annotated.spec,
+                annotated.source,
+            )
+            by_annotation.setdefault(key, []).append(annotated)
         return (self.joined(each, role) for each in by_annotation.values())
 
-    def joined(self, found: Sequence[AnnotatedAxis], role: OriginRole) -> OriginAnnotation:
-        first = found[0]
-        axes = dict.fromkeys(one.part.axis(self.decided.mesh) for one in found)
+    def joined(self, annotated_axes: Sequence[AnnotatedAxis], role: OriginRole) -> OriginAnnotation:
+        first = annotated_axes[0]
+        axes = dict.fromkeys(annotated.part.axis(self.decided.mesh) for annotated in annotated_axes)
         return OriginAnnotation(
             first.kind,
             first.name,
@@ -433,26 +442,32 @@ class _Search:
             tuple(axes),
             role,
             first.source,
-            all(one.recorded for one in found),
+            all(annotated.recorded for annotated in annotated_axes),
         )
 
-    def binding(self, one: Binding, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
+    def binding(self, binding: Binding, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
         """The annotation that closes a dimension of another tensor of an op."""
-        mesh, sharding = self.decided.mesh, one.sharding
+        mesh, sharding = self.decided.mesh, binding.sharding
         spec = (
             spec_in(sharding, sharding.rank, mesh) if isinstance(sharding, TensorSharding) else ""
         )
         named = tuple(axis.axis(mesh) for axis in axes)
         return OriginAnnotation(
-            one.kind, one.name, spec or "", named, "needed", one.source, recorded=True
+            binding.kind, binding.name, spec or "", named, "needed", binding.source, recorded=True
         )
 
     def needed(self, wanted: WrittenSpec, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
         """The annotation of a constraint or result that a value is needed for."""
-        one, mesh = wanted.annotation, self.decided.mesh
+        annotation, mesh = wanted.annotation, self.decided.mesh
         named = tuple(axis.axis(mesh) for axis in axes)
         return OriginAnnotation(
-            one.kind, one.path, wanted.spec, named, "needed", one.source, recorded=True
+            annotation.kind,
+            annotation.path,
+            wanted.spec,
+            named,
+            "needed",
+            annotation.source,
+            recorded=True,
         )
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-__all__ = ["Prediction", "Predictor"]
-
 _KINDS: dict[str, CollectiveKind] = {
     "sdy.all_gather": "all-gather",
     "sdy.all_reduce": "all-reduce",
@@ -111,14 +109,14 @@ class Predictor:
             CompilerError: a pass of Shardy failed; with the compiler's message.
             TargetError: a change that the module can't carry; says which and why.
         """
-        found = self._resharder.collectives(changes)
-        mesh = _main_mesh(found)
+        explicit = self._resharder.collectives(changes)
+        mesh = _main_mesh(explicit)
         devices = self._num_devices or (1 if mesh is None else mesh.size)
-        reader = _Reader(found.meshes, mesh, self._differentiated, on_cpu)
-        made = [reader.collectives(*numbered) for numbered in enumerate(found.collectives)]
-        unread = (*found.not_understood, *reader.not_understood)
+        reader = _Reader(explicit.meshes, mesh, self._differentiated, on_cpu)
+        read = [reader.collectives(*numbered) for numbered in enumerate(explicit.collectives)]
+        unread = (*explicit.not_understood, *reader.not_understood)
         collectives = Collectives(
-            tuple(one for each in made for one in each),
+            tuple(collective for each in read for collective in each),
             devices,
             mesh,
             self._differentiated,
@@ -128,16 +126,16 @@ class Predictor:
             partitioner="shardy",
             notes=(
                 *self._resharder.doubts,
-                *_counted("no rule", found.without_rule),
-                *_counted("unknown calls", found.unknown_calls),
+                *_counted("no rule", explicit.without_rule),
+                *_counted("unknown calls", explicit.unknown_calls),
                 *reader.notes(),
             ),
         )
         return Prediction(
             collectives,
-            reader.bytes(found.arguments),
-            reader.bytes(found.results),
-            found.flops,
+            reader.bytes(explicit.arguments),
+            reader.bytes(explicit.results),
+            explicit.flops,
         )
 
 
@@ -367,13 +365,13 @@ def _moved(
 
 def _digits(sharding: TensorSharding | None, mesh: Mesh) -> set[tuple[int, int, AxisRef]]:
     """(dimension, stride in its blocks, axis) of each axis of a sharding."""
-    found = set()
+    digits = set()
     for number, dim in enumerate(() if sharding is None else sharding.dim_shardings):
         stride = 1
         for axis in reversed(dim.axes):
-            found.add((number, stride, axis))
+            digits.add((number, stride, axis))
             stride *= mesh.axis_size(axis)
-    return found
+    return digits
 
 
 def _in_order(axes: Sequence[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
@@ -383,7 +381,7 @@ def _in_order(axes: Sequence[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
         info = axis.sub_axis_info
         start = 1 if info is None else info.pre_size
         spans.setdefault(axis.name, []).append((start, start * mesh.axis_size(axis)))
-    found: list[AxisRef] = []
+    ordered: list[AxisRef] = []
     for whole in mesh.axes:
         merged: list[tuple[int, int]] = []
         for start, end in sorted(set(spans.get(whole.name, ()))):
@@ -393,8 +391,8 @@ def _in_order(axes: Sequence[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
                 merged.append((start, end))
         for start, end in merged:
             part = None if end // start == whole.size else SubAxisInfo(start, end // start)
-            found.append(AxisRef(whole.name, part))
-    return tuple(found)
+            ordered.append(AxisRef(whole.name, part))
+    return tuple(ordered)
 
 
 def _axes_of_written(

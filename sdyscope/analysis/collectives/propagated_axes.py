@@ -17,8 +17,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["AxesByDim", "PropagatedAxes", "axes_in", "spec_in", "spec_of"]
-
 AxesByDim: TypeAlias = tuple[tuple[AxisPart, ...], ...]
 """Of each dimension the axes that it is sharded on, major to minor."""
 

@@ -17,8 +17,6 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.hlo import HloModule, Instruction, Shape
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Rematerialization", "rematerializations"]
-
 _FROM_TO = re.compile(r"go from sharding (\{.*?\}) to (\{.*?\}) (?:without|efficiently|in)\b")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\]]')
 _OPERATION = re.compile(r"HLO operation:? %?([^\s=]+) = (\S.*?) ([a-z][a-z0-9\-]*)\((.*)")

@@ -20,8 +20,6 @@ from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import HloModule, Instruction, Shape
 from sdyscope.values.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
 
-__all__ = ["collectives_of"]
-
 _TYPE = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
 _TARGET = re.compile(r'_xla_megascale_target="\{([^}]*)\}x')
 _MEETING = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')

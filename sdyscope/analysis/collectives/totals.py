@@ -19,16 +19,6 @@ from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "AnnotationTally",
-    "AxesTally",
-    "Collective",
-    "Collectives",
-    "KindAxesTally",
-    "Part",
-    "Tally",
-]
-
 _Key = TypeVar("_Key")
 
 
@@ -318,26 +308,28 @@ class Collectives:
     @cached_property
     def by_kind(self) -> dict[CollectiveKind, Tally]:
         """By kind, in the order of ``KINDS``."""
-        found = self.tallied(lambda collective, _: collective.kind)
-        return {kind: found[kind] for kind in KINDS if kind in found}
+        tallies = self.tallied(lambda collective, _: collective.kind)
+        return {kind: tallies[kind] for kind in KINDS if kind in tallies}
 
     @cached_property
     def by_axes(self) -> tuple[AxesTally, ...]:
         """By axes, most bytes first."""
-        found = _largest_first(self.tallied(lambda collective, _: collective.axes))
-        return tuple(AxesTally(axes, tally) for axes, tally in found.items())
+        tallies = _largest_first(self.tallied(lambda collective, _: collective.axes))
+        return tuple(AxesTally(axes, tally) for axes, tally in tallies.items())
 
     @cached_property
     def by_kind_and_axes(self) -> tuple[KindAxesTally, ...]:
         """By kind and axes, most bytes first."""
-        found = _largest_first(self.tallied(lambda one, _: (one.kind, one.axes)))
-        return tuple(KindAxesTally(*key, tally) for key, tally in found.items())
+        tallies = _largest_first(
+            self.tallied(lambda collective, _: (collective.kind, collective.axes))
+        )
+        return tuple(KindAxesTally(*key, tally) for key, tally in tallies.items())
 
     @cached_property
     def by_phase(self) -> dict[Phase, Tally]:
         """By pass; a collective of several counts where most of its bytes are."""
-        found = self.tallied(lambda _, part: part.phase)
-        return {phase: found[phase] for phase in PHASES if phase in found}
+        tallies = self.tallied(lambda _, part: part.phase)
+        return {phase: tallies[phase] for phase in PHASES if phase in tallies}
 
     @cached_property
     def by_scope(self) -> dict[str, Tally]:
@@ -351,23 +343,27 @@ class Collectives:
         What comes from several annotations counts with each of them.
         """
         names: dict[tuple[object, ...], OriginAnnotation] = {}
-        found: dict[OriginAnnotation, Tally] = {}
+        tallies: dict[OriginAnnotation, Tally] = {}
         for collective in self._in_order():
             counted: set[OriginAnnotation] = set()
             for part in collective.parts:
                 named = part.origin.annotations if part.origin is not None else ()
-                written = (names.setdefault(one.key, one.written()) for one in named)
-                for one in dict.fromkeys(written):
-                    first = one not in counted
-                    counted.add(one)
-                    found[one] = found.get(one, Tally()).with_part(collective, part, first)
-        return tuple(AnnotationTally(*entry) for entry in _largest_first(found).items())
+                written = (
+                    names.setdefault(annotation.key, annotation.written()) for annotation in named
+                )
+                for annotation in dict.fromkeys(written):
+                    first = annotation not in counted
+                    counted.add(annotation)
+                    tallies[annotation] = tallies.get(annotation, Tally()).with_part(
+                        collective, part, first
+                    )
+        return tuple(AnnotationTally(*entry) for entry in _largest_first(tallies).items())
 
     @property
     def remarks(self) -> tuple[Remark | str, ...]:
         """What is not certain of them, and no part of the account; then the notes."""
         tensors, remade = self.tensors, self.rematerializations
-        cut = sum(one.is_cut for one in remade)
+        cut = sum(rematerialization.is_cut for rematerialization in remade)
         remarks: list[Remark | str] = []
         if self.mesh is None and self.collectives:
             remarks.append(Remark("no fitting mesh"))
@@ -401,19 +397,19 @@ class Collectives:
 
     def tallied(self, key: Callable[[Collective, Part], _Key]) -> dict[_Key, Tally]:
         """Tallies by any key of a collective and one of its tensors, in the order of the text."""
-        found: dict[_Key, Tally] = {}
+        tallies: dict[_Key, Tally] = {}
         for collective in self._in_order():
             largest = collective.largest
             for part in collective.parts:
                 name = key(collective, part)
-                before = found.get(name, Tally())
-                found[name] = before.with_part(collective, part, part is largest)
-        return found
+                before = tallies.get(name, Tally())
+                tallies[name] = before.with_part(collective, part, part is largest)
+        return tallies
 
     def _in_order(self) -> list[Collective]:
         """In the order of the text, so that what sends as much stands in that order everywhere."""
         return sorted(self.collectives, key=lambda collective: collective.line)
 
 
-def _largest_first(found: dict[_Key, Tally]) -> dict[_Key, Tally]:
-    return dict(sorted(found.items(), key=lambda item: -item[1].sent))
+def _largest_first(tallies: dict[_Key, Tally]) -> dict[_Key, Tally]:
+    return dict(sorted(tallies.items(), key=lambda item: -item[1].sent))

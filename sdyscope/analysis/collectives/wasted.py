@@ -28,8 +28,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.replica_groups import CollectiveDeviceList
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Wasted", "WastedKind", "accumulated_in_loops", "wasted_in_maps"]
-
 WastedKind: TypeAlias = Literal[
     "reduced twice", "reduced to be sliced", "gathered to be sliced", "reduced in a loop"
 ]
@@ -133,10 +131,6 @@ _LINEAR = frozenset(
 )
 
 
-def _kind(op: Op) -> str:
-    return op.kind.rpartition(".")[2]
-
-
 def wasted_in_maps(graph: OpGraph, mesh: Mesh) -> Iterator[Wasted]:
     """The collectives in bodies of shard_maps that are done already, or thrown away.
 
@@ -146,7 +140,7 @@ def wasted_in_maps(graph: OpGraph, mesh: Mesh) -> Iterator[Wasted]:
     """
     maps = _Maps(graph, mesh)
     for op in graph.operations():
-        kind = _kind(op)
+        kind = op.mnemonic
         if op.kind == "stablehlo.all_reduce":
             yield from maps.reduced(op)
         elif op.kind == "stablehlo.all_gather" and kind == "all_gather":
@@ -166,7 +160,7 @@ class _Maps:
         values = [(producer.id, edge.result) for producer, edge in operands]
         firsts = [self.summed(value, axes) for value in values]
         if all(first is not None for first in firsts):
-            yield self.made("reduced twice", op, firsts[0] or 0, axes, divided=self.divided(op))
+            yield self.wasted("reduced twice", op, firsts[0] or 0, axes, divided=self.divided(op))
             return
         yield from self.sliced(op, axes, "reduced to be sliced")
 
@@ -183,7 +177,7 @@ class _Maps:
     ) -> Iterator[Wasted]:
         """Where all that is made of it is one slice that each device takes for itself."""
         uses = self.graph.uses(op)
-        if len(uses) != 1 or _kind(uses[0][0]) != "dynamic_slice" or uses[0][1].operand:
+        if len(uses) != 1 or uses[0][0].mnemonic != "dynamic_slice" or uses[0][1].operand:
             return
         user, edge = uses[0]
         whole, part = edge.type.shape or (), user.types[0].shape or ()
@@ -195,24 +189,24 @@ class _Maps:
             return
         if kind == "gathered to be sliced" and op.attributes.get("all_gather_dim") != cut[0]:
             return
-        yield self.made(kind, op, user.id, axes, dimension=cut[0])
+        yield self.wasted(kind, op, user.id, axes, dimension=cut[0])
 
     def by_place(self, operand: tuple[int, int]) -> bool:
         """Whether an operand comes from the number of the device, and from nothing else."""
         value = self.graph.operand(*operand)
-        waiting, seen, found = [value], set(), False
+        waiting, seen, numbered = [value], set(), False
         while waiting:
             at = waiting.pop()
             if at is None or at in seen:
                 continue
             seen.add(at)
             op = self.graph.ops[at[0]]
-            if _kind(op) in ("partition_id", "replica_id"):
-                found = True
-            elif op.is_argument or _kind(op) not in _ELEMENTWISE:
+            if op.mnemonic in ("partition_id", "replica_id"):
+                numbered = True
+            elif op.is_argument or op.mnemonic not in _ELEMENTWISE:
                 return False
             waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
-        return found
+        return numbered
 
     def summed(self, value: ValueId, axes: tuple[str, ...]) -> int | None:
         """The sum that makes a value the same along axes; None where it may differ, or is given."""
@@ -227,7 +221,7 @@ class _Maps:
             if op.kind == "stablehlo.all_reduce" and set(axes) <= set(self.axes(op)):
                 first = op.id
                 continue
-            if op.is_argument or _kind(op) not in _ELEMENTWISE:
+            if op.is_argument or op.mnemonic not in _ELEMENTWISE:
                 return None
             waiting += [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
         return first
@@ -236,7 +230,7 @@ class _Maps:
         """Whether what it makes is only ever divided, as by ``pmean``."""
         uses = self.graph.uses(op)
         return bool(uses) and all(
-            _kind(user) == "divide" and edge.operand == 0 for user, edge in uses
+            user.mnemonic == "divide" and edge.operand == 0 for user, edge in uses
         )
 
     def axes(self, op: Op) -> tuple[str, ...]:
@@ -246,10 +240,10 @@ class _Maps:
             return self.named_axes(groups)
         if not isinstance(groups, Elements):
             return ()
-        found = axes_of_groups(CollectiveDeviceList(_rows(groups)), self.mesh)
-        if not found or any(axis.sub_axis_info is not None for axis in found):
+        refs = axes_of_groups(CollectiveDeviceList(_rows(groups)), self.mesh)
+        if not refs or any(axis.sub_axis_info is not None for axis in refs):
             return ()
-        return tuple(axis.name for axis in found)
+        return tuple(axis.name for axis in refs)
 
     def named_axes(self, groups: Structure) -> tuple[str, ...]:
         """Those of `#stablehlo.replica_group_mesh_axes`; none where one is a part of an axis."""
@@ -262,7 +256,7 @@ class _Maps:
             names.append(name)
         return tuple(names)
 
-    def made(
+    def wasted(
         self,
         kind: WastedKind,
         op: Op,
@@ -274,7 +268,7 @@ class _Maps:
         size = math.prod(self.mesh.shape[axis] for axis in axes)
         sent = 0
         for type_ in op.types:
-            whole = num_bytes(math.prod(one or 0 for one in type_.shape or ()), type_.dtype)
+            whole = num_bytes(math.prod(extent or 0 for extent in type_.shape or ()), type_.dtype)
             wire: CollectiveKind = "all-gather" if "gathered" in kind else "all-reduce"
             each = wire_bytes(wire, whole, size)[0]
             # A reduce-scatter sends half of what an all-reduce does.
@@ -283,7 +277,7 @@ class _Maps:
 
 
 def _adds(graph: OpGraph, op: Op) -> bool:
-    return any(_kind(inner) == "add" for inner in graph.children(op))
+    return any(inner.mnemonic == "add" for inner in graph.children(op))
 
 
 def _rows(elements: Elements) -> tuple[tuple[int, ...], ...]:
@@ -296,7 +290,7 @@ def _rows(elements: Elements) -> tuple[tuple[int, ...], ...]:
         flat = np.frombuffer(bytes.fromhex(body[3:-1]), "<i8")
     else:
         flat = np.full(math.prod(shape), int(body))
-    return tuple(tuple(int(one) for one in row) for row in flat.reshape(shape))
+    return tuple(tuple(int(device) for device in row) for row in flat.reshape(shape))
 
 
 # --- loops ----------------------------------------------------------------------------------------
@@ -338,17 +332,17 @@ class _Loops:
 
     @cached_property
     def _forward(self) -> dict[ValueId, list[tuple[str, ValueId]]]:
-        found: dict[ValueId, list[tuple[str, ValueId]]] = {}
+        edges: dict[ValueId, list[tuple[str, ValueId]]] = {}
         for kind, before, after in self.graph.crossings():
-            found.setdefault(before, []).append((kind, after))
-        return found
+            edges.setdefault(before, []).append((kind, after))
+        return edges
 
     @cached_property
     def _backward(self) -> dict[ValueId, list[tuple[str, ValueId]]]:
-        found: dict[ValueId, list[tuple[str, ValueId]]] = {}
+        edges: dict[ValueId, list[tuple[str, ValueId]]] = {}
         for kind, before, after in self.graph.crossings():
-            found.setdefault(after, []).append((kind, before))
-        return found
+            edges.setdefault(after, []).append((kind, before))
+        return edges
 
     def accumulated(self, node: int) -> int | None:
         """The loop that only adds up what an op makes in each iteration; None where there is none.
@@ -367,7 +361,7 @@ class _Loops:
                 continue
             seen.add(at)
             for user, edge in self.graph.uses(at[0], at[1]):
-                kind = _kind(user)
+                kind = user.mnemonic
                 if kind in ("return", "while", "call") or user.is_result:
                     continue
                 if kind in _LINEAR or (kind in ("multiply", "divide") and self._scales(user, at)):
@@ -395,7 +389,7 @@ class _Loops:
             for producer, edge in self.graph.operands(user)
             if (producer.id, edge.result) != value
         ]
-        return all(_kind(one) in ("constant", "broadcast_in_dim") for one in others)
+        return all(other.mnemonic in ("constant", "broadcast_in_dim") for other in others)
 
     def _carried(self, value: ValueId) -> tuple[int, int] | None:
         """The loop that carries a value from iteration to iteration, and which of its values."""
@@ -406,9 +400,9 @@ class _Loops:
             op = self.graph.ops[at[0]]
             if not op.is_argument:
                 return None
-            if op.parent is not None and _kind(self.graph.ops[op.parent]) == "while":
+            if op.parent is not None and self.graph.ops[op.parent].mnemonic == "while":
                 return op.parent, op.argument
-            before = [one for kind, one in self._backward.get(at, ()) if kind == "call"]
+            before = [producer for kind, producer in self._backward.get(at, ()) if kind == "call"]
             if len(before) != 1:
                 return None
             at = before[0]

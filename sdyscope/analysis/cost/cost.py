@@ -257,20 +257,22 @@ class Cost(OfCompiled):
     @cached_property
     def by_axes(self) -> tuple[AxesTime, ...]:
         """By the axes that they run over, longest first."""
-        found = _longest_first(self.tallied(lambda one, _: one.axes))
-        return tuple(AxesTime(axes, time) for axes, time in found.items())
+        times = _longest_first(self.tallied(lambda collective, _: collective.axes))
+        return tuple(AxesTime(axes, time) for axes, time in times.items())
 
     @cached_property
     def by_kind_and_axes(self) -> tuple[KindAxesTime, ...]:
         """By kind and axes, longest first."""
-        found = _longest_first(self.tallied(lambda one, _: (one.kind, one.axes)))
-        return tuple(KindAxesTime(*key, time) for key, time in found.items())
+        times = _longest_first(
+            self.tallied(lambda collective, _: (collective.kind, collective.axes))
+        )
+        return tuple(KindAxesTime(*key, time) for key, time in times.items())
 
     @cached_property
     def by_phase(self) -> dict[Phase, TimeTally]:
         """By pass."""
-        found = self.tallied(lambda _, part: part.phase)
-        return {phase: found[phase] for phase in PHASES if phase in found}
+        times = self.tallied(lambda _, part: part.phase)
+        return {phase: times[phase] for phase in PHASES if phase in times}
 
     @cached_property
     def by_scope(self) -> dict[str, TimeTally]:
@@ -279,22 +281,22 @@ class Cost(OfCompiled):
 
     def tallied(self, key: Callable[[Collective, Part], _Key]) -> dict[_Key, TimeTally]:
         """Times by any key of a collective and one of its tensors, in the order of the text."""
-        found: dict[_Key, TimeTally] = {}
-        for one in sorted(self.collectives, key=lambda collective: collective.collective.line):
-            collective = one.collective
+        totals: dict[_Key, TimeTally] = {}
+        for timed in sorted(self.collectives, key=lambda collective: collective.collective.line):
+            collective = timed.collective
             for part in collective.parts:
                 name = key(collective, part)
-                before = found.get(name, TimeTally())
+                before = totals.get(name, TimeTally())
                 times = collective.count
-                seconds = one.of_part(part)
-                found[name] = TimeTally(
+                seconds = timed.of_part(part)
+                totals[name] = TimeTally(
                     before.count + times * (part is collective.largest),
                     before.tensors + times,
                     before.sent + times * part.sent,
                     before.seconds + (seconds or 0.0),
                     before.unknown + times * (seconds is None),
                 )
-        return found
+        return totals
 
     @cached_property
     def roofs(self) -> tuple[Roof, ...]:
@@ -303,7 +305,7 @@ class Cost(OfCompiled):
         A mesh axis is busy with every collective that runs over it or a part of it, whatever other
         axes this one runs over. Nothing is sent along an axis of size 1.
         """
-        found = [
+        roofs = [
             Roof("compute", "", 1, self.compute.seconds),
             Roof("memory", "", 1, self.memory.seconds),
         ]
@@ -315,10 +317,10 @@ class Cost(OfCompiled):
                 for collective in self.collectives
                 if any(ref.name == name for ref in collective.collective.axes or ())
             ]
-            known = [one.seconds for one in over if one.seconds is not None]
+            known = [collective.seconds for collective in over if collective.seconds is not None]
             seconds = sum(known) if known or not over else None
-            found.append(Roof("axis", name, size, seconds, self.axes[name]))
-        return tuple(sorted(found, key=lambda roof: (roof.seconds is None, -(roof.seconds or 0.0))))
+            roofs.append(Roof("axis", name, size, seconds, self.axes[name]))
+        return tuple(sorted(roofs, key=lambda roof: (roof.seconds is None, -(roof.seconds or 0.0))))
 
     @property
     def limit(self) -> Roof | None:
@@ -337,7 +339,11 @@ class Cost(OfCompiled):
     @property
     def sequential(self) -> float | None:
         """Seconds of a step in which nothing is computed while something is sent."""
-        work = [one for one in (self.compute.seconds, self.memory.seconds) if one is not None]
+        work = [
+            seconds
+            for seconds in (self.compute.seconds, self.memory.seconds)
+            if seconds is not None
+        ]
         sent = self.communication
         if not work and sent.unknown == sent.tensors:
             return None
@@ -381,20 +387,25 @@ def cost_document(
         CompilerError: it can't be compiled under any of them.
         TargetError: it can't be compiled for this hardware, or has no such mesh axis.
     """
-    found, _ = program.under_each(
+    costs, _ = program.under_each(
         lambda partitioner: cost_of(program, partitioner, on, bandwidths, latencies), on
     )
-    unknowns = Account.of(unknown for one in found for unknown in collectives_unknowns(one.counted))
+    unknowns = Account.of(
+        unknown for program_cost in costs for unknown in collectives_unknowns(program_cost.counted)
+    )
     return CostDocument(
         name=program.name,
         programs=tuple(
             replace(
-                one,
+                program_cost,
                 collectives=tuple(
-                    sorted(one.collectives, key=lambda collective: -(collective.seconds or 0.0))
+                    sorted(
+                        program_cost.collectives,
+                        key=lambda collective: -(collective.seconds or 0.0),
+                    )
                 ),
             )
-            for one in found
+            for program_cost in costs
         ),
         account=account_of(program) + unknowns,
     )
@@ -466,14 +477,14 @@ def predicted_cost_document(
     """
     given = read_given(bandwidths or {}, latencies or {})
     check_given(given, program.meshes.values())
-    made = predicted_collectives(program)
-    found, mesh = made.collectives, made.collectives.mesh
+    prediction = predicted_collectives(program)
+    counted, mesh = prediction.collectives, prediction.collectives.mesh
     chip = chips().get(on.chip) if on is not None and on.chip else None
     compiled = Compiled(
         name=program.name,
-        partitioner=found.partitioner,
+        partitioner=counted.partitioner,
         hardware=on,
-        devices=found.devices,
+        devices=counted.devices,
         device_kind="" if chip is None else chip.name,
         hlo="",
         memory=None,
@@ -484,9 +495,9 @@ def predicted_cost_document(
         compile_seconds=0.0,
     )
     linker = _Linker(compiled, chip, mesh, given)
-    held = predicted_memory(program, found.partitioner).groups
+    held = predicted_memory(program, counted.partitioner).groups
     read = sum(group.stored for group in held if group.kind == "argument")
-    work = WorkCount(Work(), Work(other=made.flops, bytes=read), 0, 0, 0, {})
+    work = WorkCount(Work(), Work(other=prediction.flops, bytes=read), 0, 0, 0, {})
     devices_a_chip = 1 if chip is None else chip.devices
     reading = memory(work, None, chip, devices_a_chip)
     program_cost = Cost(
@@ -494,8 +505,8 @@ def predicted_cost_document(
         chip=chip,
         mesh=mesh,
         given=given,
-        collectives=tuple(linker.timed(collective) for collective in found.collectives),
-        counted=found,
+        collectives=tuple(linker.timed(collective) for collective in counted.collectives),
+        counted=counted,
         work=work,
         compute=arithmetic(work, None, chip, devices_a_chip),
         memory=reading,
@@ -505,11 +516,11 @@ def predicted_cost_document(
         },
         arguments=_read_once(held, reading.bandwidth),
     )
-    longest = sorted(program_cost.collectives, key=lambda one: -(one.seconds or 0.0))
+    longest = sorted(program_cost.collectives, key=lambda timed: -(timed.seconds or 0.0))
     return CostDocument(
         name=program.name,
         programs=(replace(program_cost, collectives=tuple(longest)),),
-        account=account_of(program) + Account.of(collectives_unknowns(found)),
+        account=account_of(program) + Account.of(collectives_unknowns(counted)),
     )
 
 
@@ -570,8 +581,8 @@ def cost(
     if read is None:
         module = read_hlo(compiled.hlo)
         read = module, collectives_of(compiled, module, meshes)
-    module, found = read
-    mesh = found.mesh
+    module, counted = read
+    mesh = counted.mesh
     check_given(given, () if mesh is None else (mesh,))
     linker = _Linker(compiled, chip, mesh, given)
     work = count_work(module)
@@ -582,8 +593,8 @@ def cost(
         chip=chip,
         mesh=mesh,
         given=given,
-        collectives=tuple(linker.timed(collective) for collective in found.collectives),
-        counted=found,
+        collectives=tuple(linker.timed(collective) for collective in counted.collectives),
+        counted=counted,
         work=work,
         compute=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip),
         memory=memory(work, by_xla.get("bytes accessed"), chip, devices_a_chip),
@@ -624,8 +635,8 @@ class _Linker:
 
     def _levels(self, axes: tuple[AxisRef, ...], mesh: Mesh) -> tuple[Level, ...] | None:
         if not any(ref.name in self.given.bandwidths for ref in axes):
-            found = self._of_hardware(axes, mesh)
-            return None if found is None else self._with_latency(found, axes)
+            hardware_levels = self._of_hardware(axes, mesh)
+            return None if hardware_levels is None else self._with_latency(hardware_levels, axes)
         # One axis after the other, the last of the mesh inside.
         levels: list[Level] = []
         for ref in reversed(axes):
@@ -634,10 +645,10 @@ class _Linker:
                 bandwidth = self.given.bandwidths[ref.name]
                 levels.append(flat_level(mesh.axis_size(ref), bandwidth, latency))
                 continue
-            found = self._of_hardware((ref,), mesh)
-            if found is None:
+            hardware_levels = self._of_hardware((ref,), mesh)
+            if hardware_levels is None:
                 return None
-            levels += self._with_latency(found, (ref,))
+            levels += self._with_latency(hardware_levels, (ref,))
         return tuple(level for level in levels if level.size > 1)
 
     def _of_hardware(self, axes: tuple[AxisRef, ...], mesh: Mesh) -> tuple[Level, ...] | None:
@@ -651,12 +662,14 @@ class _Linker:
         self, levels: tuple[Level, ...], axes: tuple[AxisRef, ...]
     ) -> tuple[Level, ...]:
         """With the longest latency that is given for one of the axes."""
-        told = [self.given.latencies[ref.name] for ref in axes if ref.name in self.given.latencies]
-        if not told:
+        latencies = [
+            self.given.latencies[ref.name] for ref in axes if ref.name in self.given.latencies
+        ]
+        if not latencies:
             return levels
-        return tuple(Level(level.name, level.spans, max(told)) for level in levels)
+        return tuple(Level(level.name, level.spans, max(latencies)) for level in levels)
 
 
-def _longest_first(found: dict[_Key, TimeTally]) -> dict[_Key, TimeTally]:
+def _longest_first(tallies: dict[_Key, TimeTally]) -> dict[_Key, TimeTally]:
     """Sorted by time; by bytes where that is not known."""
-    return dict(sorted(found.items(), key=lambda item: (-item[1].seconds, -item[1].sent)))
+    return dict(sorted(tallies.items(), key=lambda item: (-item[1].seconds, -item[1].sent)))

@@ -15,8 +15,6 @@ from functools import lru_cache
 
 from sdyscope.hlo import Computation, Instruction, Shape
 
-__all__ = ["CUSTOM_MATMULS", "elementwise_flops", "matmul_flops", "matmul_type"]
-
 #: Ops with one operation for each element of the result.
 _ELEMENTWISE = frozenset(
     {

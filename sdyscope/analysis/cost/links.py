@@ -23,8 +23,6 @@ from sdyscope.hardware.topology import DimensionName, Topology
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
 from sdyscope.values.placement import through_order
 
-__all__ = ["Level", "Span", "axes_levels", "flat_level"]
-
 _TORUS: tuple[DimensionName, ...] = ("x", "y", "z")
 
 

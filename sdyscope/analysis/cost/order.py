@@ -16,8 +16,6 @@ from sdyscope.hardware.specs import Chip
 from sdyscope.hardware.topology import Topology
 from sdyscope.values.mesh import AxisRef, Mesh
 
-__all__ = ["WORTH", "OrderCost", "best_order", "bytes_by_axes", "slowest"]
-
 #: Another order has to take at most so much of the time to be worth a word.
 WORTH = 0.8
 
@@ -48,12 +46,12 @@ def slowest(levels: Sequence[Level] | None) -> float | None:
 
 def bytes_by_axes(collectives: Collectives) -> dict[tuple[str, ...], int]:
     """Bytes that a device sends over each set of axes, parts of axes by the names of the whole."""
-    found: dict[tuple[str, ...], int] = {}
-    for one in collectives.by_axes:
-        names = tuple(dict.fromkeys(axis.name for axis in one.axes or ()))
+    sent: dict[tuple[str, ...], int] = {}
+    for axes_tally in collectives.by_axes:
+        names = tuple(dict.fromkeys(axis.name for axis in axes_tally.axes or ()))
         if names:
-            found[names] = found.get(names, 0) + one.tally.sent
-    return found
+            sent[names] = sent.get(names, 0) + axes_tally.tally.sent
+    return sent
 
 
 def best_order(
@@ -82,12 +80,12 @@ def best_order(
             seconds += count / rate
         else:
             costs.append(OrderCost(tuple(axis.name for axis in order), seconds))
-    now = next((one for one in costs if one.axes == tuple(mesh.shape)), None)
+    now = next((order for order in costs if order.axes == tuple(mesh.shape)), None)
     if now is None:
         return None
 
     # Of orders that are as fast, the one that moves fewest axes.
-    def moved(one: OrderCost) -> int:
-        return sum(a != b for a, b in zip(one.axes, now.axes, strict=True))
+    def moved(order: OrderCost) -> int:
+        return sum(a != b for a, b in zip(order.axes, now.axes, strict=True))
 
-    return now, min(costs, key=lambda one: (round(one.seconds, 12), moved(one)))
+    return now, min(costs, key=lambda order: (round(order.seconds, 12), moved(order)))

@@ -27,8 +27,6 @@ from sdyscope.hlo.loops import trip_count
 from sdyscope.hlo.model import Computation, Instruction
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["pipelines"]
-
 _PAIR = re.compile(r"\{(\d+),(\d+)\}")
 
 _Following: TypeAlias = Callable[[Instruction], Iterable[Instruction]]
@@ -56,7 +54,7 @@ def pipelines(module: HloModule, mesh: Mesh | None) -> tuple[Pipeline, ...]:
     """The loops of a partitioned program that can be pipelines; a forward and its backward once."""
     if mesh is None:
         return ()
-    found: dict[tuple[str, int], Pipeline] = {}
+    largest: dict[tuple[str, int], Pipeline] = {}
     for computation in module.computations.values():
         for loop in computation.instructions.values():
             if loop.opcode != "while":
@@ -66,11 +64,11 @@ def pipelines(module: HloModule, mesh: Mesh | None) -> tuple[Pipeline, ...]:
                 body = module.computations.get(name)
                 if trips is None or body is None:
                     continue
-                for one in _of_loop(module, body, trips, mesh):
-                    known = found.get((one.axis, one.trips))
-                    if known is None or known.bytes < one.bytes:
-                        found[one.axis, one.trips] = one
-    return tuple(sorted(found.values(), key=lambda one: -one.bytes))
+                for pipeline in _of_loop(module, body, trips, mesh):
+                    known = largest.get((pipeline.axis, pipeline.trips))
+                    if known is None or known.bytes < pipeline.bytes:
+                        largest[pipeline.axis, pipeline.trips] = pipeline
+    return tuple(sorted(largest.values(), key=lambda pipeline: -pipeline.bytes))
 
 
 def _of_loop(module: HloModule, body: Computation, trips: int, mesh: Mesh) -> Iterator[Pipeline]:
@@ -81,12 +79,12 @@ def _of_loop(module: HloModule, body: Computation, trips: int, mesh: Mesh) -> It
     for axis, handed in by_axis.items():
         if mesh.shape[axis] == 2 and len(handed) > 1:
             continue  # Of two devices each is before and behind the other: the ways are not known.
-        largest = max((one for _, one in handed), key=_size)
+        largest = max((instruction for _, instruction in handed), key=_size)
         both_ways = len({direction for direction, _ in handed}) > 1
         source = module.source(largest)
-        made = Pipeline(axis, mesh.shape[axis], trips, both_ways, _size(largest), source)
-        if made.microbatches > 1:
-            yield made
+        pipeline = Pipeline(axis, mesh.shape[axis], trips, both_ways, _size(largest), source)
+        if pipeline.microbatches > 1:
+            yield pipeline
 
 
 def _size(permute: Instruction) -> int:
@@ -134,20 +132,23 @@ def _next_along(pairs: list[tuple[int, int]], mesh: Mesh) -> tuple[str, int] | N
 
 def _carried(body: Computation) -> Mapping[str, int]:
     """Bytes of what a loop carries, by the instruction that takes it out of the loop's tuple."""
-    parameters = {name for name, one in body.instructions.items() if one.opcode == "parameter"}
+    parameters = {
+        name for name, instruction in body.instructions.items() if instruction.opcode == "parameter"
+    }
     return {
-        name: one.shape.bytes
-        for name, one in body.instructions.items()
-        if one.opcode == "get-tuple-element" and parameters.intersection(one.operands)
+        name: instruction.shape.bytes
+        for name, instruction in body.instructions.items()
+        if instruction.opcode == "get-tuple-element"
+        and parameters.intersection(instruction.operands)
     }
 
 
 def _users(body: Computation) -> Mapping[str, list[Instruction]]:
-    found: dict[str, list[Instruction]] = {}
-    for one in body.instructions.values():
-        for operand in one.operands:
-            found.setdefault(operand, []).append(one)
-    return found
+    users: dict[str, list[Instruction]] = {}
+    for instruction in body.instructions.values():
+        for operand in instruction.operands:
+            users.setdefault(operand, []).append(instruction)
+    return users
 
 
 def _computed_on_one_side(
@@ -162,23 +163,25 @@ def _computed_on_one_side(
     What is only moved on both sides is a conveyor, that brings stages their microbatches.
     """
     root = None if body.root is None else body.root.name
-    after = _only_moved(module, [permute], lambda one: users.get(one.name, ()))
+    after = _only_moved(module, [permute], lambda instruction: users.get(instruction.name, ()))
     before = _only_moved(
         module,
         [permute],
-        lambda one: [body.instructions[name] for name in one.operands if name in body.instructions],
+        lambda instruction: [
+            body.instructions[name] for name in instruction.operands if name in body.instructions
+        ],
     )
     return (root in after) != any(name in carried for name in before)
 
 
 def _only_moved(module: HloModule, start: list[Instruction], following: _Following) -> set[str]:
     """What is reached from an instruction through ops that compute no new numbers."""
-    seen, waiting = {one.name for one in start}, list(start)
+    seen, waiting = {instruction.name for instruction in start}, list(start)
     while waiting:
-        for one in following(waiting.pop()):
-            if one.name not in seen and _moves(module, one):
-                seen.add(one.name)
-                waiting.append(one)
+        for instruction in following(waiting.pop()):
+            if instruction.name not in seen and _moves(module, instruction):
+                seen.add(instruction.name)
+                waiting.append(instruction)
     return seen
 
 
@@ -189,13 +192,13 @@ def _moves(module: HloModule, instruction: Instruction) -> bool:
         return False
     fused = [module.computations.get(name) for name in instruction.called("calls")]
     return all(
-        one is not None
+        computation is not None
         and all(
             inner.opcode in _MOVING
             or (inner.opcode in _INDEXING and (_is_index(inner) or inner.opcode in _PLAIN))
-            for inner in one.instructions.values()
+            for inner in computation.instructions.values()
         )
-        for one in fused
+        for computation in fused
     )
 
 

@@ -9,8 +9,6 @@ from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.cost import Busy, StepLimits
 from sdyscope.facts.remarks import Remark
 
-__all__ = ["basis", "doubts", "limits"]
-
 
 def limits(cost: Cost) -> StepLimits:
     """What limits a step, and how long it takes at least."""

@@ -16,8 +16,6 @@ from sdyscope.analysis.cost.work import WorkCount
 from sdyscope.facts.cost import Resource
 from sdyscope.hardware.specs import Chip
 
-__all__ = ["Arithmetic", "Memory", "Roof", "arithmetic", "memory"]
-
 #: Passes in bf16 that a product of f32 takes on a TPU, from the documentation of
 #: ``jax.lax.Precision``.
 _PASSES: Mapping[str, int] = {"f32": 1, "f32 high": 3, "f32 highest": 6}

@@ -24,8 +24,6 @@ from sdyscope.hlo.live import is_scheduled
 from sdyscope.hlo.loops import given_element, known_before
 from sdyscope.staged import Staged
 
-__all__ = ["schedule_of", "with_schedules"]
-
 _DONE = 'custom_call_target="AsyncCollectiveDone"'
 _START = 'custom_call_target="AsyncCollectiveStart"'
 
@@ -49,10 +47,11 @@ def with_schedules(
     Raises:
         TargetError: see ``schedule_of``.
     """
-    made = tuple(
-        schedule_of(cost_of(program, one.partitioner, on), one) for one in document.programs
+    schedules = tuple(
+        schedule_of(cost_of(program, program_cost.partitioner, on), program_cost)
+        for program_cost in document.programs
     )
-    return replace(document, schedules=made)
+    return replace(document, schedules=schedules)
 
 
 def schedule_of(cost: Cost, collectives: Collectives | None = None) -> Schedule:
@@ -74,7 +73,7 @@ def schedule_of(cost: Cost, collectives: Collectives | None = None) -> Schedule:
     module = read_hlo(cost.compiled.hlo)
     if not is_scheduled(module):
         raise TargetError("The program is not scheduled: its text is in no order of time.")
-    return _Simulation(cost, module, collectives).made()
+    return _Simulation(cost, module, collectives).schedule()
 
 
 @dataclass
@@ -113,11 +112,13 @@ class _Simulation:
         self.sites = call_sites(module)
         self.speakers = Speakers(module)
         self.work: Callable[[Computation, Instruction], Work] = instruction_work(module)
-        self.costs = {one.collective.name: one for one in cost.collectives}
+        self.costs = {timed.collective.name: timed for timed in cost.collectives}
         self.within = self._within()
         self.origins = {}
         if explained is not None:
-            self.origins = {one.name: one.largest.origin for one in explained.collectives}
+            self.origins = {
+                collective.name: collective.largest.origin for collective in explained.collectives
+            }
         self.free: dict[object, float] = defaultdict(float)
         self.flights: dict[str, _Flight] = {}
         self.spent: dict[str, _Spent] = defaultdict(_Spent)
@@ -126,11 +127,11 @@ class _Simulation:
         self.now = 0.0
         self.times = 1.0
 
-    def made(self) -> Schedule:
+    def schedule(self) -> Schedule:
         self.run(self.module.computations[self.module.entry])
         exposed = tuple(self.exposed())
-        busy = sum(one.seconds for one in exposed)
-        alone = sum(one.exposed for one in exposed)
+        busy = sum(exposure.seconds for exposure in exposed)
+        alone = sum(exposure.exposed for exposure in exposed)
         return Schedule(
             partitioner=self.cost.partitioner,
             hardware=self.cost.hardware,
@@ -143,7 +144,7 @@ class _Simulation:
             lanes=tuple(self.lanes()),
             collectives=exposed,
             pipelines=self.cost.pipelines,
-            unknown=sum(one.each is None for one in self.cost.collectives),
+            unknown=sum(timed.each is None for timed in self.cost.collectives),
         )
 
     # Which instruction is a collective.
@@ -159,13 +160,13 @@ class _Simulation:
         by_computation = defaultdict(list)
         for name, computation in inside.items():
             by_computation[computation].append(name)
-        found = {}
+        within = {}
         for sites in self.sites.values():
             for instruction, called in sites:
                 if instruction.opcode in ("fusion", "fusion-start", "async-start", "call-start"):
                     for name in by_computation.get(called, ()):
-                        found[instruction.name] = name
-        return found
+                        within[instruction.name] = name
+        return within
 
     def begun(self, instruction: Instruction) -> CollectiveCost | None:
         """The collective that an instruction begins or is."""
@@ -187,9 +188,9 @@ class _Simulation:
         if instruction.opcode.endswith("-done"):
             return carried.get(next(iter(instruction.operands), ""))
         fused = self.speakers.fused(instruction)
-        if fused is not None and any(_DONE in one.rest for one in fused.instructions.values()):
-            found = (carried.get(operand) for operand in instruction.operands)
-            return next((name for name in found if name is not None), None)
+        if fused is not None and any(_DONE in inner.rest for inner in fused.instructions.values()):
+            awaited = (carried.get(operand) for operand in instruction.operands)
+            return next((name for name in awaited if name is not None), None)
         return None
 
     # Time.
@@ -311,13 +312,13 @@ class _Simulation:
 
     def links(self, cost: CollectiveCost) -> list[object]:
         """The links that a collective uses: of its levels, or of its axes where they are given."""
-        found: list[object] = []
+        links: list[object] = []
         for level in cost.levels or ():
             if level.name == "given":
-                found += [axis.name for axis in cost.collective.axes or ()]
+                links += [axis.name for axis in cost.collective.axes or ()]
             else:
-                found += [(level.name, span.dimension) for span in level.spans]
-        return found
+                links += [(level.name, span.dimension) for span in level.spans]
+        return links
 
     def step(
         self, computation: Computation, instruction: Instruction, cost: CollectiveCost | None
@@ -367,16 +368,20 @@ class _Simulation:
         times = {}
         for branch in every:
             times[branch.name] = sum(
-                self.seconds(self.work(branch, one)) for one in branch.instructions.values()
+                self.seconds(self.work(branch, inner)) for inner in branch.instructions.values()
             )
         self.run(max(every, key=lambda branch: times[branch.name]))
 
     def called(self, instruction: Instruction, *names: str) -> list[Computation]:
-        found = instruction.called(*(names or ("to_apply", "calls", "called_computations")))
-        return [self.module.computations[one] for one in found if one in self.module.computations]
+        callees = instruction.called(*(names or ("to_apply", "calls", "called_computations")))
+        return [
+            self.module.computations[callee]
+            for callee in callees
+            if callee in self.module.computations
+        ]
 
     def marks(self) -> tuple[int, Mapping[str, int]]:
-        return len(self.compute), {name: len(one.segments) for name, one in self.spent.items()}
+        return len(self.compute), {name: len(spent.segments) for name, spent in self.spent.items()}
 
     def stretch(self, marks: tuple[int, Mapping[str, int]], start: float, times: float) -> None:
         """Draws what was added since longer."""
@@ -415,10 +420,10 @@ class _Simulation:
     # What came of it.
 
     def exposed(self) -> Iterator[Exposed]:
-        found = []
-        for one in self.cost.collectives:
-            collective = one.collective
-            if one.seconds is None:
+        exposures = []
+        for timed in self.cost.collectives:
+            collective = timed.collective
+            if timed.seconds is None:
                 continue
             spent = self.spent[collective.name]
             part = collective.largest
@@ -430,7 +435,7 @@ class _Simulation:
                 way = "pipelined"
             elif exposed > 0 and way is None:
                 way = "less"
-            found.append(
+            exposures.append(
                 Exposed(
                     collective.name,
                     collective.kind,
@@ -440,7 +445,7 @@ class _Simulation:
                     part.scope,
                     part.source,
                     collective.asynchronous,
-                    one.seconds,
+                    timed.seconds,
                     exposed,
                     work,
                     other,
@@ -448,18 +453,18 @@ class _Simulation:
                     self.origins.get(collective.name),
                 )
             )
-        yield from sorted(found, key=lambda each: (-each.exposed, -each.seconds))
+        yield from sorted(exposures, key=lambda each: (-each.exposed, -each.seconds))
 
     def lanes(self) -> Iterator[Lane]:
         yield Lane("compute", self.computing, tuple(_merged(self.compute, self.now * _CLOSE)))
         by_axes: dict[str, list[Segment]] = defaultdict(list)
         busy: dict[str, float] = defaultdict(float)
-        for one in self.cost.collectives:
-            axes = one.collective.axes
+        for timed in self.cost.collectives:
+            axes = timed.collective.axes
             name = " x ".join(axis.name for axis in axes) if axes else "other groups"
-            for start, end, alone in self.spent[one.collective.name].segments:
-                by_axes[name].append(Segment(start, end, one.collective.name, alone))
-            busy[name] += one.seconds or 0.0
+            for start, end, alone in self.spent[timed.collective.name].segments:
+                by_axes[name].append(Segment(start, end, timed.collective.name, alone))
+            busy[name] += timed.seconds or 0.0
         for name in sorted(by_axes, key=lambda each: -busy[each]):
             segments = sorted(by_axes[name], key=lambda segment: segment.start)
             yield Lane(name, busy[name], tuple(segments))

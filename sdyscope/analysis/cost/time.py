@@ -30,8 +30,6 @@ from collections.abc import Sequence
 from sdyscope.analysis.cost.links import Level
 from sdyscope.facts.traffic import CollectiveKind
 
-__all__ = ["collective_seconds"]
-
 _GATHERS = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 2}
 _EXCHANGES = ("all-to-all", "ragged-all-to-all")
 

@@ -19,8 +19,6 @@ from sdyscope.analysis.cost.flops import elementwise_flops, matmul_flops, matmul
 from sdyscope.hlo import Computation, HloModule, Instruction, Shape, trip_count
 from sdyscope.values.entry_layout import stored_array
 
-__all__ = ["Work", "WorkCount", "count_work", "instruction_work"]
-
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -19,22 +19,14 @@ from sdyscope.analysis.diff.collectives import (
     Communicated,
     folded_layers,
 )
-from sdyscope.analysis.diff.lowered import TensorDifference, written
-from sdyscope.analysis.diff.propagated import (
-    DifferingValue,
-    Divergence,
-    PropagatedDiff,
-    PropagatedSide,
-    inputs,
-)
+from sdyscope.analysis.diff.lowered import written
+from sdyscope.analysis.diff.propagated import PropagatedSide, inputs
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.facts.differences import DifferingValue, Divergence, PropagatedDiff, TensorDifference
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.over_time import Phase
 from sdyscope.graph import OpGraph
-from sdyscope.values.source import SourceLocation
-
-__all__ = ["Cause", "Causes", "Place"]
-
+from sdyscope.values.source import line_of
 
 Place: TypeAlias = Divergence | TensorDifference
 """Where differences begin: a value from which on values are sharded differently, or a constraint
@@ -186,14 +178,10 @@ def _fold_key(place: Place) -> Hashable:
     if isinstance(place, Divergence):
         value = place.begins.value
         places = place.begins.a.placement, place.begins.b.placement
-        return folded_layers(value.name), value.kind, value.type, _line(value.source), places
+        return folded_layers(value.name), value.kind, value.type, line_of(value.source), places
     own, _ = place.own  # The constraint is only on one side.
     name = folded_layers(place.tensor)
-    return name, place.change, _line(own.source), written(own.annotation)
-
-
-def _line(source: SourceLocation | None) -> tuple[str, int] | None:
-    return None if source is None else (source.file, source.line)
+    return name, place.change, line_of(own.source), written(own.annotation)
 
 
 class _Side:

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
 from typing import TypeAlias
 
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
@@ -22,17 +21,7 @@ from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.over_time import Phase
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.values.mesh import AxisRef
-from sdyscope.values.source import SourceLocation
-
-__all__ = [
-    "CollectiveDifference",
-    "Communicated",
-    "DifferenceKey",
-    "KindAxesDifference",
-    "collective_differences",
-    "folded_layers",
-    "kind_axes_differences",
-]
+from sdyscope.values.source import SourceLocation, named_line_of
 
 CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
 """The number of what two lists of communicated tensors differ because of, where it is known."""
@@ -301,7 +290,7 @@ def _by_line(
     """What only one side has, by its source lines and all but the scope."""
     alike: dict[Hashable, list[DifferenceKey]] = {}
     for key, communicated in own.items():
-        lines = {_line(part) for _, part in communicated.parts}
+        lines = {named_line_of(part.source) for _, part in communicated.parts}
         if key in other or None in lines:
             continue
         loose = (
@@ -314,13 +303,6 @@ def _by_line(
         )
         alike.setdefault(loose, []).append(key)
     return alike
-
-
-def _line(part: Part) -> tuple[str, int] | None:
-    # Two checkouts of one program have other folders.
-    if part.source is None:
-        return None
-    return PurePath(part.source.file).name, part.source.line
 
 
 def _together(
@@ -343,7 +325,11 @@ def _fold_key(difference: CollectiveDifference) -> Hashable:
         (difference.sent > 0) - (difference.sent < 0),
         folded_layers(key.scope),
         (key.phase, key.primitive, key.kind, key.axes, key.group_size),
-        frozenset(_line(part) for side in (difference.a, difference.b) for _, part in side.parts),
+        frozenset(
+            named_line_of(part.source)
+            for side in (difference.a, difference.b)
+            for _, part in side.parts
+        ),
         difference.cause,
     )
 

@@ -15,19 +15,16 @@ from sdyscope.analysis.diff.collectives import (
     kind_axes_differences,
 )
 from sdyscope.analysis.diff.entries import Entries, compared_entries
-from sdyscope.analysis.diff.lowered import TensorDifference
 from sdyscope.analysis.diff.memory import MemoryRow, memory_rows
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.differences import Across
+from sdyscope.facts.differences import Across, TensorDifference
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
-
-__all__ = ["CompiledDiff", "CompiledSide", "compiled_diff"]
 
 
 @dataclass(frozen=True)
@@ -116,9 +113,9 @@ class CompiledSide:
     def dtypes(self) -> dict[str, int]:
         """How many tensors of its collectives have which element type."""
         counts: Counter[str] = Counter()
-        for one in () if self.collectives is None else self.collectives.collectives:
-            for part in one.parts:
-                counts["/".join(sorted({leaf.dtype for leaf in part.shapes}))] += one.count
+        for collective in () if self.collectives is None else self.collectives.collectives:
+            for part in collective.parts:
+                counts["/".join(sorted({leaf.dtype for leaf in part.shapes}))] += collective.count
         return dict(counts.most_common())
 
     @property
@@ -246,9 +243,9 @@ def compiled_diff(
         return CompiledDiff(name=name, across=across, a=a, b=b)
     finder, same_shardings = None, None
     if propagated is not None:
-        found = propagated_diff(name, *propagated, across)
-        same_shardings = found.same
-        finder = Causes(found, propagated, annotations)
+        values = propagated_diff(name, *propagated, across)
+        same_shardings = values.same
+        finder = Causes(values, propagated, annotations)
     differences, moved = collective_differences(
         a.collectives,
         b.collectives,
@@ -256,10 +253,12 @@ def compiled_diff(
         across_versions=across_versions,
     )
     due: dict[int, list[CollectiveDifference]] = {}
-    for one in differences:
-        if one.cause is not None:
-            due.setdefault(one.cause, []).append(one)
-    ordered = sorted(due, key=lambda number: -sum(abs(one.sent) for one in due[number]))
+    for difference in differences:
+        if difference.cause is not None:
+            due.setdefault(difference.cause, []).append(difference)
+    ordered = sorted(
+        due, key=lambda number: -sum(abs(difference.sent) for difference in due[number])
+    )
     numbers = {number: index for index, number in enumerate(ordered)}
     entries = None
     if a.memory is not None and b.memory is not None:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Held, HeldKind, Memory
-
-__all__ = ["Entries", "EntryDifference", "NotCompared", "compared_entries"]
+from sdyscope.facts.differences import NotCompared
 
 EntryChange: TypeAlias = Literal["type", "sharding", "only in a", "only in b"]
 """What is not the same: shape or element type, the placement or the block that a device holds; or
@@ -36,21 +35,6 @@ class EntryDifference:
     change: EntryChange
     a: Held | None
     b: Held | None
-
-
-@dataclass(frozen=True, slots=True)
-class NotCompared:
-    """Arguments or results that were not compared.
-
-    Attributes:
-        kind: what they are.
-        names: their pytree paths.
-        side: the side that does not say how they are sharded; empty for both.
-    """
-
-    kind: HeldKind
-    names: tuple[str, ...]
-    side: Literal["a", "b", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,39 +83,39 @@ def compared_entries(a: Memory, b: Memory, *, by_name: bool) -> Entries:
     return Entries(same, tuple(different), missing)
 
 
-def _change(held: Held | None, two: Held | None) -> EntryChange | None:
+def _change(held: Held | None, other: Held | None) -> EntryChange | None:
     """What is not the same; None where nothing is known to differ."""
-    if held is None or two is None:
-        return "only in a" if two is None else "only in b"
-    whole = held.shape, two.shape
-    if held.stored.dtype != two.stored.dtype or (None not in whole and whole[0] != whole[1]):
+    if held is None or other is None:
+        return "only in a" if other is None else "only in b"
+    whole = held.shape, other.shape
+    if held.stored.dtype != other.stored.dtype or (None not in whole and whole[0] != whole[1]):
         return "type"
-    if held.stored.shape != two.stored.shape:
+    if held.stored.shape != other.stored.shape:
         return "sharding"
-    known = held.placement is not None and two.placement is not None
-    return "sharding" if known and held.placement != two.placement else None
+    known = held.placement is not None and other.placement is not None
+    return "sharding" if known and held.placement != other.placement else None
 
 
 def _pairs(a: Memory, b: Memory, *, by_name: bool) -> Iterator[tuple[Held | None, Held | None]]:
-    theirs = {_key(two, by_name): two for two in b.tensors}
+    theirs = {_key(tensor, by_name): tensor for tensor in b.tensors}
     alone: list[Held] = []
     for tensor in a.tensors:
-        two = theirs.pop(_key(tensor, by_name), None)
-        if two is None:
+        partner = theirs.pop(_key(tensor, by_name), None)
+        if partner is None:
             alone.append(tensor)
         else:
-            yield tensor, two
+            yield tensor, partner
     # A compiled program's text names no results: there the number is all that is known.
-    numbered = {(two.kind, two.number): two for two in theirs.values()}
+    numbered = {(tensor.kind, tensor.number): tensor for tensor in theirs.values()}
     for ours in alone:
-        two = numbered.get((ours.kind, ours.number))
-        if two is not None and (_is_unnamed(ours) or _is_unnamed(two)):
+        partner = numbered.get((ours.kind, ours.number))
+        if partner is not None and (_is_unnamed(ours) or _is_unnamed(partner)):
             del numbered[ours.kind, ours.number]
-            yield ours, two
+            yield ours, partner
         else:
             yield ours, None
-    for two in numbered.values():
-        yield None, two
+    for tensor in numbered.values():
+        yield None, tensor
 
 
 def _key(held: Held, by_name: bool) -> tuple[object, ...]:

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.annotations import Annotation, split_scope
-from sdyscope.facts.differences import Across, Change, LoneMesh
-from sdyscope.facts.program import Partitioner
-from sdyscope.facts.sharded import Sharded
+from sdyscope.facts.differences import (
+    Across,
+    Change,
+    LoneMesh,
+    LoweredDiff,
+    OpDifference,
+    TensorDifference,
+    TensorSide,
+)
 from sdyscope.facts.tensors import tensor_name
 from sdyscope.graph import OpGraph
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import line_of
 
 
 @dataclass(frozen=True)
@@ -38,152 +44,6 @@ class LoweredSide:
     graph: OpGraph
     annotations: tuple[Annotation, ...]
     mesh: Mesh | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSide:
-    """A tensor on one side.
-
-    Attributes:
-        shape: shape of the whole tensor; null where it is dynamic.
-        dtype: MLIR element type.
-        source: line of user code.
-        sharding: what is written on it.
-        annotation: the same in its module.
-    """
-
-    annotation: Annotation
-    sharding: Sharded
-
-    __document__ = ("shape", "dtype", "source", "sharding")
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """Shape of the whole tensor; None where it is dynamic."""
-        return self.annotation.shape
-
-    @property
-    def dtype(self) -> str:
-        """MLIR element type."""
-        return self.annotation.dtype
-
-    @property
-    def source(self) -> SourceLocation | None:
-        """Line of user code."""
-        return self.annotation.source
-
-
-@dataclass(frozen=True, slots=True)
-class TensorDifference:
-    """A tensor that is not the same on both sides.
-
-    Attributes:
-        tensor: its path or scope.
-        kind: what it is.
-        change: what happened to it.
-        what: which of type, placement, open dimensions and manual axes changed.
-        a: the tensor on the first side; None where only the second has it.
-        b: the tensor on the second side; None where only the first has it.
-    """
-
-    tensor: str
-    kind: str
-    change: Change
-    what: tuple[str, ...]
-    a: TensorSide | None
-    b: TensorSide | None
-
-    @property
-    def own(self) -> tuple[TensorSide, Literal["a", "b"]]:
-        """The tensor on the first side that has it, and which that is."""
-        if self.a is not None:
-            return self.a, "a"
-        assert self.b is not None
-        return self.b, "b"
-
-
-@dataclass(frozen=True)
-class OpDifference:
-    """Ops of one kind in one scope that are not the same on both sides.
-
-    Attributes:
-        scope: their scope, without the program's own name; empty for ops without one.
-        kind: name of the operation, of a custom call with its target.
-        count_a: how many the first side has.
-        count_b: how many the second side has.
-        types_a: result types that the first side has more ops with, and how many more.
-        types_b: result types that the second side has more ops with.
-    """
-
-    scope: str
-    kind: str
-    count_a: int
-    count_b: int
-    types_a: Mapping[str, int]
-    types_b: Mapping[str, int]
-
-    @property
-    def size(self) -> int:
-        """How many ops of the side that has more have no equal on the other."""
-        return max(sum(self.types_a.values()), sum(self.types_b.values()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoweredDiff:
-    """Two modules.
-
-    Attributes:
-        name: what is compared: the program's name, or the first module's.
-        across: what the two sides are.
-        a: what to call the first side.
-        b: what to call the second side.
-        same: whether there is no difference.
-        same_tensors: how many tensors are the same.
-        not_compared: tensors with one text on both sides that can't be read or can't be.
-        meshes: meshes that only one side has.
-        tensors: the tensors that differ.
-        ops_compared: whether ops and meshes were compared: not between partitioners, each of which
-            has its own ops for constraints and ``shard_map``.
-        ops: the ops that differ, the most first.
-        left_out: how many constraints that JAX writes on its own for one partitioner alone were
-            left out, by side.
-        under: the partitioner that both programs were lowered under, where others were asked for,
-            too.
-    """
-
-    name: str
-    across: Across
-    a: str
-    b: str
-    same_tensors: int
-    not_compared: tuple[str, ...] = ()
-    meshes: tuple[LoneMesh, ...] = ()
-    tensors: tuple[TensorDifference, ...] = ()
-    ops_compared: bool = True
-    ops: tuple[OpDifference, ...] = ()
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    under: Partitioner | None = None
-
-    __document__ = (
-        "name",
-        "across",
-        "a",
-        "b",
-        "same",
-        "same_tensors",
-        "not_compared",
-        "meshes",
-        "tensors",
-        "ops_compared",
-        "ops",
-        "left_out",
-        "under",
-    )
-
-    @property
-    def same(self) -> bool:
-        """Whether there is no difference."""
-        return not (self.meshes or self.tensors or self.ops)
 
 
 def lowered_diff(
@@ -221,23 +81,23 @@ def lowered_diff(
         lists.append(own)
     paths = [_path_in(side.graph, inner=not across_versions) for side in sides]
     pairs = match(lists[0], lists[1], *paths)
-    found = [_difference(pair, sides) for pair in pairs]
-    tensors = tuple(difference for difference in found if difference is not None)
+    results = [_difference(pair, sides) for pair in pairs]
+    tensors = tuple(difference for difference in results if difference is not None)
     not_compared = tuple(
-        tensor_name(one.kind, one.path, one.index)
-        for (one, two), difference in zip(pairs, found, strict=True)
+        tensor_name(annotation.kind, annotation.path, annotation.index)
+        for (annotation, other), difference in zip(pairs, results, strict=True)
         if difference is None
-        and one is not None
-        and two is not None
+        and annotation is not None
+        and other is not None
         # What places nothing on either side can't be told to be the same.
-        and (one.problem or two.problem)
+        and (annotation.problem or other.problem)
     )
     return LoweredDiff(
         name=name,
         across=across,
         a=a.label,
         b=b.label,
-        same_tensors=len(found) - len(tensors) - len(not_compared),
+        same_tensors=len(results) - len(tensors) - len(not_compared),
         not_compared=not_compared,
         meshes=() if across_partitioners else tuple(_lone_meshes(a, b)),
         tensors=tensors,
@@ -265,8 +125,8 @@ def match(
     rest in order; what is left has no partner.
     """
     groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
-    for side, (found, path) in enumerate(((a, path_a), (b, path_b))):
-        for annotation in found:
+    for side, (own, path) in enumerate(((a, path_a), (b, path_b))):
+        for annotation in own:
             # An argument is known by its path: one more before it changes its number.
             numbered = annotation.kind == "op" or annotation.kind.startswith("shard_map")
             index = annotation.index if numbered else None
@@ -275,10 +135,10 @@ def match(
     pairs: list[Pair] = []
     for left, right in groups.values():
         for same in (written, _line, _anything):
-            left, right, made = _pair_by(left, right, same)
-            pairs += made
-        pairs += [(one, None) for one in left]
-        pairs += [(None, two) for two in right]
+            left, right, new_pairs = _pair_by(left, right, same)
+            pairs += new_pairs
+        pairs += [(annotation, None) for annotation in left]
+        pairs += [(None, annotation) for annotation in right]
     return pairs
 
 
@@ -318,8 +178,7 @@ def _boundary_manual(annotation: Annotation) -> Hashable:
 
 
 def _line(annotation: Annotation) -> Hashable:
-    source = annotation.source
-    return None if source is None else (source.file, source.line)
+    return line_of(annotation.source)
 
 
 def _anything(_: Annotation) -> Hashable:
@@ -345,15 +204,15 @@ def _path_in(graph: OpGraph, *, inner: bool) -> Callable[[str], str]:
 
 def _difference(pair: Pair, sides: tuple[LoweredSide, LoweredSide]) -> TensorDifference | None:
     a, b = pair
-    one = a or b
-    assert one is not None
+    either = a or b
+    assert either is not None
     what = () if a is None or b is None else tuple(_what_changed(a, b))
     if a is not None and b is not None and not what:
         return None
     change: Change = "changed" if what else "only in a" if b is None else "only in b"
-    name = tensor_name(one.kind, one.path, one.index)
+    name = tensor_name(either.kind, either.path, either.index)
     return TensorDifference(
-        name, one.kind, change, what, _tensor_side(a, sides[0]), _tensor_side(b, sides[1])
+        name, either.kind, change, what, _tensor_side(a, sides[0]), _tensor_side(b, sides[1])
     )
 
 

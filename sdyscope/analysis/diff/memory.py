@@ -10,8 +10,6 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.facts.memory import GroupName, MemoryPart
 
-__all__ = ["MemoryKind", "MemoryRow", "aliases", "memory_rows"]
-
 MemoryKind: TypeAlias = Literal["argument", "result", "needed", "total"]
 """``argument`` and ``result``: a group of tensors, as the hardware stores them; ``needed``: a part
 of what the compiler says a device needs; ``total``: all of that."""
@@ -53,12 +51,15 @@ def memory_rows(a: Memory | None, b: Memory | None) -> tuple[MemoryRow, ...]:
     ours, theirs = _groups(a, texts), _groups(b, texts)
     rows = [MemoryRow(*key, ours.get(key), theirs.get(key)) for key in {**ours, **theirs}]
     rows.sort(key=lambda row: row.kind)
-    one, two = _needed(a, texts), _needed(b, texts)
+    needed_a, needed_b = _needed(a, texts), _needed(b, texts)
     rows += [
         MemoryRow(
-            "total" if part is MemoryPart.TOTAL else "needed", part, one.get(part), two.get(part)
+            "total" if part is MemoryPart.TOTAL else "needed",
+            part,
+            needed_a.get(part),
+            needed_b.get(part),
         )
-        for part in {**one, **two}
+        for part in {**needed_a, **needed_b}
     ]
     return tuple(rows)
 
@@ -72,11 +73,11 @@ _GroupKey: TypeAlias = tuple[Literal["argument", "result"], GroupName | MemoryPa
 
 
 def _groups(memory: Memory, texts: bool) -> dict[_GroupKey, int]:
-    found: Counter[_GroupKey] = Counter()
+    held: Counter[_GroupKey] = Counter()
     for group in memory.groups:
         of_text = texts and group.kind == "result"
-        found[group.kind, MemoryPart.RESULTS if of_text else group.title] += group.stored
-    return dict(found)
+        held[group.kind, MemoryPart.RESULTS if of_text else group.title] += group.stored
+    return dict(held)
 
 
 def _needed(memory: Memory, texts: bool) -> dict[MemoryPart, int]:

@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from sdyscope.facts.recorded import RecordedProgram
 
-__all__ = ["Candidate", "Paired", "paired"]
-
 _Program = TypeVar("_Program")
 
 
@@ -75,10 +73,10 @@ def paired(
     left, right = list(first), list(second)
     pairs: list[tuple[_Program, _Program]] = []
     keys: tuple[tuple[Callable[[Candidate[_Program]], Hashable], bool], ...] = (
-        (lambda one: (one.name, one.types, one.partitioners), False),
-        (lambda one: (one.name, one.types), False),
-        (lambda one: (one.name, one.partitioners), recorded),
-        (lambda one: one.name, recorded),
+        (lambda value: (value.name, value.types, value.partitioners), False),
+        (lambda value: (value.name, value.types), False),
+        (lambda value: (value.name, value.partitioners), recorded),
+        (lambda value: value.name, recorded),
     )
     for key, only_single in keys:
         pairs += _taken(left, right, key, only_single=only_single)
@@ -95,8 +93,8 @@ def _taken(
     """Takes what has the same key off both lists."""
     ours, theirs = _grouped(left, key), _grouped(right, key)
     pairs = []
-    for one, group in ours.items():
-        others = theirs.get(one, [])
+    for shared, group in ours.items():
+        others = theirs.get(shared, [])
         if only_single and (len(group), len(others)) != (1, 1):
             continue
         pairs += list(zip(group, others, strict=False))

@@ -13,25 +13,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sdyscope.analysis.naming.pairs import value_pairs
-from sdyscope.analysis.naming.resolve import NamedValue, named_value
+from sdyscope.analysis.naming.resolve import named_value
 from sdyscope.analysis.propagation.decided import Decisions
-from sdyscope.facts.differences import Across, NotComparedReason, NotComparedValues
+from sdyscope.facts.differences import (
+    Across,
+    DifferingValue,
+    Divergence,
+    Input,
+    NotComparedReason,
+    NotComparedValues,
+    PropagatedDiff,
+)
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
-from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import OpGraph
 
 if TYPE_CHECKING:
     import networkx
-
-__all__ = [
-    "DifferingValue",
-    "Divergence",
-    "Input",
-    "PropagatedDiff",
-    "PropagatedSide",
-    "inputs",
-    "propagated_diff",
-]
 
 
 @dataclass(frozen=True)
@@ -55,149 +52,6 @@ class PropagatedSide:
     def propagated(self) -> Propagated:
         """Its propagation."""
         return self.decisions.propagated
-
-
-@dataclass(frozen=True, slots=True)
-class DifferingValue:
-    """A value that is sharded differently.
-
-    Attributes:
-        value: its names, in the first module.
-        a: its sharding on the first side.
-        b: its sharding on the second side.
-        other: which value of the second module it is.
-    """
-
-    value: NamedValue
-    a: Sharded
-    b: Sharded
-    other: ValueId
-
-    __document__ = ("value", "a", "b")
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """What a value is computed from.
-
-    Attributes:
-        name: pytree path, or scope without the program's own name.
-        sharding: its sharding on the first side.
-    """
-
-    name: str
-    sharding: Sharded
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """Differences that begin at one value.
-
-    Attributes:
-        begins: the value, whose inputs are sharded alike.
-        inputs: what its op is computed from.
-        values: how many values differ from here on, this one included.
-        bytes: bytes of them all.
-        bytes_a: bytes of them that a device holds on the first side.
-        bytes_b: bytes of them that a device holds on the second side.
-        follows: the others, in program order.
-    """
-
-    begins: DifferingValue
-    inputs: tuple[Input, ...]
-    follows: tuple[DifferingValue, ...]
-
-    __document__ = ("begins", "inputs", "values", "bytes", "bytes_a", "bytes_b", "follows")
-
-    @property
-    def all_values(self) -> tuple[DifferingValue, ...]:
-        """The value and the others."""
-        return (self.begins, *self.follows)
-
-    @property
-    def values(self) -> int:
-        """How many values differ from here on, the first included."""
-        return 1 + len(self.follows)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all these tensors."""
-        return sum(value.value.bytes or 0 for value in self.all_values)
-
-    @property
-    def bytes_a(self) -> int:
-        """Bytes of them that a device holds on the first side."""
-        return sum(value.a.bytes_per_device or 0 for value in self.all_values)
-
-    @property
-    def bytes_b(self) -> int:
-        """Bytes of them that a device holds on the second side."""
-        return sum(value.b.bytes_per_device or 0 for value in self.all_values)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PropagatedDiff:
-    """Two propagations.
-
-    Attributes:
-        name: what is compared: the program's name, or the first module's.
-        across: what the two sides are.
-        a: what to call the first side.
-        b: what to call the second side.
-        same: whether every value that could be compared is sharded alike, and two programs have
-            the same values.
-        same_values: how many are.
-        different_values: how many are not.
-        only_a: how many values only the first of two programs has.
-        only_b: how many values only the second has.
-        not_compared: values of the first module that could not be compared, by reason.
-        beginnings: the differences, by where they begin, the largest tensors first.
-        propagation_a: by whom the first side was propagated, and how much that is worth.
-        propagation_b: the same of the second.
-    """
-
-    name: str
-    across: Across
-    a: str
-    b: str
-    same_values: int
-    only_a: int = 0
-    only_b: int = 0
-    not_compared: tuple[NotComparedValues, ...]
-    beginnings: tuple[Divergence, ...]
-    propagation_a: Propagated
-    propagation_b: Propagated
-
-    __document__ = (
-        "name",
-        "across",
-        "a",
-        "b",
-        "same",
-        "same_values",
-        "different_values",
-        "only_a",
-        "only_b",
-        "not_compared",
-        "beginnings",
-        "propagation_a",
-        "propagation_b",
-    )
-
-    @property
-    def same(self) -> bool:
-        """Whether all that was compared is sharded alike, and two programs have the same values."""
-        return not (self.beginnings or self.only_a or self.only_b)
-
-    @property
-    def different_values(self) -> int:
-        """How many values are sharded differently."""
-        return sum(beginning.values for beginning in self.beginnings)
-
-    @property
-    def compared(self) -> int:
-        """How many values were compared."""
-        return self.same_values + self.different_values
 
 
 def propagated_diff(
@@ -395,14 +249,14 @@ def reached(before: Mapping[ValueId, Iterable[ValueId]], given: Iterable[ValueId
     for value, sources in before.items():
         for source in sources:
             after.setdefault(source, []).append(value)
-    found = set(given)
-    waiting = list(found)
+    values = set(given)
+    waiting = list(values)
     while waiting:
         for value in after.get(waiting.pop(), ()):
-            if value not in found:
-                found.add(value)
+            if value not in values:
+                values.add(value)
                 waiting.append(value)
-    return found
+    return values
 
 
 def inputs(graph: OpGraph, value: ValueId) -> list[ValueId]:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TypeAlias
 
 from sdyscope.facts.differences import Change
 from sdyscope.facts.program import RequestedTensor
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import tensor_name
-from sdyscope.values.source import SourceLocation
-
-__all__ = ["RequestedDiff", "RequestedDifference", "requested_diff"]
+from sdyscope.values.source import SourceLocation, named_line_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +60,32 @@ def requested_diff(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -
     Tensors of one kind are the same by path, and constraints of another scope by their line.
     """
     pairs = list(_pairs(a, b))
-    found = [one for one in map(_difference, pairs) if one is not None]
-    return RequestedDiff(len(pairs) - len(found), tuple(found))
+    differences = [difference for difference in map(_difference, pairs) if difference is not None]
+    return RequestedDiff(len(pairs) - len(differences), tuple(differences))
 
 
 def _pairs(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -> Iterator[_Pair]:
     keys: tuple[Callable[[RequestedTensor], Hashable], ...] = (
-        lambda one: (one.kind, _inside(one), one.path, _placed(one)),
-        lambda one: (one.kind, _inside(one), _line(one), _placed(one)),
-        lambda one: (one.kind, _inside(one), one.path),
-        lambda one: (one.kind, _inside(one), _line(one)) if one.source is not None else object(),
+        lambda tensor: (tensor.kind, _inside(tensor), tensor.path, _placed(tensor)),
+        lambda tensor: (
+            tensor.kind,
+            _inside(tensor),
+            named_line_of(tensor.source),
+            _placed(tensor),
+        ),
+        lambda tensor: (tensor.kind, _inside(tensor), tensor.path),
+        lambda tensor: (
+            (tensor.kind, _inside(tensor), named_line_of(tensor.source))
+            if tensor.source is not None
+            else object()
+        ),
     )
     left, right = list(a), list(b)
     for key in keys:
-        left, right, found = _paired(left, right, key)
-        yield from found
-    yield from ((one, None) for one in left)
-    yield from ((None, one) for one in right)
+        left, right, new_pairs = _paired(left, right, key)
+        yield from new_pairs
+    yield from ((tensor, None) for tensor in left)
+    yield from ((None, tensor) for tensor in right)
 
 
 def _paired(
@@ -88,28 +94,22 @@ def _paired(
     key: Callable[[RequestedTensor], Hashable],
 ) -> tuple[list[RequestedTensor], list[RequestedTensor], list[_Pair]]:
     waiting: dict[Hashable, list[RequestedTensor]] = {}
-    for one in right:
-        waiting.setdefault(key(one), []).append(one)
+    for tensor in right:
+        waiting.setdefault(key(tensor), []).append(tensor)
     rest: list[RequestedTensor] = []
     pairs: list[_Pair] = []
-    for one in left:
-        others = waiting.get(key(one))
+    for tensor in left:
+        others = waiting.get(key(tensor))
         if others:
-            pairs.append((one, others.pop(0)))
+            pairs.append((tensor, others.pop(0)))
         else:
-            rest.append(one)
-    return rest, [one for others in waiting.values() for one in others], pairs
+            rest.append(tensor)
+    return rest, [tensor for others in waiting.values() for tensor in others], pairs
 
 
 def _inside(tensor: RequestedTensor) -> int | None:
     """The number of an operand or result of a shard_map; an argument is known by its path."""
     return tensor.index if tensor.kind.startswith("shard_map") else None
-
-
-def _line(tensor: RequestedTensor) -> Hashable:
-    if tensor.source is None:
-        return None
-    return PurePath(tensor.source.file).name, tensor.source.line
 
 
 def _placed(tensor: RequestedTensor) -> Hashable:
@@ -121,16 +121,16 @@ def _placed(tensor: RequestedTensor) -> Hashable:
 
 def _difference(pair: _Pair) -> RequestedDifference | None:
     a, b = pair
-    one = a or b
-    assert one is not None
+    either = a or b
+    assert either is not None
     if a is not None and b is not None and _placed(a) == _placed(b):
         return None
     change: Change = "only in b" if a is None else "only in a" if b is None else "changed"
     return RequestedDifference(
-        tensor_name(one.kind, one.path, one.index),
-        one.kind,
+        tensor_name(either.kind, either.path, either.index),
+        either.kind,
         change,
-        one.source,
+        either.source,
         None if a is None else requested_sharding(a),
         None if b is None else requested_sharding(b),
     )

@@ -9,30 +9,16 @@ from functools import partial
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.compiled import compiled_collectives
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
-from sdyscope.analysis.diff.lowered import LoweredDiff, LoweredSide, lowered_diff
-from sdyscope.analysis.diff.propagated import PropagatedDiff, PropagatedSide, propagated_diff
+from sdyscope.analysis.diff.lowered import LoweredSide, lowered_diff
+from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.differences import AFTER, BEFORE, Across
+from sdyscope.facts.differences import AFTER, BEFORE, Across, LoweredDiff, PropagatedDiff
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged, compile_together
 from sdyscope.values.mesh import Mesh, only_mesh
-
-__all__ = [
-    "CompiledEnd",
-    "both_partitioners",
-    "compiled_between",
-    "compiled_ends",
-    "compiled_side",
-    "labels_of",
-    "lowered_between",
-    "lowered_side",
-    "propagated_between",
-    "propagated_side",
-    "what_if",
-]
 
 
 def lowered_between(a: Staged, b: Staged | None = None) -> LoweredDiff:
@@ -48,8 +34,8 @@ def lowered_between(a: Staged, b: Staged | None = None) -> LoweredDiff:
         TargetError: there is only one module and nothing to compare it with.
     """
     if b is None:
-        one, two = both_partitioners(a)
-        sides = lowered_side(a, one, one), lowered_side(a, two, two)
+        under = both_partitioners(a)
+        sides = lowered_side(a, under[0], under[0]), lowered_side(a, under[1], under[1])
         return lowered_diff(a.name, *sides, "partitioners", across_partitioners=True)
     first, second = partitioner_of_both(a, b)
     labels = labels_of(a, b)
@@ -89,11 +75,11 @@ def propagated_between(
         under = both_partitioners(a)
         sides = propagated_side(a, under[0], under[0]), propagated_side(a, under[1], under[1])
         return propagated_diff(a.name, *sides, "partitioners")
-    one, two = partitioner_of_both(a, b)
+    first, second = partitioner_of_both(a, b)
     labels = labels_of(a, b)
     sides = (
-        propagated_side(a, partitioner or one, labels[0]),
-        propagated_side(b, partitioner or two, labels[1]),
+        propagated_side(a, partitioner or first, labels[0]),
+        propagated_side(b, partitioner or second, labels[1]),
     )
     return propagated_diff(a.name, *sides, "programs")
 
@@ -113,11 +99,13 @@ def what_if(
             continue
         is_other = conservative and partitioner == "shardy"
         try:
-            two = propagated_side(after, partitioner, AFTER, conservative=is_other)
+            changed = propagated_side(after, partitioner, AFTER, conservative=is_other)
         except CompilerError:
             continue  # It is one of the failures.
-        one = propagated_side(before, partitioner, BEFORE)
-        yield propagated_diff(f"{after.name} under {partitioner}", one, two, "annotations")
+        unchanged = propagated_side(before, partitioner, BEFORE)
+        yield propagated_diff(
+            f"{after.name} under {partitioner}", unchanged, changed, "annotations"
+        )
 
 
 def propagated_side(
@@ -128,8 +116,8 @@ def propagated_side(
     Raises:
         CompilerError: there is no such propagation.
     """
-    found = program.propagated(partitioner, conservative=conservative)
-    return PropagatedSide(label, Decisions.of(program, found))
+    propagated = program.propagated(partitioner, conservative=conservative)
+    return PropagatedSide(label, Decisions.of(program, propagated))
 
 
 @dataclass(frozen=True)
@@ -171,7 +159,7 @@ def compiled_ends(
         TargetError: there is only one module and nothing to compare it with.
     """
     if b is not None:
-        one, two = partitioner_of_both(a, b)
+        first, second = partitioner_of_both(a, b)
         labels = labels_of(a, b)
         if on is None and other_on is None:
             a, b = as_recorded(a, b)
@@ -181,8 +169,8 @@ def compiled_ends(
             other_on = on if all(compiled) or not compiled[1] else None
             on = on if all(compiled) or not compiled[0] else None
         return (
-            CompiledEnd(a, one if a.is_compiled else partitioner or one, on, labels[0]),
-            CompiledEnd(b, two if b.is_compiled else partitioner or two, other_on, labels[1]),
+            CompiledEnd(a, first if a.is_compiled else partitioner or first, on, labels[0]),
+            CompiledEnd(b, second if b.is_compiled else partitioner or second, other_on, labels[1]),
         )
     if other_on is not None:
         chosen = a.chosen(partitioner)
@@ -193,8 +181,8 @@ def compiled_ends(
             CompiledEnd(a, chosen, on, labels[0]),
             CompiledEnd(a, chosen, other_on, labels[1]),
         )
-    one, two = both_partitioners(a)
-    return CompiledEnd(a, one, on, one), CompiledEnd(a, two, on, two)
+    first, second = both_partitioners(a)
+    return CompiledEnd(a, first, on, first), CompiledEnd(a, second, on, second)
 
 
 def as_recorded(a: Staged, b: Staged) -> tuple[Staged, Staged]:
@@ -203,7 +191,7 @@ def as_recorded(a: Staged, b: Staged) -> tuple[Staged, Staged]:
     What this JAX compiles is compared with what it compiles, what each run's own compiler made with
     what the other's made.
     """
-    others = [program.other_jax(one) for program in (a, b) for one in program.recorded]
+    others = [program.other_jax(recorded) for program in (a, b) for recorded in program.recorded]
     return (a.as_recorded(), b.as_recorded()) if any(others) else (a, b)
 
 
@@ -230,38 +218,38 @@ def compiled_between(
         CompilerError: both sides are refused.
         TargetError: there is nothing to compare with, or no such hardware.
     """
-    ends = one, two = compiled_ends(a, b, partitioner, on, other_on)
+    ends = first, second = compiled_ends(a, b, partitioner, on, other_on)
     across: Across = "partitioners" if other_on is None else "hardware"
     if b is not None:
         across = "programs"
     compile_together([(end.program, end.partitioner, end.on) for end in ends])
-    sides = compiled_side(one, two.program.meshes), compiled_side(two, one.program.meshes)
+    sides = compiled_side(first, second.program.meshes), compiled_side(second, first.program.meshes)
     if sides[0].error is not None and sides[1].error is not None:
         raise sides[0].error
     compare = partial(compiled_diff, a.name, *sides, across)
     if (
         any(side.error is not None for side in sides)
-        or (one.program is two.program and one.partitioner == two.partitioner)
-        or one.partitioner is None
-        or two.partitioner is None
+        or (first.program is second.program and first.partitioner == second.partitioner)
+        or first.partitioner is None
+        or second.partitioner is None
     ):
         return compare()
     modules = _lowered_as(ends, sides)
     try:
         propagated = (
-            propagated_side(modules[0], one.partitioner, one.label),
-            propagated_side(modules[1], two.partitioner, two.label),
+            propagated_side(modules[0], first.partitioner, first.label),
+            propagated_side(modules[1], second.partitioner, second.label),
         )
     except SdyscopeError as error:
         return compare(causes_missing=error.message)
-    if one.program is two.program:
+    if first.program is second.program:
         return compare(propagated)
     lowered = lowered_diff(
         a.name,
-        lowered_side(modules[0], one.partitioner, one.label),
-        lowered_side(modules[1], two.partitioner, two.label),
+        lowered_side(modules[0], first.partitioner, first.label),
+        lowered_side(modules[1], second.partitioner, second.label),
         across,
-        across_partitioners=one.partitioner != two.partitioner,
+        across_partitioners=first.partitioner != second.partitioner,
     )
     return compare(propagated, annotations=lowered.tensors)
 
@@ -275,12 +263,12 @@ def compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh] | None = None) ->
     """
     program, partitioner = end.program, end.partitioner
     try:
-        made = program.compiled(partitioner, end.on)
-        lowered = program.lowered_of(made)
+        compiled = program.compiled(partitioner, end.on)
+        lowered = program.lowered_of(compiled)
         if program.meshes:
-            found = collectives_under(program, partitioner, end.on)
+            collectives = collectives_under(program, partitioner, end.on)
         else:
-            found = compiled_collectives(made, (meshes or {}).values(), lowered)
+            collectives = compiled_collectives(compiled, (meshes or {}).values(), lowered)
     except CompilerError as error:
         return CompiledSide(end.label, error=error)
     held, why = None, ""
@@ -292,10 +280,10 @@ def compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh] | None = None) ->
         why = error.message  # the text of an early pass
     return CompiledSide(
         end.label,
-        found,
-        made,
+        collectives,
+        compiled,
         held,
-        origins_missing="" if lowered is None else found.origins_missing,
+        origins_missing="" if lowered is None else collectives.origins_missing,
         memory_missing=why,
     )
 
@@ -304,11 +292,11 @@ def _lowered_as(
     ends: tuple[CompiledEnd, CompiledEnd], sides: tuple[CompiledSide, CompiledSide]
 ) -> tuple[Staged, Staged]:
     """The two programs as they were lowered for the hardware that they were compiled for."""
-    one, two = (
+    first, second = (
         (None if side.compiled is None else end.program.lowered_of(side.compiled)) or end.program
         for end, side in zip(ends, sides, strict=True)
     )
-    return one, two
+    return first, second
 
 
 def both_partitioners(program: Staged) -> tuple[Partitioner, Partitioner]:
@@ -340,9 +328,9 @@ def labels_of(a: Staged, b: Staged) -> tuple[str, str]:
         (source.name,) if isinstance(source, Program) or source.path is None else source.path.parts
         for source in (a.source, b.source)
     ]
-    one = two = ""
+    first = second = ""
     for length in range(1, max(map(len, paths)) + 1):
-        one, two = ["/".join(parts[-length:]).replace("//", "/") for parts in paths]
-        if one != two:
-            return one, two
-    return f"{one} (a)", f"{two} (b)"
+        first, second = ["/".join(parts[-length:]).replace("//", "/") for parts in paths]
+        if first != second:
+            return first, second
+    return f"{first} (a)", f"{second} (b)"

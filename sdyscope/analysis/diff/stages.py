@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.cost.cost import cost
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
-from sdyscope.analysis.diff.lowered import LoweredDiff, LoweredSide, lowered_diff
-from sdyscope.analysis.diff.propagated import PropagatedDiff, PropagatedSide, propagated_diff
+from sdyscope.analysis.diff.lowered import LoweredSide, lowered_diff
+from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.diff.requested import RequestedDiff, requested_diff
 from sdyscope.analysis.diff.sides import (
     CompiledEnd,
@@ -23,20 +23,11 @@ from sdyscope.analysis.diff.sides import (
 )
 from sdyscope.analysis.figures import DECISIVE, Figures, figures_of
 from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
 from sdyscope.facts.program import Partitioner, RequestedTensor, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
-
-__all__ = [
-    "ComparedStages",
-    "FigureChange",
-    "ProgramStages",
-    "Verdict",
-    "compared",
-    "figure_changes",
-    "stages_of",
-]
 
 
 @dataclass(frozen=True)
@@ -96,15 +87,15 @@ def stages_of(
     """
     partitioner = program.chosen(None)
     compiled, notes = _compiled(program, partitioner, on) if compiles else (CompiledSide(""), ())
-    made = compiled.compiled
+    compiled_program = compiled.compiled
     # Differences begin in the module that was compiled, which may be another for another platform.
-    module = (None if made is None else program.lowered_of(made)) or program
+    module = (None if compiled_program is None else program.lowered_of(compiled_program)) or program
     propagated, missing = None, ""
     try:
         propagated = _settled(propagated_side(module, partitioner, ""))
     except SdyscopeError as error:
         missing = error.message
-    costs = None if made is None else cost(made, program.meshes.values())
+    costs = None if compiled_program is None else cost(compiled_program, program.meshes.values())
     return ProgramStages(
         name=program.name,
         versions=versions,
@@ -114,7 +105,7 @@ def stages_of(
         propagated=propagated,
         propagation_missing=missing,
         compiled=_plain(compiled),
-        figures=figures_of(compiled.collectives, made, costs),
+        figures=figures_of(compiled.collectives, compiled_program, costs),
         notes=notes,
     )
 
@@ -247,18 +238,18 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
         b: the second.
         labels: what to call them.
     """
-    one, two = a.labelled(labels[0]), b.labelled(labels[1])
+    first, second = a.labelled(labels[0]), b.labelled(labels[1])
     lowered = lowered_diff(
-        two.name,
-        one.lowered,
-        two.lowered,
+        second.name,
+        first.lowered,
+        second.lowered,
         "programs",
         across_partitioners=a.partitioner != b.partitioner,
         across_versions=True,
     )
     sides = None
-    if one.propagated is not None and two.propagated is not None:
-        sides = one.propagated, two.propagated
+    if first.propagated is not None and second.propagated is not None:
+        sides = first.propagated, second.propagated
     missing = {
         "requested": "" if a.requested and b.requested else _UNKNOWN,
         "propagated": "; ".join(
@@ -268,15 +259,15 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
         ),
     }
     return ComparedStages(
-        name=two.name,
-        name_before=one.name,
+        name=second.name,
+        name_before=first.name,
         requested=requested_diff(a.requested, b.requested) if a.requested and b.requested else None,
         lowered=lowered,
-        propagated=None if sides is None else propagated_diff(two.name, *sides, "programs"),
+        propagated=None if sides is None else propagated_diff(second.name, *sides, "programs"),
         compiled=compiled_diff(
-            two.name,
-            one.compiled,
-            two.compiled,
+            second.name,
+            first.compiled,
+            second.compiled,
             "programs",
             sides,
             annotations=lowered.tensors,
@@ -294,13 +285,13 @@ _UNKNOWN = "A recorded program does not say what was requested."
 
 def figure_changes(a: Figures, b: Figures) -> tuple[FigureChange, ...]:
     """The figures that are not the same, in order."""
-    found = []
+    changes = []
     for name in dict.fromkeys((*a, *b)):
-        one, two = a.get(name), b.get(name)
-        if one == two:
+        before, after = a.get(name), b.get(name)
+        if before == after:
             continue
         verdict: Verdict = "changed"
-        if name in DECISIVE and one is not None and two is not None:
-            verdict = "worse" if two > one else "better"
-        found.append(FigureChange(name, one, two, verdict))
-    return tuple(found)
+        if name in DECISIVE and before is not None and after is not None:
+            verdict = "worse" if after > before else "better"
+        changes.append(FigureChange(name, before, after, verdict))
+    return tuple(changes)

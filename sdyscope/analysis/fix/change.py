@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.fix.values import Verdict
 
-__all__ = ["WORTH", "Change"]
-
 #: What is not better by this part is not better.
 WORTH = 0.01
 

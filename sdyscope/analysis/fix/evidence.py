@@ -14,8 +14,6 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
 from sdyscope.staged import Staged
 
-__all__ = ["Evidence", "Weight", "evidence"]
-
 #: How many moves back from a collective are looked at: what is farther away is on every chain.
 _MOVES = 400
 
@@ -75,7 +73,7 @@ def evidence(program: Staged, collectives: Collectives) -> Evidence:
         program: the program.
         collectives: those that count, with their origins.
     """
-    found = Evidence()
+    weighed = Evidence()
     try:
         explainer = Explainer.of(program, "shardy")
     except SdyscopeError:
@@ -87,12 +85,12 @@ def evidence(program: Staged, collectives: Collectives) -> Evidence:
             if not sent:
                 continue
             if part.origin is not None:
-                for key in {_key(one): None for one in part.origin.annotations}:
-                    found.annotations.setdefault(key, Weight()).add(sent, axes)
+                for key in {_key(annotation): None for annotation in part.origin.annotations}:
+                    weighed.annotations.setdefault(key, Weight()).add(sent, axes)
             if explainer is not None:
                 for value in _values(explainer, collective, part):
-                    found.values.setdefault(value, Weight()).add(sent, axes)
-    return found
+                    weighed.values.setdefault(value, Weight()).add(sent, axes)
+    return weighed
 
 
 def _values(explainer: Explainer, collective: Collective, part: Part) -> dict[ValueId, None]:

@@ -9,8 +9,6 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.patches.source import Span
 
-__all__ = ["Expression", "expressions"]
-
 #: What JAX calls ops of a backward pass, and forward ops that it computes once more for that.
 _BACKWARD, _AGAIN = "transpose(", "rematted_computation"
 
@@ -61,8 +59,8 @@ def expressions(
         values: list[ValueId] = []
         cotangents: list[ValueId] = []
         for ops in each.values():
-            made, back = _made(graph, ops)
-            values += made
+            results, back = _made(graph, ops)
+            values += results
             cotangents += back
         types = {graph.ops[node].types[result] for node, result in values}
         first = next(iter(types), None)
@@ -97,28 +95,28 @@ def _made(graph: OpGraph, ops: Sequence[Op]) -> tuple[list[ValueId], list[ValueI
 
 def _leaving(graph: OpGraph, ops: Sequence[Op], own: set[int]) -> ValueId | None:
     """The last value of some ops that others of the same pass use."""
-    found: ValueId | None = None
+    last: ValueId | None = None
     for op in ops:
         for user, edge in graph.uses(op):
             outside = user.id not in own and edge.kind in ("data", "capture")
             if outside and (_BACKWARD not in user.scope or _AGAIN in op.scope):
-                found = (op.id, edge.result)
-    return found
+                last = (op.id, edge.result)
+    return last
 
 
 def _manual(graph: OpGraph) -> frozenset[int | str]:
     """Ops in the bodies of shard_maps, and the functions that are called there."""
-    found: set[int | str] = set()
+    inside: set[int | str] = set()
     waiting = [op for op in graph.operations() if op.kind == "sdy.manual_computation"]
     while waiting:
         op = waiting.pop()
         for inner in graph.children(op):
-            if inner.id in found:
+            if inner.id in inside:
                 continue
-            found.add(inner.id)
+            inside.add(inner.id)
             waiting.append(inner)
             callee = graph.callee(inner)
-            if callee is not None and callee.name not in found:
-                found.add(callee.name)
+            if callee is not None and callee.name not in inside:
+                inside.add(callee.name)
                 waiting.append(graph.ops[callee.op])
-    return frozenset(found)
+    return frozenset(inside)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import collectives_under
@@ -38,9 +38,10 @@ from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.edits import NotTakenBecause, SourceEdit
+from sdyscope.facts.edits import EditKind, NotTakenBecause, SourceEdit
 from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import ValueId
+from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.patches.diff import applied, relative, unified_diff
@@ -51,7 +52,8 @@ from sdyscope.stages.propagated.annotate import Donation
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["Effort", "fixed"]
+if TYPE_CHECKING:
+    from sdyscope.analysis.search.space import Setting
 
 #: What is predicted to be better by this part is worth asking XLA's partitioner.
 _PROMISING = 0.002
@@ -115,6 +117,7 @@ def fixed(
     on: Hardware | str | None = None,
     focus: Focus | str = "",
     effort: Effort = Effort(),
+    plan: Sequence[Setting] = (),
     devices: Sequence[Any] | None = None,
     root: str = "",
     alone: Rebuild | None = None,
@@ -127,7 +130,8 @@ def fixed(
             f"{program.name} is a module, and edits are of a program's source.",
             hint="Name the program that it was lowered from.",
         )
-    return _Fixer(program, rebuild, on, focus, effort, devices, root, alone, notify).run()
+    fixer = _Fixer(program, rebuild, on, focus, effort, devices, root, alone, notify)
+    return fixer.run(plan)
 
 
 class _Fixer:
@@ -158,7 +162,7 @@ class _Fixer:
 
     # --- all of it --------------------------------------------------------------------------------
 
-    def run(self) -> Fix:
+    def run(self, plan: Sequence[Setting] = ()) -> Fix:
         self.notify("compiling the program as it is", 0.0)
         collectives = collectives_under(self.program, "shardy", self.on)
         self.focus = (
@@ -169,9 +173,13 @@ class _Fixer:
         self.base = self.trials.predict(on_cpu=self.on_cpu)
         self.before = self.figures(self.program, self.base)
         self.notify("looking for edits", 0.1)
-        proposals = self.proposals(collectives)
-        self.notify("predicting edits", 0.2)
-        candidates = self.predicted(proposals)
+        if plan:
+            proposals = self.of_plan(plan)
+            candidates = self.whole(proposals)
+        else:
+            proposals = self.proposals(collectives)
+            self.notify("predicting edits", 0.2)
+            candidates = self.predicted(proposals)
         self.notify("tracing edited sources", 0.5)
         built = list(self.built(candidates))
         self.notify("compiling edited programs", 0.6)
@@ -201,46 +209,54 @@ class _Fixer:
         about = evidence(self.program, self.focus.of(collectives))
         graph = self.trials.graph
         annotations = self.program.annotations("shardy")
-        made: list[Proposal] = []
+        proposals: list[Proposal] = []
         for site in constraint_sites(self.workshop, graph, annotations, self.mesh):
-            weights = [weight for one in site.annotations if (weight := about.of(one))]
+            weights = [
+                weight for annotation in site.annotations if (weight := about.of(annotation))
+            ]
             sent = sum(weight.sent for weight in weights)
             axes = [axis for weight in weights for axis in weight.names]
-            made.append(site.dropped(sent))
+            proposals.append(site.dropped(sent))
             if site.spec is not None and sent:
                 near = specs_near(site.spec, site.shape, self.mesh, axes)
-                made += [site.changed(spec, sent) for spec in near]
-        made += self.of_expressions(about)
-        made += self.of_arguments(about)
-        made += donations(self.workshop, self.mesh)
-        made += rewrites(self.workshop, graph, self.mesh, collectives)
-        made += partitionable(self.workshop, collectives)
+                proposals += [site.changed(spec, sent) for spec in near]
+        proposals += self.of_expressions(about)
+        proposals += self.of_arguments(about)
+        proposals += donations(self.workshop, self.mesh)
+        proposals += rewrites(self.workshop, graph, self.mesh, collectives)
+        proposals += partitionable(self.workshop, collectives)
         compiled = self.program.compiled("shardy", self.on)
-        made += mesh_orders(self.workshop, self.mesh, collectives, compiled)
-        made = [one for one in made if self.focus.allows(one.edit, one.weight, one.names)]
-        return sorted(made, key=lambda one: -one.weight)
+        proposals += mesh_orders(self.workshop, self.mesh, collectives, compiled)
+        proposals = [
+            proposal
+            for proposal in proposals
+            if self.focus.allows(proposal.edit, proposal.weight, proposal.names)
+        ]
+        return sorted(proposals, key=lambda proposal: -proposal.weight)
 
     def of_expressions(self, about: Evidence) -> Iterator[Proposal]:
         """New constraints on what axes went through on their way to the largest collectives."""
         total = float(self.before.sent) or 1.0
-        found: list[tuple[float, Expression, list[str]]] = []
-        for one in expressions(self.trials.graph, self.workshop.spans, self.workshop.editable):
-            weights = [about.values[value] for value in one.values if value in about.values]
+        weighted: list[tuple[float, Expression, list[str]]] = []
+        for expression in expressions(
+            self.trials.graph, self.workshop.spans, self.workshop.editable
+        ):
+            weights = [about.values[value] for value in expression.values if value in about.values]
             sent = sum(weight.sent for weight in weights)
             if sent < _LEAST * total:
                 continue
             axes = list(dict.fromkeys(axis for weight in weights for axis in weight.names))
-            found.append((sent, one, axes))
+            weighted.append((sent, expression, axes))
         # Of those on the same chains the first decides for all behind it.
-        found.sort(key=lambda each: (-each[0], each[1].values))
-        for sent, one, axes in found[: self.effort.expressions]:
+        weighted.sort(key=lambda each: (-each[0], each[1].values))
+        for sent, expression, axes in weighted[: self.effort.expressions]:
             specs: dict[PartitionSpec, None] = {}
-            for value in one.values[:1]:
+            for value in expression.values[:1]:
                 now = self.spec_at(value)
-                specs.update(dict.fromkeys(self.specs_of_shape(one.shape)))
-                specs.update(dict.fromkeys(specs_near(now, one.shape, self.mesh, axes)))
+                specs.update(dict.fromkeys(self.specs_of_shape(expression.shape)))
+                specs.update(dict.fromkeys(specs_near(now, expression.shape, self.mesh, axes)))
             for spec in [*specs][: self.effort.specs]:
-                yield new_constraint(self.workshop, one, self.mesh, spec, sent)
+                yield new_constraint(self.workshop, expression, self.mesh, spec, sent)
 
     def spec_at(self, value: ValueId) -> PartitionSpec | None:
         """How propagation shards a value; None where it has no form of JAX's."""
@@ -260,17 +276,7 @@ class _Fixer:
 
     def of_arguments(self, about: Evidence) -> Iterator[Proposal]:
         """Other shardings of arguments and results, at the places of the source that shard them."""
-        sites = LiteralSites(self.workshop, self.mesh)
-        rows = [
-            row
-            for row in self.program.tensors.tensors
-            if row.kind in ("argument", "result") and row.requested is not None
-        ]
-        by_row: dict[tuple[str, int], Annotation] = {
-            (row.kind, row.index or 0): row.lowered["shardy"]
-            for row in rows
-            if "shardy" in row.lowered
-        }
+        sites, rows, by_row = LiteralSites(self.workshop, self.mesh), self.rows, self.by_row
         weighed: list[tuple[float, Any, Weight]] = []
         for row in rows:
             asked = row.requested
@@ -297,6 +303,83 @@ class _Fixer:
                 proposal = site.changed(spec, by_row, sent)
                 if proposal is not None:
                     yield proposal
+
+    def of_plan(self, plan: Sequence[Setting]) -> list[Proposal]:
+        """The edits after which arguments and results are sharded as planned.
+
+        What no place of the source shards, or one that other tensors share which are not to be
+        sharded so, is among what is not taken.
+        """
+        sites = LiteralSites(self.workshop, self.mesh)
+        specs: dict[tuple[str, str], PartitionSpec] = {
+            (member.kind, member.name): spec for member, spec in plan
+        }
+        rows: dict[tuple[str, int], Tensor] = {(row.kind, row.index or 0): row for row in self.rows}
+        wanted = {
+            key: specs[row.kind, row.name]
+            for key, row in rows.items()
+            if (row.kind, row.name) in specs
+        }
+        proposals: list[Proposal] = []
+        left: dict[tuple[EditKind, PartitionSpec | None, PartitionSpec, str], list[Tensor]] = {}
+        # The place of an argument leads to that of its next value.
+        for key in sorted(wanted):
+            if key not in wanted:
+                continue
+            row, spec = rows[key], wanted.pop(key)
+            asked = row.requested
+            before = None if asked is None or asked.sharding is None else asked.sharding.spec
+            site = None if before is None or asked is None else sites.of(asked, before)
+            proposal = None if site is None else site.changed(spec, self.by_row, 0.0)
+            why = ""
+            if before is None:
+                why = "the program leaves it to the compiler"
+            elif site is None or proposal is None:
+                why = "no place of the source was found that shards it"
+            else:
+                parts = (site,) if site.beside is None else (site, site.beside)
+                others = {each for part in parts for each in part.tensors} - {key}
+                apart = sorted(each for each in others if wanted.get(each) != spec)
+                if apart:
+                    why = f"the same place shards {rows[apart[0]].name}"
+                else:
+                    proposals.append(proposal)
+                    for each in others:
+                        del wanted[each]
+            if why:
+                kind: EditKind = "result" if row.kind == "result" else "argument"
+                left.setdefault((kind, before, spec, why), []).append(row)
+        for (kind, before, after, why), tensors in left.items():
+            edit = SourceEdit(kind, tensors[0].path, before, after, None, len(tensors))
+            self.not_taken.append(NotTaken((edit,), "not written", why))
+        return proposals
+
+    def whole(self, proposals: Sequence[Proposal]) -> list[_Candidate]:
+        """All edits of a plan, taken together."""
+        if not proposals:
+            return []
+        edits = [edit for proposal in proposals for edit in proposal.trial or ()]
+        self.tried += 1
+        prediction = self.trials.predict(edits, on_cpu=self.on_cpu)
+        return [_Candidate(tuple(proposals), prediction, self.promise(prediction))]
+
+    @cached_property
+    def rows(self) -> list[Tensor]:
+        """The arguments and results that the author could shard."""
+        return [
+            row
+            for row in self.program.tensors.tensors
+            if row.kind in ("argument", "result") and row.requested is not None
+        ]
+
+    @cached_property
+    def by_row(self) -> dict[tuple[str, int], Annotation]:
+        """What the module says of them, by kind and flat index."""
+        return {
+            (row.kind, row.index or 0): row.lowered["shardy"]
+            for row in self.rows
+            if "shardy" in row.lowered
+        }
 
     def redundant(self, row: Any) -> float:
         """Bytes of a tensor that a device holds and would not if all axes sharded it."""
@@ -337,7 +420,7 @@ class _Fixer:
 
     def time(self, prediction: Prediction) -> float:
         """Bytes over the fastest axis that take as long: those that are sent, and arithmetic."""
-        sent = sum(one.sent * self.slowness.get(one.axes, 1.0) for one in prediction.traffic)
+        sent = sum(row.sent * self.slowness.get(row.axes, 1.0) for row in prediction.traffic)
         per_byte = FLOPS_PER_BYTE if self.chip is None else self.chip.flops_per_byte
         return sent + (prediction.flops or 0.0) / (per_byte or FLOPS_PER_BYTE)
 
@@ -356,40 +439,42 @@ class _Fixer:
 
     def predict(self, proposals: Sequence[Proposal]) -> Prediction | None:
         """What some edits promise, by Shardy's passes; None where that can't be said."""
-        edits = [edit for one in proposals for edit in one.trial or ()]
+        edits = [edit for proposal in proposals for edit in proposal.trial or ()]
         self.tried += 1
         try:
-            found = self.trials.predict(edits, on_cpu=self.on_cpu)
+            prediction = self.trials.predict(edits, on_cpu=self.on_cpu)
         except (CompilerError, TargetError):
             return None
-        if self.base.flops and (found.flops or 0.0) > self.base.flops * (1 + 2 * WORTH):
+        if self.base.flops and (prediction.flops or 0.0) > self.base.flops * (1 + 2 * WORTH):
             return None  # What sends less because every device computes more is no remedy.
         donated = [edit.annotation for edit in edits if isinstance(edit, Donation)]
         shared = sum(
-            one.placement.bytes_per_device(one.shape or (), one.dtype)
-            for one in donated
-            if one.placement is not None
+            tensor.placement.bytes_per_device(tensor.shape or (), tensor.dtype)
+            for tensor in donated
+            if tensor.placement is not None
         )
-        return replace(found, shared=found.shared + shared)
+        return replace(prediction, shared=prediction.shared + shared)
 
     def predicted(self, proposals: Sequence[Proposal]) -> list[_Candidate]:
         """Single edits that promise something, and edits together that promise more."""
         single: list[_Candidate] = []
         unknown: list[_Candidate] = []
-        for one in proposals:
+        for proposal in proposals:
             if self.tried >= self.effort.predictions:
                 break
-            if one.trial is None:
-                unknown.append(_Candidate((one,), None, self.hope(one)))
+            if proposal.trial is None:
+                unknown.append(_Candidate((proposal,), None, self.hope(proposal)))
                 continue
-            prediction = self.predict([one])
+            prediction = self.predict([proposal])
             if prediction is not None:
-                single.append(_Candidate((one,), prediction, self.promise(prediction)))
-        single.sort(key=lambda one: one.change.product)
-        good = [one for one in self.checked(single) if one.change.product < 1 - WORTH]
-        good.sort(key=lambda one: one.change.order)
+                single.append(_Candidate((proposal,), prediction, self.promise(prediction)))
+        single.sort(key=lambda candidate: candidate.change.product)
+        good = [
+            candidate for candidate in self.checked(single) if candidate.change.product < 1 - WORTH
+        ]
+        good.sort(key=lambda candidate: candidate.change.order)
         together = list(self.together(good))
-        return sorted([*unknown, *good, *together], key=lambda one: one.change.order)
+        return sorted([*unknown, *good, *together], key=lambda candidate: candidate.change.order)
 
     def checked(self, single: Sequence[_Candidate]) -> list[_Candidate]:
         """The best edits by what XLA's own partitioner makes of them, the rest as predicted.
@@ -397,15 +482,15 @@ class _Fixer:
         Shardy's reshards promise too much of some edits and too little of others, and what is best
         of many is most often one of the first.
         """
-        hopeful = [one for one in single if one.change.product < 1 - _PROMISING]
+        hopeful = [candidate for candidate in single if candidate.change.product < 1 - _PROMISING]
         places: Counter[object] = Counter()
         asked: list[_Candidate] = []
-        for one in hopeful:
-            edit = one.proposals[0].edit
+        for candidate in hopeful:
+            edit = candidate.proposals[0].edit
             if edit.kind == "donation" or places[edit.source] == _OF_A_PLACE:
                 continue
             places[edit.source] += 1
-            asked.append(one)
+            asked.append(candidate)
         asked = asked[: self.effort.checks]
         if not asked or self.trials.devices > LARGEST_CPU:
             return list(single)
@@ -415,17 +500,17 @@ class _Fixer:
         except (CompilerError, TargetError):
             return list(single)
         known: dict[int, _Candidate] = {}
-        for one in asked:
-            edits = [edit for each in one.proposals for edit in each.trial or ()]
-            assert one.prediction is not None
+        for candidate in asked:
+            edits = [edit for each in candidate.proposals for edit in each.trial or ()]
+            assert candidate.prediction is not None
             try:
                 traffic = self.trials.partition(edits, on_cpu=self.on_cpu)
             except (CompilerError, TargetError):
-                known[id(one)] = replace(one, change=Change(1.0))
+                known[id(candidate)] = replace(candidate, change=Change(1.0))
                 continue
-            made = replace(one.prediction, traffic=traffic)
-            known[id(one)] = replace(one, change=self.promise(made, base))
-        return [known.get(id(one), one) for one in single]
+            prediction = replace(candidate.prediction, traffic=traffic)
+            known[id(candidate)] = replace(candidate, change=self.promise(prediction, base))
+        return [known.get(id(each), each) for each in single]
 
     def together(self, good: Sequence[_Candidate]) -> Iterator[_Candidate]:
         """The best edit with others, as long as each wins something more."""
@@ -436,7 +521,7 @@ class _Fixer:
         assert best.prediction is not None
         predicted = self.promise(best.prediction)
         for _ in range(self.effort.edits - 1):
-            taken = {one.edit.source for one in best.proposals}
+            taken = {proposal.edit.source for proposal in best.proposals}
             more: list[_Candidate] = []
             for other in good[:12]:
                 if other.proposals[0].edit.source in taken or other.proposals[0] in best.proposals:
@@ -445,7 +530,9 @@ class _Fixer:
                 prediction = self.predict(proposals)
                 if prediction is not None:
                     more.append(_Candidate(proposals, prediction, self.promise(prediction)))
-            added = min(more, key=lambda one: one.change.over(predicted).order, default=None)
+            added = min(
+                more, key=lambda candidate: candidate.change.over(predicted).order, default=None
+            )
             if added is None:
                 return
             # Each edit has to be worth it beside those that are taken already.
@@ -461,46 +548,57 @@ class _Fixer:
     def built(self, candidates: Sequence[_Candidate]) -> Iterator[_Built]:
         """What is worth a compile, written and traced from the edited source."""
         self.workshop.survey(
-            span for one in candidates[:12] for each in one.proposals for span in each.spans
+            span
+            for candidate in candidates[:12]
+            for each in candidate.proposals
+            for span in each.spans
         )
         seen: list[Prediction] = []
         places: Counter[object] = Counter()
         count = rewritten = 0
         # The last compile is for memory that is paid with time, where that promises more.
-        slower = next((one.change.product for one in candidates if one.change.is_slower), None)
+        slower = next(
+            (candidate.change.product for candidate in candidates if candidate.change.is_slower),
+            None,
+        )
         is_kept = slower is not None and slower < candidates[0].change.product
-        for one in candidates:
+        for candidate in candidates:
             # Of edits of code only the compiled program tells, so they do not wait for their turn.
-            is_code = one.prediction is None
-            kept = is_kept and not one.change.is_slower
+            is_code = candidate.prediction is None
+            kept = is_kept and not candidate.change.is_slower
             if count >= self.effort.compiles - kept and not is_code:
                 continue
             if is_code and rewritten == self.effort.compiles:
                 continue
-            place = tuple((each.edit.kind, each.edit.source) for each in one.proposals)
+            place = tuple((each.edit.kind, each.edit.source) for each in candidate.proposals)
             if places[place] == _OF_A_PLACE:
                 continue
-            if one.prediction is not None and any(_alike(one.prediction, other) for other in seen):
+            if candidate.prediction is not None and any(
+                _alike(candidate.prediction, other) for other in seen
+            ):
                 continue
-            made = self.build(one)
-            if made is None:
+            edited = self.build(candidate)
+            if edited is None:
                 continue
-            if one.prediction is not None and self.promise(made.prediction).product >= 1 + WORTH:
-                self.refuse(one, "sends no less")
+            if (
+                candidate.prediction is not None
+                and self.promise(edited.prediction).product >= 1 + WORTH
+            ):
+                self.refuse(candidate, "sends no less")
                 continue
-            seen.append(one.prediction or made.prediction)
+            seen.append(candidate.prediction or edited.prediction)
             places[place] += 1
             rewritten += is_code
             count += not is_code
-            yield made
+            yield edited
 
     def build(self, candidate: _Candidate) -> _Built | None:
         """The edited program, or None, with the reason among what was not taken."""
         try:
             splices: dict[str, list[Splice]] = {}
             for proposal in candidate.proposals:
-                for file, made in proposal.write().items():
-                    splices.setdefault(file, []).extend(made)
+                for file, file_splices in proposal.write().items():
+                    splices.setdefault(file, []).extend(file_splices)
             texts = self.workshop.texts(splices)
         except TargetError as error:
             self.refuse(candidate, "not written", error.message)
@@ -537,24 +635,24 @@ class _Fixer:
 
     def priced(self, built: Sequence[_Built]) -> list[Remedy]:
         """The edited programs, compiled and run, the best first."""
-        compile_together([(one.program, "shardy", self.on) for one in built])
+        compile_together([(edited.program, "shardy", self.on) for edited in built])
         known: list[tuple[Change, _Built, Verdict]] = []
-        for one in built:
+        for edited in built:
             self.compiled += 1
             try:
-                after = self.figures(one.program, one.prediction)
+                after = self.figures(edited.program, edited.prediction)
             except CompilerError as error:
-                self.refuse(one.candidate, "refused", error.message)
+                self.refuse(edited.candidate, "refused", error.message)
                 continue
-            one.after = after
+            edited.after = after
             change = self.change(after)
             verdict = change.verdict
             if verdict == "loses" and _leaves_out_a_collective(self.before, after):
                 verdict = "pays"
             if verdict == "loses":
-                self.refuse(one.candidate, "loses", after=after)
+                self.refuse(edited.candidate, "loses", after=after)
                 continue
-            known.append((change, one, verdict))
+            known.append((change, edited, verdict))
         if known:
             self.notify("running the program as it is", 0.75)
             self.twin.run()
@@ -566,39 +664,39 @@ class _Fixer:
 
         known.sort(key=order)
         remedies: list[Remedy] = []
-        for number, (_, one, verdict) in enumerate(known):
-            corrects = any(proposal.corrects for proposal in one.candidate.proposals)
+        for number, (_, edited, verdict) in enumerate(known):
+            corrects = any(proposal.corrects for proposal in edited.candidate.proposals)
             # An edit of an annotation changes no number; one of code is not shown unless it is run.
-            rewrites = one.candidate.prediction is None
+            rewrites = edited.candidate.prediction is None
             proven = [remedy.edits for remedy in remedies if remedy.proven]
-            if _edits(one.candidate) in proven:
+            if _edits(edited.candidate) in proven:
                 continue  # The same edit, written in another way.
             numbers = Numbers("not compared", reason="another remedy is better and proven")
             if corrects or rewrites or not proven:
                 self.notify("comparing numbers", 0.8 + 0.2 * number / len(known))
-                alone = partial(self.on_one, one.texts)
-                with under_settings(self.workshop.settings(one.program)):
+                alone = partial(self.on_one, edited.texts)
+                with under_settings(self.workshop.settings(edited.program)):
                     numbers = self.twin.against(
-                        one.program,
+                        edited.program,
                         alone,
                         corrects=corrects,
                         rewrites=rewrites,
                     )
             if numbers.verdict == "corrected":
                 verdict = "corrects"
-            assert one.after is not None
+            assert edited.after is not None
             if numbers.verdict == "differ":
-                self.refuse(one.candidate, "numbers differ", after=one.after)
+                self.refuse(edited.candidate, "numbers differ", after=edited.after)
                 continue
-            remedies.append(self.remedy(one, verdict, numbers))
+            remedies.append(self.remedy(edited, verdict, numbers))
         proven = [remedy.edits for remedy in remedies if remedy.proven]
         self.not_taken = [each for each in self.not_taken if each.edits not in proven]
         # Random numbers can't be compared, and what draws others can still be the best by far.
         return sorted(
             remedies,
-            key=lambda one: (
-                one.verdict != "corrects",
-                not one.proven and one.numbers.verdict != "other random",
+            key=lambda edited: (
+                edited.verdict != "corrects",
+                not edited.proven and edited.numbers.verdict != "other random",
             ),
         )
 
@@ -613,22 +711,22 @@ class _Fixer:
         with overlaid(texts):
             return self.alone()
 
-    def remedy(self, one: _Built, verdict: Verdict, numbers: Numbers) -> Remedy:
-        assert one.after is not None
-        before = {file: self.workshop.source(file).text for file in one.texts}
-        patch = unified_diff(before, one.texts, self.root)
+    def remedy(self, edited: _Built, verdict: Verdict, numbers: Numbers) -> Remedy:
+        assert edited.after is not None
+        before = {file: self.workshop.source(file).text for file in edited.texts}
+        patch = unified_diff(before, edited.texts, self.root)
         # What was traced is what the patch makes of the files, to the letter.
-        for file, text in one.texts.items():
+        for file, text in edited.texts.items():
             if applied(patch, before[file], relative(file, self.root)) != text:
                 raise CompilerError(f"The patch of {file} does not make the text that was traced.")
         return Remedy(
-            _edits(one.candidate),
+            _edits(edited.candidate),
             verdict,
-            one.after,
-            one.as_predicted,
+            edited.after,
+            edited.as_predicted,
             numbers,
             patch,
-            one.texts,
+            edited.texts,
             before,
         )
 
@@ -675,16 +773,18 @@ def _leaves_out_a_collective(before: Figures, after: Figures) -> bool:
     )
 
 
-def _alike(one: Prediction, other: Prediction) -> bool:
-    return one.traffic == other.traffic and one.held == other.held and one.flops == other.flops
+def _alike(first: Prediction, other: Prediction) -> bool:
+    return (
+        first.traffic == other.traffic and first.held == other.held and first.flops == other.flops
+    )
 
 
 def _edits(candidate: _Candidate) -> tuple[SourceEdit, ...]:
     return tuple(proposal.edit for proposal in candidate.proposals)
 
 
-def _same_module(one: Staged, other: Staged) -> bool:
+def _same_module(first: Staged, other: Staged) -> bool:
     """Whether two programs lower to the same text."""
-    return one.lowered["shardy"].text(debug_info=False) == other.lowered["shardy"].text(
+    return first.lowered["shardy"].text(debug_info=False) == other.lowered["shardy"].text(
         debug_info=False
     )

@@ -13,8 +13,6 @@ from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Focus", "focus_on"]
-
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
@@ -62,7 +60,8 @@ class Focus:
             if origin.value in self.tensors or self.on_line(origin.source):
                 return True
             if any(
-                one.name in self.tensors or self.on_line(one.source) for one in origin.annotations
+                annotation.name in self.tensors or self.on_line(annotation.source)
+                for annotation in origin.annotations
             ):
                 return True
         return False
@@ -101,7 +100,7 @@ def focus_on(words: str, table: TensorTable, collectives: Collectives) -> Focus:
     wanted = words.strip()
     if not wanted:
         return Focus()
-    names = {one.name for one in collectives.collectives}
+    names = {collective.name for collective in collectives.collectives}
     if wanted in KINDS or wanted in names:
         focus = Focus(wanted, collectives=frozenset({wanted}))
         if focus.of(collectives).collectives:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -31,21 +32,6 @@ from sdyscope.values.source import SourceLocation
 if TYPE_CHECKING:
     from sdyscope.facts.program import RequestedTensor
     from sdyscope.staged import Staged
-
-__all__ = [
-    "ConstraintSite",
-    "LiteralSite",
-    "LiteralSites",
-    "Proposal",
-    "Splices",
-    "constraint_sites",
-    "dims_of",
-    "donations",
-    "new_constraint",
-    "spec_of",
-    "spec_of_dims",
-    "specs_near",
-]
 
 Splices: TypeAlias = Mapping[str, Sequence[Splice]]
 """Edits by the path of the file."""
@@ -110,7 +96,7 @@ def specs_near(
     wanted = [axis for axis in axes if axis in sizes]
     near: list[list[tuple[str, ...]]] = []
     for axis in (*wanted, *(axis for axis in sizes if axis not in wanted)):
-        bare = [tuple(one for one in dim if one != axis) for dim in here]
+        bare = [tuple(axis_name for axis_name in dim if axis_name != axis) for dim in here]
         for at in (*range(len(shape)), None):
             near.append([(*dim, axis) if at == number else dim for number, dim in enumerate(bare)])
     # A spec that is turned round is two moves away, and what is between them may be worse.
@@ -124,29 +110,22 @@ def specs_near(
             for dims in near
             if dims != here
             and all(
-                size % _product(sizes.get(one, 1) for one in dim) == 0
+                size % math.prod(sizes.get(axis_name, 1) for axis_name in dim) == 0
                 for size, dim in zip(shape, dims, strict=True)
             )
         )
     )
 
 
-def _product(sizes: Iterable[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
-
-
 def dims_of(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:
     """The axes of each dimension."""
-    made: list[tuple[str, ...]] = []
+    dims: list[tuple[str, ...]] = []
     for entry in () if spec is None else spec.entries[:rank]:
         if isinstance(entry, tuple):
-            made.append(entry)
+            dims.append(entry)
         else:
-            made.append((entry,) if isinstance(entry, str) else ())
-    return made + [()] * (rank - len(made))
+            dims.append((entry,) if isinstance(entry, str) else ())
+    return dims + [()] * (rank - len(dims))
 
 
 def spec_of_dims(dims: Sequence[tuple[str, ...]]) -> PartitionSpec:
@@ -192,16 +171,21 @@ class ConstraintSite:
         """The edit after which the compiler decides."""
         trial = tuple(
             ShardingEdit(
-                one,
-                NamedSharding(self.mesh, PartitionSpec((UNCONSTRAINED,) * len(one.shape or ()))),
+                annotation,
+                NamedSharding(
+                    self.mesh, PartitionSpec((UNCONSTRAINED,) * len(annotation.shape or ()))
+                ),
             )
-            for one in self.annotations
+            for annotation in self.annotations
         )
         return Proposal(self._edit(None), trial, self._write_dropped, weight)
 
     def changed(self, spec: PartitionSpec, weight: float = 0.0) -> Proposal:
         """The edit after which it says another sharding."""
-        trial = tuple(ShardingEdit(one, NamedSharding(self.mesh, spec)) for one in self.annotations)
+        trial = tuple(
+            ShardingEdit(annotation, NamedSharding(self.mesh, spec))
+            for annotation in self.annotations
+        )
         return Proposal(
             self._edit(spec), trial, lambda: self._write_changed(spec), weight, (self.span,)
         )
@@ -220,15 +204,15 @@ class ConstraintSite:
         source, call = self.workshop.source(self.span.file), self._call
         if self.spec is not None:
             own = source.extent(call)
-            found: list[tuple[Splice, ...]] = []
+            changes: list[tuple[Splice, ...]] = []
             for literal in spec_literals(source, self.mesh.shape):
                 at = source.extent(literal.node)
                 if own[0] <= at[0] and at[1] <= own[1]:
-                    made = literal.with_spec(self.spec, spec, len(self.shape))
-                    if made:
-                        found.append(made)
-            if found:
-                return {self.span.file: found[0]}
+                    splices = literal.with_spec(self.spec, spec, len(self.shape))
+                    if splices:
+                        changes.append(splices)
+            if changes:
+                return {self.span.file: changes[0]}
         text = self.workshop.sharding_text(self.span, self.mesh, spec)
         if text is None or len(call.args) != 2:
             raise TargetError("No name in scope leads to the mesh.")
@@ -248,15 +232,15 @@ def constraint_sites(
         if span is not None:
             groups.setdefault(span, []).append(annotation)
     sites = []
-    for span, found in groups.items():
-        specs = {spec_of(one, graph, mesh) for one in found}
+    for span, members in groups.items():
+        specs = {spec_of(annotation, graph, mesh) for annotation in members}
         site = ConstraintSite(
             workshop,
             mesh,
             span,
-            tuple(found),
+            tuple(members),
             next(iter(specs)) if len(specs) == 1 else None,
-            found[0].shape or (),
+            members[0].shape or (),
         )
         call = workshop.source(span.file).expression(span)
         if isinstance(call, cst.Call) and call.args:
@@ -321,11 +305,13 @@ def donations(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
     An argument of the function is donated where that is so for most of its bytes.
     """
     program = workshop.program
-    found = {one.argument.index: one for one in not_donated(program.tensors, "shardy")}
-    if not found or program.program is None:
+    undonated = {
+        donation.argument.index: donation for donation in not_donated(program.tensors, "shardy")
+    }
+    if not undonated or program.program is None:
         return
     positions = argument_positions(program.program)
-    if len(positions) != sum(one.kind == "argument" for one in program.requested):
+    if len(positions) != sum(argument.kind == "argument" for argument in program.requested):
         return
     held: dict[int, list[float]] = {}
     for row in program.tensors.tensors:
@@ -335,13 +321,13 @@ def donations(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
             size = 0 if place is None else place.bytes_per_device(row.shape or (), row.dtype)
             taken = held.setdefault(positions[row.index], [0.0, 0.0])
             taken[0] += size
-            taken[1] += size if row.index in found else 0
+            taken[1] += size if row.index in undonated else 0
     numbers = [at for at, (size, free) in held.items() if free and free >= _MOST_OF * size]
     if not numbers:
         return
-    own = [one for index, one in found.items() if positions[index or 0] in numbers]
-    trial = tuple(Donation(one.argument.lowered["shardy"]) for one in own)
-    own.sort(key=lambda one: -one.bytes)
+    own = [donation for index, donation in undonated.items() if positions[index or 0] in numbers]
+    trial = tuple(Donation(donation.argument.lowered["shardy"]) for donation in own)
+    own.sort(key=lambda donation: -donation.bytes)
     for file in workshop.files:
         for site in jit_sites(workshop.source(file)):
             splices = site.donating(numbers)
@@ -359,8 +345,8 @@ def donations(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
                 edit,
                 trial,
                 lambda file=file, splices=splices: {file: splices},  # type: ignore[misc]
-                float(sum(one.bytes for one in own)),
-                names=tuple(one.argument.path for one in own),
+                float(sum(donation.bytes for donation in own)),
+                names=tuple(donation.argument.path for donation in own),
             )
 
 
@@ -402,10 +388,10 @@ class LiteralSite:
         sites = (self,) if self.beside is None else (self, self.beside)
         splices: dict[str, list[Splice]] = {}
         for site in sites:
-            made = site.literal.with_spec(site.spec, spec, rank)
-            if not made:
+            site_splices = site.literal.with_spec(site.spec, spec, rank)
+            if not site_splices:
                 return None
-            splices.setdefault(site.literal.source.file, []).extend(made)
+            splices.setdefault(site.literal.source.file, []).extend(site_splices)
         tensors = dict.fromkeys(key for site in sites for key in site.tensors)
         trial = tuple(
             ShardingEdit(annotations[key], NamedSharding(self.mesh, spec))
@@ -439,7 +425,7 @@ class LiteralSites:
         self._before: tuple[RequestedTensor, ...] = workshop.program.requested
         self._results = _next_values(self._before)
         self._leaves = self._shardings(workshop.program)
-        self._known: dict[tuple[str, int], LiteralSite | None] = {}
+        self._known: dict[tuple[str, int, PartitionSpec], LiteralSite | None] = {}
         self.built = 0
 
     def literals(self) -> Iterator[SpecLiteral]:
@@ -477,8 +463,8 @@ class LiteralSites:
         wanted = set(results)
         return [
             number
-            for number, one in enumerate(self._before)
-            if one.kind == "result" and one.index in wanted
+            for number, tensor in enumerate(self._before)
+            if tensor.kind == "result" and tensor.index in wanted
         ]
 
     def _of(self, tensor: RequestedTensor, spec: PartitionSpec) -> LiteralSite | None:
@@ -489,7 +475,7 @@ class LiteralSites:
         tried = 0
         best: LiteralSite | None = None
         for literal in self.literals():
-            place = (literal.source.file, literal.inside)
+            place = (literal.source.file, literal.inside, spec)
             if literal.with_spec(spec, options[0], rank) is None:
                 continue
             known = self._known.get(place)
@@ -498,7 +484,7 @@ class LiteralSites:
                     break
                 tried += 1
                 known = self._known[place] = self._probed(literal, spec, tensor.shape, options)
-            if known is None or key not in known.tensors or known.spec != spec:
+            if known is None or key not in known.tensors:
                 continue
             if best is None or len(known.tensors) < len(best.tensors):
                 best = known
@@ -523,8 +509,8 @@ class LiteralSites:
             except Exception:  # the author's code is built: other dimensions may not divide, say
                 continue
             if changed:
-                tensors = tuple((one.kind, one.index or 0) for one in changed)
-                names = tuple(one.path for one in changed)
+                tensors = tuple((tensor.kind, tensor.index or 0) for tensor in changed)
+                names = tuple(tensor.path for tensor in changed)
                 return LiteralSite(literal, spec, shape, tensors, names, self.mesh)
         return None
 
@@ -534,33 +520,35 @@ class LiteralSites:
 
     def _differing(self, texts: Mapping[str, str]) -> list[RequestedTensor]:
         """The arguments, or else the results, that other text shards otherwise."""
-        made = self.workshop.built(texts, trace=False)
-        leaves = self._shardings(made)
-        arguments = [one for one in self._before if one.kind == "argument"]
+        edited = self.workshop.built(texts, trace=False)
+        leaves = self._shardings(edited)
+        arguments = [tensor for tensor in self._before if tensor.kind == "argument"]
         before = self._leaves or []
         leaves = leaves or []
         if before and len(before) == len(leaves) == len(arguments):
             changed = [
-                one for one, old, new in zip(arguments, before, leaves, strict=True) if old != new
+                tensor
+                for tensor, old, new in zip(arguments, before, leaves, strict=True)
+                if old != new
             ]
             # Where results have shardings of their own, only the trace tells whether they follow.
-            if changed and not any(one.index in self._results for one in changed):
+            if changed and not any(tensor.index in self._results for tensor in changed):
                 return changed
-        made = self.workshop.built(texts)
+        edited = self.workshop.built(texts)
         return [
             old
-            for old, new in zip(self._before, made.requested, strict=False)
+            for old, new in zip(self._before, edited.requested, strict=False)
             if old.kind in ("argument", "result") and old.sharding != new.sharding
         ]
 
 
 def _next_values(requested: Sequence[RequestedTensor]) -> dict[int, int]:
     """By argument its next value, of those that are asked to be sharded alike."""
-    arguments = [one for one in requested if one.kind == "argument"]
-    results = [one for one in requested if one.kind == "result"]
+    arguments = [tensor for tensor in requested if tensor.kind == "argument"]
+    results = [tensor for tensor in requested if tensor.kind == "result"]
     pairs = mirrored(
-        [Leaf(one.path, one.shape, one.dtype) for one in results],
-        [Leaf(one.path, one.shape, one.dtype) for one in arguments],
+        [Leaf(tensor.path, tensor.shape, tensor.dtype) for tensor in results],
+        [Leaf(tensor.path, tensor.shape, tensor.dtype) for tensor in arguments],
     )
     return {
         other: number

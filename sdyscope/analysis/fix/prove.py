@@ -19,8 +19,6 @@ from sdyscope.stages.executed.execute import Runner, in_words
 from sdyscope.stages.lowered.inputs import concrete_arguments
 from sdyscope.values.dtypes import num_bytes
 
-__all__ = ["LARGEST", "Twin"]
-
 #: Arguments with more bytes than this are not made and run here.
 LARGEST = 2 << 30
 
@@ -47,9 +45,9 @@ class Twin:
         program = self.program
         assert program.program is not None
         total = sum(
-            num_bytes(math.prod(one.shape), one.dtype)
-            for one in program.requested
-            if one.kind == "argument"
+            num_bytes(math.prod(tensor.shape), tensor.dtype)
+            for tensor in program.requested
+            if tensor.kind == "argument"
         )
         if total > LARGEST:
             self._failure = f"its arguments have {total:,} bytes"
@@ -111,7 +109,7 @@ class Twin:
         except Exception as failure:  # likewise
             return Numbers("not compared", devices=devices, reason=in_words(failure))
         computed = compute_dtypes(edited.traced, machine.platform)
-        results = [one for one in edited.requested if one.kind == "result"]
+        results = [result for result in edited.requested if result.kind == "result"]
         if not len(results) == len(after) == len(expected):
             return Numbers("differ", results=len(results), devices=devices, inputs=self._inputs)
         own = _compared(results, after, expected, computed)
@@ -176,16 +174,16 @@ def _compared(
     """How many results were compared, the worst, its error, what is allowed, whether all agree."""
     count, within = 0, True
     worst: tuple[float, str, float, float] = (-1.0, "", 0.0, 0.0)
-    for result, one, two in zip(results, here, there, strict=False):
-        if one is None or two is None or not np.asarray(two).size:
+    for result, before, after in zip(results, here, there, strict=False):
+        if before is None or after is None or not np.asarray(after).size:
             continue
-        if np.asarray(two).dtype.kind in "fc" and not np.isfinite(two).any():
+        if np.asarray(after).dtype.kind in "fc" and not np.isfinite(after).any():
             continue
-        if not np.any(one) and not np.any(two):
+        if not np.any(before) and not np.any(after):
             continue  # that nothing is nothing says nothing
         count += 1
         allowed = tolerance(coarsest(result.dtype, computed))
-        error = relative_error(one, two)
+        error = relative_error(before, after)
         within = within and error <= allowed
         ratio = error / allowed if allowed else (math.inf if error else 0.0)
         if ratio > worst[0]:

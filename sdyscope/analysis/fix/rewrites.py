@@ -22,8 +22,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["mesh_orders", "partitionable", "rewrites"]
-
 _KINDS: Mapping[str, EditKind] = {
     "reduced twice": "repeated reduction",
     "reduced to be sliced": "reduction and slice",
@@ -44,12 +42,12 @@ def rewrites(
         collectives: those of the compiled program.
     """
     groups: dict[tuple[str, Span], list[Wasted]] = {}
-    for one in (*wasted_in_maps(graph, mesh), *accumulated_in_loops(graph, collectives)):
-        span = _span(workshop, one.other if one.kind == "reduced in a loop" else one.op)
+    for waste in (*wasted_in_maps(graph, mesh), *accumulated_in_loops(graph, collectives)):
+        span = _span(workshop, waste.other if waste.kind == "reduced in a loop" else waste.op)
         if span is not None:
-            groups.setdefault((one.kind, span), []).append(one)
-    for (kind, span), found in groups.items():
-        yield from _proposals(workshop, mesh, kind, span, found)
+            groups.setdefault((waste.kind, span), []).append(waste)
+    for (kind, span), wasted in groups.items():
+        yield from _proposals(workshop, mesh, kind, span, wasted)
 
 
 def _span(workshop: Workshop, node: int) -> Span | None:
@@ -59,16 +57,16 @@ def _span(workshop: Workshop, node: int) -> Span | None:
 
 
 def _proposals(
-    workshop: Workshop, mesh: Mesh, kind: str, span: Span, found: Sequence[Wasted]
+    workshop: Workshop, mesh: Mesh, kind: str, span: Span, wasted: Sequence[Wasted]
 ) -> Iterator[Proposal]:
     source = workshop.source(span.file)
     node = source.expression(span)
     text = "" if node is None else " ".join(source.written(node).split())
-    first, sent = found[0], float(sum(one.sent for one in found))
+    first, sent = wasted[0], float(sum(waste.sent for waste in wasted))
     line = SourceLocation(span.file, span.line, 0, span.function)
 
     def edit(name: str) -> SourceEdit:
-        return SourceEdit(_KINDS[kind], name, None, None, line, len(found))
+        return SourceEdit(_KINDS[kind], name, None, None, line, len(wasted))
 
     def proposal(write: object, name: str = text, spans: tuple[Span, ...] = ()) -> Proposal:
         assert callable(write)
@@ -79,7 +77,7 @@ def _proposals(
             sent,
             spans,
             saves=sent,
-            corrects=kind == "reduced twice" and not all(one.divided for one in found),
+            corrects=kind == "reduced twice" and not all(waste.divided for waste in wasted),
         )
 
     if kind == "reduced twice":
@@ -96,14 +94,14 @@ def _proposals(
         return
 
     def sliced() -> Splices:
-        made: dict[str, list[Splice]] = {}
-        one = workshop.source(other.file)
+        splices: dict[str, list[Splice]] = {}
+        other_source = workshop.source(other.file)
         if kind == "reduced to be sliced":
-            made.setdefault(span.file, []).extend(scattered(source, span, first.dimension or 0))
+            splices.setdefault(span.file, []).extend(scattered(source, span, first.dimension or 0))
         else:
-            made.setdefault(span.file, []).extend(first_argument(source, span))
-        made.setdefault(other.file, []).extend(first_argument(one, other))
-        return made
+            splices.setdefault(span.file, []).extend(first_argument(source, span))
+        splices.setdefault(other.file, []).extend(first_argument(other_source, other))
+        return splices
 
     yield proposal(sliced)
 
@@ -117,14 +115,14 @@ def _mapped(workshop: Workshop, mesh: Mesh, span: Span, axes: tuple[str, ...], h
         raise TargetError("No name in scope leads to JAX and to the mesh.")
     spec = spec or f"{jax}.sharding.PartitionSpec"
     arguments = _arguments(workshop)
-    found = accumulation(source, span, arguments)
+    loop = accumulation(source, span, arguments)
     quote = source.quote
     specs = {}
-    for name in found.names:
+    for name in loop.names:
         dims = _mapped_dims(arguments[name], axes)
         entries = [f"{quote}{dim[0]}{quote}" if dim else "None" for dim in dims]
         specs[name] = f"{spec}({', '.join(entries)})"
-    if not any(f"{quote}{axes[0]}{quote}" in one for one in specs.values()):
+    if not any(f"{quote}{axes[0]}{quote}" in spec_text for spec_text in specs.values()):
         raise TargetError("No argument of the loop is sharded over the axis of its sums.")
     over = ", ".join(f"{quote}{axis}{quote}" for axis in axes)
     settings = [f"mesh={on}", f"out_specs={spec}()"]
@@ -132,21 +130,21 @@ def _mapped(workshop: Workshop, mesh: Mesh, span: Span, axes: tuple[str, ...], h
         settings.append(f"axis_names={{{over}}}")
     settings.append("check_vma=False")
     reduced = over if len(axes) == 1 else f"({over})"
-    made = found.mapped(
+    splices = loop.mapped(
         f"{jax}.shard_map", specs, "; ".join(settings), f"{jax}.lax.{how}({{}}, {reduced})"
     )
-    return {span.file: made}
+    return {span.file: splices}
 
 
 def _arguments(workshop: Workshop) -> dict[str, list[PartitionSpec | None]]:
     """How the arguments of the program's function are sharded, by the name of each."""
-    found: dict[str, list[PartitionSpec | None]] = {}
-    for one in workshop.program.requested:
-        if one.kind == "argument":
-            name = one.path.partition("[")[0].partition(".")[0]
-            spec = None if one.sharding is None else one.sharding.spec
-            found.setdefault(name, []).append(spec)
-    return found
+    specs: dict[str, list[PartitionSpec | None]] = {}
+    for tensor in workshop.program.requested:
+        if tensor.kind == "argument":
+            name = tensor.path.partition("[")[0].partition(".")[0]
+            spec = None if tensor.sharding is None else tensor.sharding.spec
+            specs.setdefault(name, []).append(spec)
+    return specs
 
 
 def _mapped_dims(
@@ -157,7 +155,7 @@ def _mapped_dims(
     Raises:
         TargetError: they differ, or are not known.
     """
-    made = set()
+    mapped = set()
     for spec in specs:
         if spec is None:
             raise TargetError("An argument of the loop has no sharding.")
@@ -170,10 +168,10 @@ def _mapped_dims(
             dims.append(kept)
         while dims and not dims[-1]:
             dims.pop()
-        made.add(tuple(dims))
-    if len(made) != 1:
+        mapped.add(tuple(dims))
+    if len(mapped) != 1:
         raise SdyscopeError("The tensors of an argument are sharded over the axis differently.")
-    return list(made.pop())
+    return list(mapped.pop())
 
 
 #: The setting, and what JAX calls ops that draw random numbers.
@@ -220,10 +218,10 @@ def mesh_orders(
     chip = chip_of(compiled.device_kind)
     if chip is None or compiled.topology is None:
         return
-    found = best_order(bytes_by_axes(collectives), mesh, compiled.topology, chip)
-    if found is None or not found[0].seconds or found[1].seconds > WORTH * found[0].seconds:
+    orders = best_order(bytes_by_axes(collectives), mesh, compiled.topology, chip)
+    if orders is None or not orders[0].seconds or orders[1].seconds > WORTH * orders[0].seconds:
         return
-    now, best = found
+    now, best = orders
     saves = collectives.total.sent * (1 - best.seconds / now.seconds)
     for file in workshop.files:
         for line, splices in reordered_meshes(workshop.source(file), now.axes, best.axes):

@@ -15,16 +15,6 @@ from sdyscope.facts.traffic import Traffic
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
-__all__ = [
-    "Figures",
-    "Fix",
-    "NotTaken",
-    "Numbers",
-    "NumbersVerdict",
-    "Remedy",
-    "Verdict",
-]
-
 Verdict: TypeAlias = Literal["pays", "trade", "loses", "corrects"]
 """``pays``: less time or memory, and not more of the other; ``trade``: less of one for more of the
 other, and more is won than lost; ``corrects``: the program's numbers were wrong, and are right with

@@ -18,8 +18,6 @@ from sdyscope.stages.lowered.spans import frame_spans
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["Rebuild", "Workshop"]
-
 Rebuild: TypeAlias = Callable[[], Program]
 """Builds the program anew from the files that Python imports."""
 
@@ -67,14 +65,15 @@ class Workshop:
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """The author's files that the program was traced through, or is defined in."""
-        found: dict[str, None] = {}
-        for frames in self.spans.values():
-            found.update(dict.fromkeys(frame.file for frame in frames))
+        """The author's files that the program is defined in, or was traced through.
+
+        The first is where it is defined: what shards its arguments is most often there.
+        """
         defined = self.program.defined_at
-        if defined is not None:
-            found[defined.file] = None
-        unique = {os.path.realpath(file): file for file in found if self.editable(file)}
+        files: dict[str, None] = {} if defined is None else {defined.file: None}
+        for frames in self.spans.values():
+            files.update(dict.fromkeys(frame.file for frame in frames))
+        unique = {os.path.realpath(file): file for file in files if self.editable(file)}
         return tuple(unique.values())
 
     def texts(self, splices: Mapping[str, Sequence[Splice]]) -> dict[str, str]:
@@ -84,7 +83,9 @@ class Workshop:
             Overlap: two edits are of the same characters.
         """
         return {
-            file: spliced(self.source(file).text, made) for file, made in splices.items() if made
+            file: spliced(self.source(file).text, changes)
+            for file, changes in splices.items()
+            if changes
         }
 
     # --- names ------------------------------------------------------------------------------------
@@ -103,20 +104,20 @@ class Workshop:
             return
 
         def traced() -> None:
-            made = Staged(self._rebuild(), ("shardy",))
-            _ = made.traced
+            program = Staged(self._rebuild(), ("shardy",))
+            _ = program.traced
 
         with overlaid({file: self.source(file).text for file in lines}):
-            _, found = named_at({file: frozenset(each) for file, each in lines.items()}, traced)
-        self._names.update(found)
+            _, names = named_at({file: frozenset(each) for file, each in lines.items()}, traced)
+        self._names.update(names)
 
     def names(self, span: Span) -> Names:
         """What the code has names for at an expression; see ``survey``."""
         self.survey([span])
         above = range(span.line, max(span.line - 9, 0), -1)
         for line in (*above, *range(span.line + 1, span.end_line + 1)):
-            if (found := self._names.get((span.file, line))) is not None:
-                return found
+            if (names := self._names.get((span.file, line))) is not None:
+                return names
         return Names()
 
     def sharding_text(self, span: Span, mesh: Mesh, spec: PartitionSpec) -> str | None:
@@ -168,11 +169,11 @@ class Workshop:
             SdyscopeError: it can't be built or traced.
         """
         with overlaid(texts) as settings:
-            made = Staged(self._rebuild(), ("shardy",))
+            program = Staged(self._rebuild(), ("shardy",))
             if trace:
-                _ = made.lowered_for(self.platform, "shardy")
-        self._settings[id(made)] = (made, settings)
-        return made
+                _ = program.lowered_for(self.platform, "shardy")
+        self._settings[id(program)] = (program, settings)
+        return program
 
     def settings(self, program: Staged) -> Mapping[str, Any]:
         """JAX's settings that a program of ``built`` was traced under, where they are other."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from sdyscope.facts.slices import BlockRule, DeviceSet, Slice
 from sdyscope.values.placement import Digit, Placement, without
 
-__all__ = ["LISTED", "DeviceSlices", "device_slices"]
-
 #: So many different slices are listed whole.
 LISTED = 8
 

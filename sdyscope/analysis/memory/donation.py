@@ -18,14 +18,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.values.entry_layout import EntryLayout
 
-__all__ = [
-    "NotDonated",
-    "dropped_donations",
-    "not_donated",
-    "unused_donations",
-    "with_shares",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class NotDonated:
@@ -56,7 +48,7 @@ def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonate
         [Leaf(row.path, row.shape or (), row.dtype) for row in results],
         [Leaf(row.path, row.shape or (), row.dtype) for row in arguments],
     )
-    found = []
+    undonated = []
     for number, other in pairs.items():
         argument, result = arguments[other], results[number]
         place, after = argument.lowered[partitioner], result.lowered[partitioner]
@@ -69,8 +61,8 @@ def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonate
         ):
             continue
         size = place.placement.bytes_per_device(argument.shape or (), argument.dtype)
-        found.append(NotDonated(argument, result, size))
-    return tuple(found)
+        undonated.append(NotDonated(argument, result, size))
+    return tuple(undonated)
 
 
 def with_shares(held: Sequence[Held], layout: EntryLayout) -> list[Held]:

@@ -12,8 +12,6 @@ from sdyscope.analysis.memory.memory import Memory
 from sdyscope.errors import CompilerError, SdyscopeError
 from sdyscope.facts.over_time import MemoryOverTime, Trial, Varied, Wanted
 
-__all__ = ["needed", "varied"]
-
 #: In what part of a size that fits it is looked how much more fits.
 _FINE = 8
 
@@ -49,7 +47,7 @@ def varied(
     Raises:
         CompilerError: the program can't be compiled with any value that was tried.
     """
-    return _Search(name, wanted, given, limit, measure).found()
+    return _Search(name, wanted, given, limit, measure).varied()
 
 
 class _Search:
@@ -67,7 +65,7 @@ class _Search:
         # A batch of 24 in eights: what divides it now is divided by it then.
         self.step = given & -given
 
-    def found(self) -> Varied:
+    def varied(self) -> Varied:
         if self.wanted == "fewest":
             self.fewest()
         else:

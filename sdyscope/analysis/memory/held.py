@@ -20,18 +20,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 
-__all__ = [
-    "Held",
-    "HeldKind",
-    "Option",
-    "Origin",
-    "group_of",
-    "held",
-    "held_block",
-    "held_propagated",
-    "rows_held",
-]
-
 HeldKind: TypeAlias = Literal["argument", "result"]
 
 Origin: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "unknown"]

@@ -202,14 +202,14 @@ def memory_document(program: Staged, on: Hardware | str | None = None) -> Memory
         CompilerError: it can't be compiled under any of them.
         TargetError: it can't be compiled for this hardware.
     """
-    found, _ = program.under_each(lambda partitioner: memory_of(program, partitioner, on), on)
+    memories, _ = program.under_each(lambda partitioner: memory_of(program, partitioner, on), on)
     return MemoryDocument(
         name=program.name,
         file=program.file,
         jax_version=program.jax_version,
         meshes=program.meshes,
-        passed=all(one.passed for one in found),
-        compiled=found,
+        passed=all(of_partitioner.passed for of_partitioner in memories),
+        compiled=memories,
         account=account_of(program),
     )
 
@@ -220,7 +220,7 @@ def predicted_document(program: Staged, partitioner: Partitioner | None = None) 
     Raises:
         CompilerError: the module can't be propagated.
     """
-    found = predicted_memory(program, partitioner)
+    prediction = predicted_memory(program, partitioner)
     return MemoryDocument(
         name=program.name,
         file=program.file,
@@ -228,7 +228,7 @@ def predicted_document(program: Staged, partitioner: Partitioner | None = None) 
         meshes=program.meshes,
         passed=True,
         compiled=(),
-        predicted=found,
+        predicted=prediction,
         account=account_of(program),
     )
 
@@ -237,10 +237,10 @@ def memory_of(
     program: Staged, partitioner: Partitioner | None = None, on: Hardware | str | None = None
 ) -> Memory:
     """What a device holds of a program; see ``Inspection.memory``."""
-    made = program.compiled(partitioner, on)
-    if made.partitioner is None:
-        return memory(None, made, made.mesh)
-    return memory(program.tensors, made, program.only_mesh(made.partitioner))
+    compiled = program.compiled(partitioner, on)
+    if compiled.partitioner is None:
+        return memory(None, compiled, compiled.mesh)
+    return memory(program.tensors, compiled, program.only_mesh(compiled.partitioner))
 
 
 def memory(table: TensorTable | None, compiled: Compiled, mesh: Mesh | None = None) -> Memory:

@@ -17,16 +17,6 @@ from sdyscope.values.sharding import (
     entry_axes,
 )
 
-__all__ = [
-    "OfHeld",
-    "Saving",
-    "cut_further",
-    "redundant",
-    "saved_together",
-    "under_sharded",
-    "with_options",
-]
-
 #: What tells the layers of a model apart in a pytree path.
 _INDEX = re.compile(r"\[\d+\]")
 
@@ -112,18 +102,18 @@ def under_sharded(held: Iterable[Held]) -> tuple[Held, ...]:
 
     A result that takes the place of an argument and is placed alike is not told again.
     """
-    told: Counter[tuple[object, ...]] = Counter()
-    found = []
-    for one in held:
-        key = (one.shape, one.dtype, one.placed)
-        if one.kind == "argument":
-            told[key] += 1
-        elif told[key]:
-            told[key] -= 1
+    unpaired: Counter[tuple[object, ...]] = Counter()
+    splittable = []
+    for tensor in held:
+        key = (tensor.shape, tensor.dtype, tensor.placed)
+        if tensor.kind == "argument":
+            unpaired[key] += 1
+        elif unpaired[key]:
+            unpaired[key] -= 1
             continue
-        if one.best is not None:
-            found.append(one)
-    return tuple(sorted(found, key=lambda one: -one.saves))
+        if tensor.best is not None:
+            splittable.append(tensor)
+    return tuple(sorted(splittable, key=lambda tensor: -tensor.saves))
 
 
 class OfHeld:
@@ -143,7 +133,7 @@ class OfHeld:
     @property
     def savings(self) -> tuple[str, ...]:
         """Names of what could be sharded further, what saves most first."""
-        return tuple(one.name for one in self.under_sharded)
+        return tuple(tensor.name for tensor in self.under_sharded)
 
     @property
     def under_sharded(self) -> tuple[Held, ...]:
@@ -191,16 +181,16 @@ class Saving:
 
 def saved_together(tensors: Iterable[Held]) -> tuple[Saving, ...]:
     """What could be cut further, tensors that differ in an index only together, the most first."""
-    found: dict[tuple[object, ...], list[Held]] = {}
+    alike: dict[tuple[object, ...], list[Held]] = {}
     for tensor in tensors:
         name = _INDEX.sub("[*]", tensor.name)
         key = (tensor.kind, name, tensor.type, str(tensor.sharding), str(tensor.best))
-        found.setdefault(key, []).append(tensor)
+        alike.setdefault(key, []).append(tensor)
     savings = (
         Saving(
             members[0].name if len(members) == 1 else _INDEX.sub("[*]", members[0].name),
             tuple(members),
         )
-        for members in found.values()
+        for members in alike.values()
     )
     return tuple(sorted(savings, key=lambda saving: -saving.saves))

@@ -45,8 +45,6 @@ from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import HOST_MEMORY, read_entry_layout
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["memory_over_time", "over_time_of"]
-
 #: At how many moments a step is looked at, at most.
 _MOMENTS = 240
 
@@ -102,7 +100,7 @@ def memory_over_time(memory: Memory, decisions: Decisions | None = None) -> Memo
     Raises:
         SdyscopeError: the program's text is not scheduled, or can't be read.
     """
-    return _OverTime(memory, decisions).made()
+    return _OverTime(memory, decisions).over_time()
 
 
 def platform_of(compiled: Compiled) -> Platform:
@@ -131,7 +129,7 @@ class _OverTime:
         self._phases: dict[str, Phase] = {}
         self.speakers = Speakers(self.module)
 
-    def made(self) -> MemoryOverTime:
+    def over_time(self) -> MemoryOverTime:
         fixed = self.fixed
         categories = {buffer: self.category(buffer) for buffer in self.on_device}
         curves = self.curves(categories)
@@ -179,16 +177,16 @@ class _OverTime:
     @cached_property
     def fixed(self) -> dict[Category, int]:
         """Bytes of arguments, results and constants."""
-        found: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
+        sizes: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
         for tensor in self.memory.tensors:
             if self.is_here(tensor.stored.memory_space):
                 if tensor.kind == "argument":
-                    found[self.roles[tensor.number]] += tensor.stored.bytes
+                    sizes[self.roles[tensor.number]] += tensor.stored.bytes
                 elif not tensor.shares:
-                    found["results"] += tensor.stored.bytes
-        found["results"] += self.memory.results_table
-        found["constants"] = self.allocation.constants
-        return {category: count for category, count in found.items() if count}
+                    sizes["results"] += tensor.stored.bytes
+        sizes["results"] += self.memory.results_table
+        sizes["constants"] = self.allocation.constants
+        return {category: count for category, count in sizes.items() if count}
 
     def is_here(self, space: int) -> bool:
         """Whether a memory space is in the device's main memory."""
@@ -205,7 +203,7 @@ class _OverTime:
     def on_device(self) -> list[int]:
         """The buffers in the heap of the device's main memory."""
         spaces = self.live.spaces
-        return [one for one in self.allocation.heap_buffers if self.is_here(spaces[one])]
+        return [buffer for buffer in self.allocation.heap_buffers if self.is_here(spaces[buffer])]
 
     def curves(self, categories: Mapping[int, Category]) -> dict[Category, list[int]]:
         """Bytes at each position of the schedule, by category."""
@@ -228,18 +226,18 @@ class _OverTime:
         if not self.differentiated:
             return "collectives" if self.is_collective(self.maker(buffer)) else "temporaries"
         values = self.live.in_buffer[buffer]
-        made = {self.phase(self.live.makers[value]) for value in values}
+        makers = {self.phase(self.live.makers[value]) for value in values}
         readers = {
             self.live.schedule[position]
             for value in values
             for position in self.live.readers[value]
         }
         read = {self.phase(reader) for reader in readers if self.speaker(reader).op_name}
-        if "backward" in made and "other" in read:
+        if "backward" in makers and "other" in read:
             return "gradients"
         # What neither pass makes, such as a parameter in another type, both may read.
         if "backward" in read and (
-            "forward" in made or ("backward" not in made and "forward" in read)
+            "forward" in makers or ("backward" not in makers and "forward" in read)
         ):
             return "kept for backward"
         return "collectives" if self.is_collective(self.maker(buffer)) else "temporaries"
@@ -310,12 +308,14 @@ class _OverTime:
     def held(self, position: int, categories: Mapping[int, Category]) -> tuple[Holding, ...]:
         """What is held at a position, what takes most first."""
         every = [*self.arguments(), *self.computed(position, categories)]
-        scopes = folded_scopes(one.name for one in every if one.op)
+        scopes = folded_scopes(holding.name for holding in every if holding.op)
         groups: dict[tuple[object, ...], list[Holding]] = defaultdict(list)
-        for one in every:
-            name = scopes[one.name] if one.op else pattern(one.name)
-            groups[one.category, name, one.op, one.array, one.source].append(one)
-        found = [
+        for holding in every:
+            name = scopes[holding.name] if holding.op else pattern(holding.name)
+            groups[holding.category, name, holding.op, holding.array, holding.source].append(
+                holding
+            )
+        holdings = [
             replace(
                 members[0],
                 name=members[0].name if len(members) == 1 else str(name),
@@ -326,7 +326,7 @@ class _OverTime:
             )
             for (_, name, *_), members in groups.items()
         ]
-        return tuple(sorted(found, key=lambda one: -one.bytes))
+        return tuple(sorted(holdings, key=lambda holding: -holding.bytes))
 
     def arguments(self) -> Iterator[Holding]:
         last = len(self.live.schedule)
@@ -369,7 +369,7 @@ class _OverTime:
             return None
         main = self.decisions.graph.main
         places = main.arguments if kind == "argument" else main.results
-        node = next((one.node for one in places if one.index == number), None)
+        node = next((place.node for place in places if place.index == number), None)
         return None if node is None else self.decisions.decided((node, 0))
 
     def computed(self, position: int, categories: Mapping[int, Category]) -> Iterator[Holding]:
@@ -412,11 +412,11 @@ class _OverTime:
         stacked = speaker is not maker
         for path in self.compiled.tags.get(speaker.name, ()):
             for result in range(len(self.decisions.graph.ops[path[-1]].types)):
-                found = self.decisions.decided((path[-1], result))
-                local = None if found is None else found.sharding.local_shape
+                decided = self.decisions.decided((path[-1], result))
+                local = None if decided is None else decided.sharding.local_shape
                 size = 0 if local is None else math.prod(local)
                 if size and (count == size or (stacked and count % size == 0)):
-                    return found
+                    return decided
         return None
 
     # The step.
@@ -461,12 +461,12 @@ class _OverTime:
 
     @cached_property
     def other_memories(self) -> tuple[OtherMemory, ...]:
-        found = [
+        memories = [
             OtherMemory(space, max(self.allocation.heap(space), default=0))
             for space in self.allocation.spaces
             if not self.is_here(space)
         ]
-        return tuple(one for one in found if one.peak)
+        return tuple(memory for memory in memories if memory.peak)
 
     def counted(self, base: int) -> Iterator[Counted]:
         """The figures that the compiler has."""
@@ -503,15 +503,17 @@ class _OverTime:
 
 def _smoothed(stretches: Sequence[Stretch], length: int) -> list[Stretch]:
     """The same without what is short and between two of one pass, as what is moved about is."""
-    found: list[Stretch] = []
+    smoothed: list[Stretch] = []
     for number, stretch in enumerate(stretches):
         after = stretches[number + 1].phase if number + 1 < len(stretches) else None
         is_short = (stretch.end - stretch.start) * _SHORT < length
-        if found and (found[-1].phase == stretch.phase or (is_short and after == found[-1].phase)):
-            found[-1] = replace(found[-1], end=stretch.end)
+        if smoothed and (
+            smoothed[-1].phase == stretch.phase or (is_short and after == smoothed[-1].phase)
+        ):
+            smoothed[-1] = replace(smoothed[-1], end=stretch.end)
         else:
-            found.append(stretch)
-    return found
+            smoothed.append(stretch)
+    return smoothed
 
 
 def _kind(opcode: str) -> str:
@@ -521,11 +523,11 @@ def _kind(opcode: str) -> str:
 def _by_category(
     fixed: Mapping[Category, int], curves: Mapping[Category, Sequence[int]], position: int
 ) -> dict[Category, int]:
-    found = {
+    counts = {
         category: fixed.get(category, 0) + (curves[category][position] if category in curves else 0)
         for category in CATEGORIES
     }
-    return {category: count for category, count in found.items() if count}
+    return {category: count for category, count in counts.items() if count}
 
 
 def _parts(length: int, most: int) -> Iterator[tuple[int, int]]:

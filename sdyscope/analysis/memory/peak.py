@@ -14,8 +14,6 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.process.progress import doing
 from sdyscope.staged import Staged
 
-__all__ = ["Varying", "with_fits", "with_peak"]
-
 
 @dataclass(frozen=True, slots=True)
 class Varying:
@@ -76,7 +74,7 @@ def with_fits(
         SdyscopeError: a compiled program's text is not scheduled, or the program can't be compiled
             with any value that was tried.
     """
-    found = tuple(
+    fits = tuple(
         Fit(
             memory.partitioner,
             limit,
@@ -84,14 +82,14 @@ def with_fits(
         )
         for memory in document.compiled
     )
-    document = replace(document, fits=found)
+    document = replace(document, fits=fits)
     if vary is None:
         return document
     partitioner = document.compiled[0].partitioner
 
     def measure(value: int) -> int:
         if value == vary.given:
-            return found[0].needs
+            return fits[0].needs
         doing(f"trying {vary.name}={value:,}")
         other, hardware = vary.make(value)
         memory = memory_of(other, partitioner, hardware)

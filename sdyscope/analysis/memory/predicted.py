@@ -15,8 +15,6 @@ from sdyscope.graph.model import AttributeValue
 from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import HOST_MEMORY
 
-__all__ = ["PredictedMemory", "predicted_memory"]
-
 _HOST_KINDS = ("pinned_host", "unpinned_host")
 
 

@@ -25,8 +25,6 @@ from sdyscope.stages.propagated.what_if import Wish
 from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["candidates", "tried"]
-
 #: What part of the peak a change must be about to be tried.
 _WORTH = 0.01
 
@@ -46,12 +44,12 @@ def candidates(
     """
     if memory.partitioner is None or program.is_compiled:
         return []
-    found = [
+    pairs = [
         *_donations(memory),
         *_shardings(memory),
         *_constraints(program, memory.partitioner, over_time),
     ]
-    worth = [pair for pair in found if pair[0].hopes >= _WORTH * over_time.peak]
+    worth = [pair for pair in pairs if pair[0].hopes >= _WORTH * over_time.peak]
     return sorted(worth, key=lambda pair: -pair[0].hopes)
 
 
@@ -73,30 +71,30 @@ def tried(
     """
     chosen = candidates(program, memory, over_time)[:most]
     changed: list[tuple[Remedy, Staged]] = []
-    found: list[Remedy] = []
+    remedies: list[Remedy] = []
     for remedy, wishes in chosen:
         try:
             changed.append((remedy, program.with_wishes(wishes)))
         except SdyscopeError as error:
-            found.append(replace(remedy, refused=error.message))
+            remedies.append(replace(remedy, refused=error.message))
     compile_together((other, memory.partitioner, on) for _, other in changed)
     for remedy, other in changed:
         try:
             after = over_time_of(other, memory_of(other, memory.partitioner, on), origins=False)
         except SdyscopeError as error:
-            found.append(replace(remedy, refused=error.message))
+            remedies.append(replace(remedy, refused=error.message))
             continue
-        found.append(replace(remedy, peak=after.peak, saves=over_time.peak - after.peak))
-    return tuple(sorted(found, key=lambda one: -(one.saves or 0)))
+        remedies.append(replace(remedy, peak=after.peak, saves=over_time.peak - after.peak))
+    return tuple(sorted(remedies, key=lambda remedy: -(remedy.saves or 0)))
 
 
 def _pairs(memory: Memory) -> Iterator[tuple[Held, Held]]:
     """Arguments and the results that are their next values."""
-    arguments = [one for one in memory.tensors if one.kind == "argument" and one.name]
-    results = [one for one in memory.tensors if one.kind == "result"]
+    arguments = [tensor for tensor in memory.tensors if tensor.kind == "argument" and tensor.name]
+    results = [tensor for tensor in memory.tensors if tensor.kind == "result"]
     for number, other in mirrored(
-        [Leaf(one.name, one.type[0], one.dtype) for one in results],
-        [Leaf(one.name, one.type[0], one.dtype) for one in arguments],
+        [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in results],
+        [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in arguments],
     ).items():
         yield arguments[other], results[number]
 
@@ -157,7 +155,7 @@ def _constraints(
     held: dict[str, int] = defaultdict(int)
     for holding in over_time.held:
         if holding.op:
-            for name in {one.name for one in holding.origins if one.kind == "constraint"}:
+            for name in {origin.name for origin in holding.origins if origin.kind == "constraint"}:
                 held[name] += holding.bytes
     mesh = program.only_mesh(partitioner)
     for row in _constrained(program.tensors.tensors, partitioner):

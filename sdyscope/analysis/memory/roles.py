@@ -8,8 +8,6 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.search.paths import Leaf, kept_of, mirrored
 
-__all__ = ["Role", "roles"]
-
 Role: TypeAlias = Literal["parameters", "optimizer state", "state", "inputs"]
 """``parameters`` and ``optimizer state`` of a program that is differentiated; ``state`` is what
 another program returns the next value of, such as a cache; ``inputs`` is everything else."""
@@ -29,12 +27,12 @@ def roles(held: Iterable[Held], *, differentiated: bool) -> dict[int, Role]:
         differentiated: whether the program has a backward pass.
     """
     held = tuple(held)
-    arguments = [one for one in held if one.kind == "argument"]
-    results = [one for one in held if one.kind == "result"]
+    arguments = [tensor for tensor in held if tensor.kind == "argument"]
+    results = [tensor for tensor in held if tensor.kind == "result"]
     leaves = _leaves(arguments)
     kept = set(mirrored(_leaves(results), leaves).values())
     of_parameters = kept_of(leaves)
-    found: dict[int, Role] = {}
+    by_number: dict[int, Role] = {}
     for place, argument in enumerate(arguments):
         role: Role = "inputs"
         if place in kept and not differentiated:
@@ -42,9 +40,9 @@ def roles(held: Iterable[Held], *, differentiated: bool) -> dict[int, Role]:
         elif place in kept:
             is_parameter = place not in of_parameters and argument.dtype.startswith(_FLOATS)
             role = "parameters" if is_parameter else "optimizer state"
-        found[argument.number] = role
-    return found
+        by_number[argument.number] = role
+    return by_number
 
 
 def _leaves(held: Sequence[Held]) -> list[Leaf]:
-    return [Leaf(one.name, one.type[0], one.dtype) for one in held]
+    return [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in held]

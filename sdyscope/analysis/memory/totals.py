@@ -13,8 +13,6 @@ from sdyscope.facts.memory import GroupName
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.entry_layout import EntryLayout, MemorySpace, StoredArray
 
-__all__ = ["Group", "bytes_differ", "compared", "groups"]
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -51,9 +49,9 @@ class Group:
 
 def groups(held: Iterable[Held]) -> tuple[Group, ...]:
     """Sums by the top-level argument or result that tensors belong to, and by where they are."""
-    found: dict[tuple[HeldKind, str, MemorySpace], list[Held]] = {}
-    for one in held:
-        found.setdefault((one.kind, one.group, one.stored.memory), []).append(one)
+    groups: dict[tuple[HeldKind, str, MemorySpace], list[Held]] = {}
+    for tensor in held:
+        groups.setdefault((tensor.kind, tensor.group, tensor.stored.memory), []).append(tensor)
     return tuple(
         Group(
             kind,
@@ -66,7 +64,7 @@ def groups(held: Iterable[Held]) -> tuple[Group, ...]:
             sum(member.replicated for member in members),
             sum(member.stored.bytes for member in members if member.shares),
         )
-        for (kind, name, memory), members in found.items()
+        for (kind, name, memory), members in groups.items()
     )
 
 
@@ -126,7 +124,7 @@ def _is_as_compiled(held: Held) -> bool:
 def bytes_differ(held: Sequence[Held], compiled: Compiled) -> Observation:
     """The observation that they are not."""
     memory = compiled.memory
-    wrong = tuple(one.name for one in held if not _is_as_compiled(one))
-    ours = sum(one.stored.bytes for one in held if one.kind == "argument")
+    wrong = tuple(tensor.name for tensor in held if not _is_as_compiled(tensor))
+    ours = sum(tensor.stored.bytes for tensor in held if tensor.kind == "argument")
     fact = OtherBytes(wrong, ours, 0 if memory is None else memory.arguments)
     return Observation("bytes-differ", "warning", fact, partitioner=compiled.partitioner)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_data_axis"]
-
 #: What axes that carry the batch are called.
 _DATA = re.compile(r"data|batch|dp|fsdp|ddp|zero|replica|dcn|hsdp", re.IGNORECASE)
 #: What the names of axes are put together of: ``data_parallel``, ``dcn-data``.

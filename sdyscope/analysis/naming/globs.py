@@ -7,8 +7,6 @@ import re
 from sdyscope.annotations import op_text
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["glob", "matches"]
-
 
 def glob(text: str) -> re.Pattern[str]:
     """A glob for tensors' names: `*` is anything, `?` one character, brackets are themselves."""

@@ -9,8 +9,6 @@ from sdyscope.annotations import within_program
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
-__all__ = ["ValueNames"]
-
 #: How many ops a name is looked for through.
 _STEPS = 16
 
@@ -46,8 +44,8 @@ class ValueNames:
     def form(self, value: ValueId) -> Op | None:
         """The op that gives a value its form last; None where it has the form of its source."""
         on_the_way = (self.graph.ops[node] for node, _ in self._back(value))
-        found = next((op for op in on_the_way if not op.is_argument), None)
-        return None if found is None or found.id == self.source(value)[0] else found
+        form = next((op for op in on_the_way if not op.is_argument), None)
+        return None if form is None or form.id == self.source(value)[0] else form
 
     def _back(self, value: ValueId) -> Iterator[ValueId]:
         """A value, and what it is another form of, step by step."""

@@ -17,8 +17,6 @@ from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
-__all__ = ["value_pairs"]
-
 _Key: TypeAlias = tuple[object, ...]
 
 
@@ -84,12 +82,12 @@ def _pair_renamed(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None
     known = {value[0] for value in pairs}, {value[0] for value in pairs.values()}
     sides: list[dict[_Key, list[Op]]] = []
     for graph, paired in zip((a, b), known, strict=True):
-        found: dict[_Key, list[Op]] = {}
+        by_key: dict[_Key, list[Op]] = {}
         for op, key in _keyed(graph, True):
             if op.id not in paired and len(key) == 3 and isinstance(key[1], str):
                 kind, scope, types = key
-                found.setdefault((kind, without_inner(str(scope)), types), []).append(op)
-        sides.append(found)
+                by_key.setdefault((kind, without_inner(str(scope)), types), []).append(op)
+        sides.append(by_key)
     for key, ops in sides[0].items():
         others = sides[1].get(key, [])
         if len(ops) == len(others):
@@ -104,15 +102,15 @@ def _pair_constants(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> No
     """
     taken = set(pairs.values())
     for value, other in list(pairs.items()):
-        for one, two in zip(
+        for constant, partner in zip(
             _operands(a, a.ops[value[0]]), _operands(b, b.ops[other[0]]), strict=False
         ):
-            ours, theirs = a.ops[one[0]], b.ops[two[0]]
-            if one in pairs or two in taken or _operands(a, ours) or _operands(b, theirs):
+            ours, theirs = a.ops[constant[0]], b.ops[partner[0]]
+            if constant in pairs or partner in taken or _operands(a, ours) or _operands(b, theirs):
                 continue
             if ours.kind == theirs.kind and ours.types == theirs.types and not ours.is_argument:
-                pairs[one] = two
-                taken.add(two)
+                pairs[constant] = partner
+                taken.add(partner)
 
 
 def _pair(pairs: dict[ValueId, ValueId], op: Op, other: Op) -> None:

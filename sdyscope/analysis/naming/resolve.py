@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from sdyscope.annotations import op_name
 from sdyscope.errors import TargetError, one_of
-from sdyscope.facts.propagated import ValueId
-from sdyscope.facts.sharded import byte_count
-from sdyscope.graph import Op, OpGraph, TensorType
+from sdyscope.facts.propagated import NamedValue, ValueId
+from sdyscope.graph import Op, OpGraph
 from sdyscope.values.source import SourceLocation
-
-__all__ = ["NamedValue", "named_value", "plain_scope", "resolve_value", "ssa_name"]
 
 #: How many close matches an error names.
 CLOSE_MATCHES = 3
@@ -28,45 +24,6 @@ _SSA = re.compile(r"(?:(?P<function>[^%]+):)?(?P<name>%[\w$.-]+)(?:#(?P<result>\
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 #: What JAX's transformations wrap around a scope: ``transpose(jvp(layer0))`` is about ``layer0``.
 _WRAPPED = re.compile(r"[A-Za-z_]\w*\((?P<inside>.*)\)")
-
-
-@dataclass(frozen=True, slots=True)
-class NamedValue:
-    """A value of the lowered module, and what to call it.
-
-    Attributes:
-        id: which value.
-        name: pytree path of an argument or result of main, else the op's name.
-        ssa: its SSA name, with the function's unless that is main: ``%3``, ``silu:%3``; of what
-            main returns, that of the value that is returned.
-        kind: ``argument``, ``result``, or the name of the operation.
-        type: its type.
-        source: innermost line of user code.
-    """
-
-    id: ValueId
-    name: str
-    ssa: str
-    kind: str
-    type: TensorType
-    source: SourceLocation | None = None
-
-    __document__ = ("name", "kind", "ssa", "shape", "dtype", "bytes", "source")
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """Shape of the whole tensor; None where it is dynamic, or no tensor."""
-        return self.type.static_shape
-
-    @property
-    def dtype(self) -> str:
-        """MLIR element type."""
-        return self.type.dtype
-
-    @property
-    def bytes(self) -> int | None:
-        """Bytes of the whole tensor; None where they are not known."""
-        return byte_count(self.shape, self.dtype)
 
 
 def named_value(graph: OpGraph, value: ValueId) -> NamedValue:

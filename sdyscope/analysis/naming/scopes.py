@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from sdyscope.facts.over_time import Phase
 
-__all__ = ["folded_scopes", "phase_of", "scope_of", "without_inner"]
-
 #: The program itself: ``jit(step)``, ``pjit(step)``, ``jit__step``.
 _PROGRAM = re.compile(r"p?jit\([^()]*\)/")
 

@@ -12,8 +12,6 @@ from functools import cached_property
 
 from sdyscope.hlo import Computation, HloModule, Instruction
 
-__all__ = ["Speakers"]
-
 _SCOPE = re.compile(r'op_name="[^"]*/')
 _CALLED = re.compile(r"calls=%?([^\s,}]+)")
 _INDEX = re.compile(r"index=(\d+)")
@@ -36,7 +34,7 @@ class Speakers:
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
-        self._found: dict[str, Instruction] = {}
+        self._speakers: dict[str, Instruction] = {}
 
     @cached_property
     def by_name(self) -> Mapping[str, Instruction]:
@@ -48,10 +46,10 @@ class Speakers:
 
         The instruction itself where there is none.
         """
-        found = self._found.get(instruction.name)
-        if found is None:
-            found = self._found[instruction.name] = self._search(instruction)
-        return found
+        speaker = self._speakers.get(instruction.name)
+        if speaker is None:
+            speaker = self._speakers[instruction.name] = self._search(instruction)
+        return speaker
 
     def speaks(self, instruction: Instruction) -> bool:
         """Whether an instruction has a scope, or anything in it that is fused."""
@@ -64,12 +62,12 @@ class Speakers:
 
     def opcode(self, instruction: Instruction) -> str:
         """HLO's opcode; of a fusion that of its last op."""
-        made = next(iter(self._results(instruction)), instruction)
-        return made.opcode
+        result = next(iter(self._results(instruction)), instruction)
+        return result.opcode
 
     def updates(self, instruction: Instruction) -> bool:
         """Whether an instruction writes a part of an array, as a loop does that fills a stack."""
-        return any(one.opcode == "dynamic-update-slice" for one in self._results(instruction))
+        return any(result.opcode == "dynamic-update-slice" for result in self._results(instruction))
 
     def fused(self, instruction: Instruction) -> Computation | None:
         """The computation of a fusion."""
@@ -105,7 +103,7 @@ class Speakers:
             if result is not None and _SCOPE.search(result.rest):
                 return result
             inside = reversed(tuple(fused.instructions.values()))
-            named = next((one for one in inside if _SCOPE.search(one.rest)), None)
+            named = next((inner for inner in inside if _SCOPE.search(inner.rest)), None)
             if named is not None:
                 return named
         return instruction if _SCOPE.search(instruction.rest) else None
@@ -115,10 +113,10 @@ class Speakers:
         match instruction.opcode:
             case "while":
                 bodies = map(self.module.computations.get, instruction.called("body"))
-                body = next((one for one in bodies if one is not None), None)
-                made = None if body is None else self._result(body, index)
+                body = next((body for body in bodies if body is not None), None)
+                producer = None if body is None else self._result(body, index)
                 # What a loop only passes on is what it was given.
-                return None if made is None or made.opcode in _PASSED else made
+                return None if producer is None or producer.opcode in _PASSED else producer
             case "tuple":
                 operands = instruction.operands
                 return self.by_name.get(operands[index]) if index < len(operands) else None
@@ -135,16 +133,16 @@ class Speakers:
         fused = self.fused(instruction)
         if fused is None:
             return None
-        made = self._result(fused, index)
-        if made is not None and made.opcode == "dynamic-update-slice":
-            made = fused.instructions.get(made.operands[1])
+        producer = self._result(fused, index)
+        if producer is not None and producer.opcode == "dynamic-update-slice":
+            producer = fused.instructions.get(producer.operands[1])
         elif self.speaks(instruction):
             return None
-        while made is not None and made.opcode in _FORMS:
-            made = fused.instructions.get(made.operands[0])
-        if made is None or made.opcode != "parameter":
-            return made if made is None or _SCOPE.search(made.rest) else None
-        operands, number = instruction.operands, int(made.operand_text)
+        while producer is not None and producer.opcode in _FORMS:
+            producer = fused.instructions.get(producer.operands[0])
+        if producer is None or producer.opcode != "parameter":
+            return producer if producer is None or _SCOPE.search(producer.rest) else None
+        operands, number = instruction.operands, int(producer.operand_text)
         return self.by_name.get(operands[number]) if number < len(operands) else None
 
     def _results(self, instruction: Instruction) -> list[Instruction]:
@@ -154,28 +152,30 @@ class Speakers:
             return [instruction]
         root = fused.root
         names = root.operands if root.opcode == "tuple" else (root.name,)
-        made = (_behind_forms(fused, fused.instructions.get(name)) for name in names)
-        return [one for one in made if one is not None]
+        producer = (_behind_forms(fused, fused.instructions.get(name)) for name in names)
+        return [result for result in producer if result is not None]
 
     def _result(self, computation: Computation, index: int) -> Instruction | None:
         """What makes one result of a computation."""
         root = computation.root
         if root is None or root.opcode != "tuple":
-            made = root
+            producer = root
         else:
             operands = root.operands
-            made = computation.instructions.get(operands[index]) if index < len(operands) else None
-        return _behind_forms(computation, made)
+            producer = (
+                computation.instructions.get(operands[index]) if index < len(operands) else None
+            )
+        return _behind_forms(computation, producer)
 
 
-def _behind_forms(computation: Computation, made: Instruction | None) -> Instruction | None:
+def _behind_forms(computation: Computation, producer: Instruction | None) -> Instruction | None:
     """An instruction, or what is behind those that only change its form."""
-    while made is not None and made.opcode in _FORMS:
-        before = computation.instructions.get(made.operands[0])
+    while producer is not None and producer.opcode in _FORMS:
+        before = computation.instructions.get(producer.operands[0])
         if before is None or before.opcode == "parameter":
             break
-        made = before
-    return made
+        producer = before
+    return producer
 
 
 _PASSED = frozenset({"get-tuple-element", "parameter"})

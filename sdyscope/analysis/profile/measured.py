@@ -38,8 +38,6 @@ from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["measured"]
-
 #: Instructions whose events have those of other instructions in them.
 _AROUND = frozenset({"call", "conditional", "while"})
 
@@ -63,7 +61,7 @@ def measured(
     Raises:
         CompilerError: the program that is named can't be compiled.
     """
-    return _Join(traced, tuple(meshes), program, partitioner, on).made()
+    return _Join(traced, tuple(meshes), program, partitioner, on).measured()
 
 
 class _Join:
@@ -83,26 +81,26 @@ class _Join:
         self.partitioner = partitioner
         self.unknown: list[Unknown] = []
         self.module = self._module()
-        self.found = None if self.module is None else self._collectives(meshes)
+        self.compiled_collectives = None if self.module is None else self._collectives(meshes)
         if traced.hosts > 1:
             self.unknown.append("several clocks")
 
-    def made(self) -> Measured:
-        ops = sorted(self.ops(), key=lambda one: -one.seconds)
-        named = {one.name for one in self.collective_times}
-        of_collectives = sum(one.seconds for one in self.collective_times)
-        known = [one.waiting for one in self.collective_times if one.waiting is not None]
-        by_name = {one.name: one for one in self.collective_times}
+    def measured(self) -> Measured:
+        ops = sorted(self.ops(), key=lambda op: -op.seconds)
+        named = {timed.name for timed in self.collective_times}
+        of_collectives = sum(timed.seconds for timed in self.collective_times)
+        known = [timed.waiting for timed in self.collective_times if timed.waiting is not None]
+        by_name = {timed.name: timed for timed in self.collective_times}
         return Measured(
             partitioner=self.partitioner,
             program=self.traced.name,
             devices=self.traced.devices,
             hosts=self.traced.hosts,
             steps=self.traced.steps,
-            mesh=None if self.found is None else self.found.mesh,
+            mesh=None if self.compiled_collectives is None else self.compiled_collectives.mesh,
             step_seconds=tuple(self.step_seconds()),
             busy=self.busy(),
-            compute=sum(one.seconds for one in ops if _begun(one.name) not in named),
+            compute=sum(op.seconds for op in ops if _begun(op.name) not in named),
             collective=of_collectives,
             waiting=sum(known) if known else None,
             ops=tuple(ops),
@@ -131,27 +129,31 @@ class _Join:
 
     def _collectives(self, meshes: tuple[Mesh, ...]) -> Collectives:
         assert self.module is not None
-        found = collectives(self.module, meshes)
-        if found.mesh is None and found.collectives:
+        program_collectives = collectives(self.module, meshes)
+        if program_collectives.mesh is None and program_collectives.collectives:
             self.unknown.append("no mesh")
-        return found
+        return program_collectives
 
     @cached_property
     def origins(self) -> Mapping[str, CollectiveOrigin | None]:
         """The causes of collectives by name, where the program that is named has the same ones."""
-        if self.program is None or self.found is None or not self.found.collectives:
+        if (
+            self.program is None
+            or self.compiled_collectives is None
+            or not self.compiled_collectives.collectives
+        ):
             return {}
         compiled = collectives_under(self.program, self.partitioner, self.on)
         theirs = defaultdict(list)
         for collective in compiled.collectives:
             theirs[_likeness(collective)].append(collective)
-        ours = Counter(map(_likeness, self.found.collectives))
+        ours = Counter(map(_likeness, self.compiled_collectives.collectives))
         if ours != {key: len(members) for key, members in theirs.items()}:
             self.unknown.append("other program")
             return {}
         return {
             collective.name: theirs[_likeness(collective)].pop(0).largest.origin
-            for collective in self.found.collectives
+            for collective in self.compiled_collectives.collectives
         }
 
     # Times.
@@ -163,14 +165,18 @@ class _Join:
     def ops(self) -> Iterator[OpTime]:
         instructions: dict[str, Instruction] = {}
         if self.module is not None:
-            instructions = {one.name: one for one in self.module.instructions()}
-        differentiated = any("transpose(" in one.rest for one in instructions.values())
-        for name, found in self.traced.occurrences.items():
+            instructions = {
+                instruction.name: instruction for instruction in self.module.instructions()
+            }
+        differentiated = any(
+            "transpose(" in instruction.rest for instruction in instructions.values()
+        )
+        for name, occurrences in self.traced.occurrences.items():
             instruction = instructions.get(name)
             if instruction is not None and instruction.opcode in _AROUND:
                 continue
             of_device: dict[int, float] = defaultdict(float)
-            for _, device, _, seconds in found:
+            for _, device, _, seconds in occurrences:
                 of_device[device] += seconds
             steps = max(self.traced.steps, 1)
             op_name = "" if instruction is None else self.op_name(instruction)
@@ -187,7 +193,7 @@ class _Join:
                 primitive,
                 phase_of(op_name, differentiated),
                 source,
-                len(found) / self.device_steps,
+                len(occurrences) / self.device_steps,
                 sum(each) / max(len(each), 1),
                 min(each, default=0.0),
                 max(each, default=0.0),
@@ -196,7 +202,7 @@ class _Join:
     @cached_property
     def parts(self) -> Mapping[str, Part]:
         """The largest tensor of each collective, by name."""
-        every = () if self.found is None else self.found.collectives
+        every = () if self.compiled_collectives is None else self.compiled_collectives.collectives
         return {collective.name: collective.largest for collective in every}
 
     @cached_property
@@ -215,22 +221,31 @@ class _Join:
 
     @cached_property
     def collective_times(self) -> tuple[CollectiveTime, ...]:
-        every = [] if self.found is None else list(map(self.collective, self.found.collectives))
-        every += [] if self.found is not None else list(self.nameless())
-        return tuple(sorted((one for one in every if one.count), key=lambda one: -one.seconds))
+        every = (
+            []
+            if self.compiled_collectives is None
+            else list(map(self.collective, self.compiled_collectives.collectives))
+        )
+        every += [] if self.compiled_collectives is not None else list(self.nameless())
+        return tuple(
+            sorted(
+                (timed for timed in every if timed.count),
+                key=lambda timed: -timed.seconds,
+            )
+        )
 
     def collective(self, collective: Collective) -> CollectiveTime:
         """What one collective took: from its start to its end, what begins and ends it together."""
-        found = self.occurrences(collective.name)
-        seconds = sum(one[3] for one in found) / self.device_steps
-        waiting, late = self.waiting(collective, found)
+        occurrences = self.occurrences(collective.name)
+        seconds = sum(occurrence[3] for occurrence in occurrences) / self.device_steps
+        waiting, late = self.waiting(collective, occurrences)
         moving = None if waiting is None else max(seconds - waiting, 0.0)
         part = collective.largest
         return CollectiveTime(
             collective.name,
             collective.kind,
             collective.axes,
-            len(found) / self.device_steps,
+            len(occurrences) / self.device_steps,
             collective.sent,
             part.scope,
             part.source,
@@ -246,12 +261,12 @@ class _Join:
     def nameless(self) -> Iterator[CollectiveTime]:
         """Collectives of a trace without its program, by what instructions are called."""
         for name in self.traced.occurrences:
-            kind = next((one for one in KINDS if name.startswith(one)), None)
+            kind = next((known_kind for known_kind in KINDS if name.startswith(known_kind)), None)
             if kind is None or "-done" in name:
                 continue
-            found = self.occurrences(name)
-            seconds = sum(one[3] for one in found) / self.device_steps
-            count = len(found) / self.device_steps
+            occurrences = self.occurrences(name)
+            seconds = sum(occurrence[3] for occurrence in occurrences) / self.device_steps
+            count = len(occurrences) / self.device_steps
             yield CollectiveTime(
                 name, kind, None, count, 0, "", None, seconds, None, None, None, None, None, None
             )
@@ -265,24 +280,24 @@ class _Join:
         ends: dict[tuple[int, int], list[float]] = defaultdict(list)
         for step, device, start, seconds in ended:
             ends[step, device].append(start + seconds)
-        found = []
+        whole = []
         for step, device, start, seconds in begun:
             after = next((end for end in ends[step, device] if end >= start), start + seconds)
             if after in ends[step, device]:
                 ends[step, device].remove(after)
-            found.append((step, device, start, after - start))
-        return found
+            whole.append((step, device, start, after - start))
+        return whole
 
     def waiting(
-        self, collective: Collective, found: Sequence[Occurrence]
+        self, collective: Collective, occurrences: Sequence[Occurrence]
     ) -> tuple[float | None, int | None]:
         """Seconds a step until the last of a group arrives, and whom most wait for."""
         groups = self.groups(collective)
         if groups is None or self.traced.hosts > 1:
             return None, None
         of_device: dict[tuple[int, int], list[Occurrence]] = defaultdict(list)
-        for one in found:
-            of_device[one[0], one[1]].append(one)
+        for occurrence in occurrences:
+            of_device[occurrence[0], occurrence[1]].append(occurrence)
         total = 0.0
         caused: dict[int, float] = defaultdict(float)
         for step in range(self.traced.steps):
@@ -290,8 +305,10 @@ class _Join:
                 members = [of_device.get((step, device), []) for device in group]
                 # The first of each device meet, then the second, as they do in a loop.
                 for meeting in zip(*members, strict=False):
-                    last = max(meeting, key=lambda one: one[2])
-                    wait = sum(min(last[2] - one[2], one[3]) for one in meeting)
+                    last = max(meeting, key=lambda occurrence: occurrence[2])
+                    wait = sum(
+                        min(last[2] - occurrence[2], occurrence[3]) for occurrence in meeting
+                    )
                     total += wait
                     caused[last[1]] += wait
         late = max(caused, key=caused.__getitem__, default=None)
@@ -302,23 +319,23 @@ class _Join:
         assert self.module is not None
         instruction = next(
             (
-                one
+                instruction
                 for computation in self.module.computations.values()
-                if (one := computation.instructions.get(collective.name)) is not None
+                if (instruction := computation.instructions.get(collective.name)) is not None
             ),
             None,
         )
         try:
-            found = None if instruction is None else instruction.replica_groups
-            return None if found is None else found.groups(self.traced.devices)
+            device_list = None if instruction is None else instruction.replica_groups
+            return None if device_list is None else device_list.groups(self.traced.devices)
         except SdyscopeError:
             return None
 
     def step_seconds(self) -> Iterator[float]:
         """From the first start to the last end, on the host where that is longest."""
         spans: dict[tuple[int, int], list[float]] = {}
-        for found in self.traced.occurrences.values():
-            for step, device, start, seconds in found:
+        for occurrences in self.traced.occurrences.values():
+            for step, device, start, seconds in occurrences:
                 key = (step, self.traced.host_of[device])
                 span = spans.setdefault(key, [start, start + seconds])
                 span[0], span[1] = min(span[0], start), max(span[1], start + seconds)
@@ -331,8 +348,8 @@ class _Join:
     def busy(self) -> float:
         """Seconds of a step in which a device runs anything."""
         of_device: dict[int, list[tuple[float, float]]] = defaultdict(list)
-        for found in self.traced.occurrences.values():
-            for _, device, start, seconds in found:
+        for occurrences in self.traced.occurrences.values():
+            for _, device, start, seconds in occurrences:
                 of_device[device].append((start, start + seconds))
         total = 0.0
         for spans in of_device.values():
@@ -360,54 +377,56 @@ def _ended(name: str) -> str:
 
 
 def _lines(ops: Iterable[OpTime], named: Mapping[str, CollectiveTime]) -> Iterator[LineTime]:
-    found: dict[SourceLocation | None, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for one in ops:
-        line = None if one.source is None else replace(one.source, column=0)
-        found[line][0] += one.seconds
-        found[line][1] += one.seconds if _begun(one.name) in named else 0.0
-    for line, (seconds, sent) in sorted(found.items(), key=lambda pair: -pair[1][0]):
+    by_line: dict[SourceLocation | None, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for op in ops:
+        line = None if op.source is None else replace(op.source, column=0)
+        by_line[line][0] += op.seconds
+        by_line[line][1] += op.seconds if _begun(op.name) in named else 0.0
+    for line, (seconds, sent) in sorted(by_line.items(), key=lambda pair: -pair[1][0]):
         yield LineTime(line, seconds, sent)
 
 
 def _scopes(ops: Sequence[OpTime], named: Mapping[str, CollectiveTime]) -> Iterator[ScopeTime]:
-    folded = folded_scopes(one.scope for one in ops)
-    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for one in ops:
-        scope = folded[one.scope]
-        found[scope][0] += one.seconds
-        found[scope][1] += one.seconds if _begun(one.name) in named else 0.0
-    for scope, (seconds, sent) in sorted(found.items(), key=lambda pair: -pair[1][0]):
+    folded = folded_scopes(op.scope for op in ops)
+    by_scope: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for op in ops:
+        scope = folded[op.scope]
+        by_scope[scope][0] += op.seconds
+        by_scope[scope][1] += op.seconds if _begun(op.name) in named else 0.0
+    for scope, (seconds, sent) in sorted(by_scope.items(), key=lambda pair: -pair[1][0]):
         yield ScopeTime(scope, seconds, sent)
 
 
 def _axes(times: Iterable[CollectiveTime]) -> Iterator[AxesTime]:
-    found: dict[tuple[AxisRef, ...] | None, list[CollectiveTime]] = defaultdict(list)
-    for one in times:
-        found[one.axes].append(one)
+    by_axes: dict[tuple[AxisRef, ...] | None, list[CollectiveTime]] = defaultdict(list)
+    for timed in times:
+        by_axes[timed.axes].append(timed)
     every = []
-    for axes, members in found.items():
-        known = [one for one in members if one.waiting is not None and one.moving is not None]
-        moving = sum((one.moving or 0.0 for one in known), 0.0)
-        moved = sum(one.sent for one in known)
-        waiting = sum((one.waiting or 0.0 for one in known), 0.0)
+    for axes, members in by_axes.items():
+        known = [
+            timed for timed in members if timed.waiting is not None and timed.moving is not None
+        ]
+        moving = sum((timed.moving or 0.0 for timed in known), 0.0)
+        moved = sum(timed.sent for timed in known)
+        waiting = sum((timed.waiting or 0.0 for timed in known), 0.0)
         every.append(
             AxesTime(
                 axes,
-                sum(one.seconds for one in members),
+                sum(timed.seconds for timed in members),
                 waiting if len(known) == len(members) else None,
-                sum(one.sent for one in members),
+                sum(timed.sent for timed in members),
                 moved / moving if moved and moving else None,
             )
         )
-    yield from sorted(every, key=lambda one: -one.seconds)
+    yield from sorted(every, key=lambda timed: -timed.seconds)
 
 
 def _annotations(times: Iterable[CollectiveTime]) -> Iterator[AnnotationTime]:
-    found: dict[object, tuple[OriginAnnotation, float]] = {}
-    for one in times:
-        annotations = () if one.origin is None else one.origin.annotations
+    by_annotation: dict[object, tuple[OriginAnnotation, float]] = {}
+    for timed in times:
+        annotations = () if timed.origin is None else timed.origin.annotations
         for key, annotation in {each.key: each for each in annotations}.items():
-            before = found.get(key, (annotation.written(), 0.0))
-            found[key] = before[0], before[1] + one.seconds
-    for annotation, seconds in sorted(found.values(), key=lambda pair: -pair[1]):
+            before = by_annotation.get(key, (annotation.written(), 0.0))
+            by_annotation[key] = before[0], before[1] + timed.seconds
+    for annotation, seconds in sorted(by_annotation.values(), key=lambda pair: -pair[1]):
         yield AnnotationTime(annotation, seconds)

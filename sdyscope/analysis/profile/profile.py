@@ -16,8 +16,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["ProfileDocument", "ProgramTime", "compared", "profile_document"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramTime:
@@ -84,14 +82,19 @@ def profile_document(
     meshes = [mesh] if mesh is not None else []
     if program is not None:
         meshes += program.meshes.values()
-    found = measured(chosen, meshes, program, partitioner)
+    measurement = measured(chosen, meshes, program, partitioner)
     earlier = None if before is None else measured(_chosen(before, module or chosen.name), meshes)
     return ProfileDocument(
         traces=tuple(map(str, trace.files)),
-        programs=tuple(ProgramTime(one.name, one.steps, one.seconds) for one in trace.programs),
-        measured=found,
+        programs=tuple(
+            ProgramTime(
+                programs_of_module.name, programs_of_module.steps, programs_of_module.seconds
+            )
+            for programs_of_module in trace.programs
+        ),
+        measured=measurement,
         before=earlier,
-        difference=None if earlier is None else compared(earlier, found),
+        difference=None if earlier is None else compared(earlier, measurement),
         account=Account() if program is None else account_of(program),
     )
 
@@ -106,15 +109,19 @@ def _chosen(trace: Trace, module: str | None) -> TracedProgram:
         )
     if module is None:
         return trace.programs[0]
-    found = [one for one in trace.programs if one.name in (module, f"jit_{module}")]
-    if not found:
-        names = [one.name for one in trace.programs[:8]]
+    candidates = [
+        traced_program
+        for traced_program in trace.programs
+        if traced_program.name in (module, f"jit_{module}")
+    ]
+    if not candidates:
+        names = [traced_program.name for traced_program in trace.programs[:8]]
         raise TargetError(
             f"No program of this trace is called {module}.",
             file=file,
             hint=f"Name {one_of(names)}.",
         )
-    return found[0]
+    return candidates[0]
 
 
 def compared(before: Measured, after: Measured) -> MeasuredDifference:
@@ -127,8 +134,8 @@ def compared(before: Measured, after: Measured) -> MeasuredDifference:
             Difference("waiting", before.waiting, after.waiting),
         ),
         scopes=_differences(
-            {one.scope: one.seconds for one in before.by_scope},
-            {one.scope: one.seconds for one in after.by_scope},
+            {scope_time.scope: scope_time.seconds for scope_time in before.by_scope},
+            {scope_time.scope: scope_time.seconds for scope_time in after.by_scope},
         ),
         lines=_differences(_lines(before), _lines(after)),
         collectives=_differences(_collectives(before), _collectives(after)),
@@ -136,34 +143,36 @@ def compared(before: Measured, after: Measured) -> MeasuredDifference:
     )
 
 
-def _step(found: Measured) -> float:
-    return statistics.median(found.step_seconds) if found.step_seconds else 0.0
+def _step(measurement: Measured) -> float:
+    return statistics.median(measurement.step_seconds) if measurement.step_seconds else 0.0
 
 
 def _noise(seconds: Iterable[float]) -> float:
-    each = list(seconds)
-    middle = statistics.median(each) if each else 0.0
-    return max((abs(one - middle) for one in each), default=0.0) / middle if middle else 0.0
+    steps = list(seconds)
+    middle = statistics.median(steps) if steps else 0.0
+    return max((abs(step - middle) for step in steps), default=0.0) / middle if middle else 0.0
 
 
-def _lines(found: Measured) -> Mapping[str, float]:
+def _lines(measurement: Measured) -> Mapping[str, float]:
     return {
-        f"{one.source.file}:{one.source.line}": one.seconds for one in found.by_line if one.source
+        f"{line.source.file}:{line.source.line}": line.seconds
+        for line in measurement.by_line
+        if line.source
     }
 
 
-def _collectives(found: Measured) -> Mapping[str, float]:
+def _collectives(measurement: Measured) -> Mapping[str, float]:
     totals: dict[str, float] = {}
-    for one in found.collectives:
-        axes = "" if one.axes is None else f" over {', '.join(axis.name for axis in one.axes)}"
-        name = f"{one.kind}{axes}: {one.scope}" if one.scope else f"{one.kind}{axes}"
-        totals[name] = totals.get(name, 0.0) + one.seconds
+    for timed in measurement.collectives:
+        axes = "" if timed.axes is None else f" over {', '.join(axis.name for axis in timed.axes)}"
+        name = f"{timed.kind}{axes}: {timed.scope}" if timed.scope else f"{timed.kind}{axes}"
+        totals[name] = totals.get(name, 0.0) + timed.seconds
     return totals
 
 
 def _differences(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Difference, ...]:
-    found = (
+    differences = (
         Difference(name, before.get(name), after.get(name))
         for name in dict.fromkeys([*before, *after])
     )
-    return tuple(sorted(found, key=lambda one: -abs(one.change)))
+    return tuple(sorted(differences, key=lambda difference: -abs(difference.change)))

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["AxisPart", "axes_of", "part_of", "part_size"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class AxisPart:

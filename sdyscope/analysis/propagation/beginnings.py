@@ -12,8 +12,6 @@ from sdyscope.graph.op_kinds import CONSTRAINTS, REGIONS
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Beginnings"]
-
 
 class Beginnings:
     """Finds annotations in one propagation.

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.factors import identity_rule, on_factors
-from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
+from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.graph import Op
 from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.values.sharding_rule import OpShardingRule
 
 if TYPE_CHECKING:
     from networkx.utils import UnionFind
-
-__all__ = ["AxisComponents", "HeldAxis"]
 
 
 class HeldAxis(NamedTuple):
@@ -73,12 +71,8 @@ def joined_by_shardy(flow: Flow) -> Iterator[tuple[HeldAxis, HeldAxis]]:
 
 
 def _by_rule(flow: Flow, op: Op, rule: OpShardingRule) -> Iterator[tuple[HeldAxis, HeldAxis]]:
-    slots: list[tuple[Slot, Ref]] = [
-        (("operand", index), ref) for index, ref in enumerate(flow.operands(op.id))
-    ]
-    slots += [(("result", index), flow.root((op.id, index))) for index in range(len(op.types))]
     first: dict[tuple[int, str], HeldAxis] = {}
-    for slot, value in slots:
+    for slot, value in flow.slots(op):
         parts = flow.parts(value)
         tensor = rules.mapping(rule, slot) if parts else None
         if tensor is None:

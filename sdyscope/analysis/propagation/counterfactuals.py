@@ -43,13 +43,11 @@ from sdyscope.values.sharding import (
     SpecEntry,
     TensorSharding,
 )
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import line_of
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.totals import Collective, Collectives
     from sdyscope.stages.propagated.annotate import ModuleEdit
-
-__all__ = ["Counterfactuals", "explained_collectives", "with_counterfactuals"]
 
 #: How many propagations one answer may take.
 _MOST = 160
@@ -80,17 +78,19 @@ class _Group:
 
     @property
     def cause(self) -> Cause:
-        one = self.first
-        spec = self.spec if self.spec is not None else one.text
-        return Cause(one.kind, one.path, spec, one.source, len(self.annotations))
+        annotation = self.first
+        spec = self.spec if self.spec is not None else annotation.text
+        return Cause(
+            annotation.kind, annotation.path, spec, annotation.source, len(self.annotations)
+        )
 
     def edit(self, after: PartitionSpec | None) -> SourceEdit:
-        one = self.first
+        annotation = self.first
         kind: EditKind = "constraint"
-        if one.kind in ("argument", "result"):
-            kind = "argument" if one.kind == "argument" else "result"
-        name = shown_name(one.path, one.kind)
-        return SourceEdit(kind, name, self.spec, after, one.source, len(self.annotations))
+        if annotation.kind in ("argument", "result"):
+            kind = "argument" if annotation.kind == "argument" else "result"
+        name = shown_name(annotation.path, annotation.kind)
+        return SourceEdit(kind, name, self.spec, after, annotation.source, len(self.annotations))
 
 
 class Counterfactuals:
@@ -224,18 +224,18 @@ class Counterfactuals:
                 tried += 1
                 edits = [edit for number in numbers for edit in self._removed(groups[number])]
                 try:
-                    found = self._partitioned(edits)
+                    remaining = self._partitioned(edits)
                 except CompilerError:
                     known[numbers] = None, 0
                     return known[numbers]
                 there = any(
-                    one.kind == collective.kind
-                    and tuple(axis.name for axis in one.axes or ()) == axes
-                    and any(each.scope == part.scope for each in one.parts)
-                    and any(each.primitive == part.primitive for each in one.parts)
-                    for one in found.collectives
+                    other.kind == collective.kind
+                    and tuple(axis.name for axis in other.axes or ()) == axes
+                    and any(each.scope == part.scope for each in other.parts)
+                    and any(each.primitive == part.primitive for each in other.parts)
+                    for other in remaining.collectives
                 )
-                known[numbers] = there, found.total.sent
+                known[numbers] = there, remaining.total.sent
             return known[numbers]
 
         there, sent_now = without(())
@@ -265,7 +265,7 @@ class Counterfactuals:
             part.source,
             there is True,
             tuple(causes),
-            tuple(sorted(remedies, key=lambda one: one.sent)[:3]),
+            tuple(sorted(remedies, key=lambda remedy: remedy.sent)[:3]),
             sent_now,
             tried,
         )
@@ -295,9 +295,10 @@ class Counterfactuals:
             cause = next((group for group in groups if _is_in(named, group)), None)
 
         def there(edits: Sequence[ModuleEdit]) -> bool:
-            found = self._shardings(value, edits)
+            shardings = self._shardings(value, edits)
             return any(
-                dimension < len(_dims(one)) and axis in _dims(one)[dimension] for one in found
+                dimension < len(_dims(sharding)) and axis in _dims(sharding)[dimension]
+                for sharding in shardings
             )
 
         necessary = None
@@ -336,32 +337,34 @@ class Counterfactuals:
         What the chains name comes first.
         """
         named = [self._named(value, axis) for axis in axes]
-        found: dict[int, None] = {}
+        candidates: dict[int, None] = {}
         for annotation in named:
             for number, group in enumerate(self._groups):
                 if annotation is not None and _is_in(annotation, group):
-                    found[number] = None
+                    candidates[number] = None
         together: list[tuple[object, ...]] = []
         for axis in axes:
             part = part_of(AxisRef(axis), self.mesh)
             for component in self._annotated.components(value, part):
                 together += [
-                    (one.kind, one.name, one.source) for one in self._annotated.together(*component)
+                    (annotated.kind, annotated.name, annotated.source)
+                    for annotated in self._annotated.together(*component)
                 ]
         wanted = set(together)
         for number, group in enumerate(self._groups):
-            if any((one.kind, one.path, one.source) in wanted for one in group.annotations) and any(
-                axis in names for axis in axes for names in _dims(_written(group.first))
-            ):
-                found[number] = None
-        numbers = [*found]
+            if any(
+                (annotation.kind, annotation.path, annotation.source) in wanted
+                for annotation in group.annotations
+            ) and any(axis in names for axis in axes for names in _dims(_written(group.first))):
+                candidates[number] = None
+        numbers = [*candidates]
         return [self._groups[number] for number in numbers[:_GROUPS]], max(
             len(numbers) - _GROUPS, 0
         )
 
     def _in_the_way(self, value: ValueId) -> list[_Group]:
         """The annotations that stopped axes on their way to a value."""
-        found: list[_Group] = []
+        stopping: list[_Group] = []
         for absence in self._explained(value).absences:
             stops: list[object] = [getattr(absence.stop, "by", None), absence.rival]
             for stop in stops:
@@ -371,9 +374,9 @@ class Counterfactuals:
                 elif isinstance(stop, Chain) and stop.beginning is not None:
                     name = (stop.beginning.kind, stop.beginning.name)
                 for group in self._groups:
-                    if name == (group.first.kind, group.first.path) and group not in found:
-                        found.append(group)
-        return found
+                    if name == (group.first.kind, group.first.path) and group not in stopping:
+                        stopping.append(group)
+        return stopping
 
     # --- edits ------------------------------------------------------------------------------------
 
@@ -389,13 +392,13 @@ class Counterfactuals:
             sets = list(combinations(range(len(edits)), size))
             if self.propagations + len(sets) > _MOST:
                 return self._irreducible(value, edits, does), False
-            found = []
+            checked_sets = []
             for numbers in sets:
                 checked = self._checked(value, [edits[number] for number in numbers], does)
                 if checked is not None:
-                    found.append(CheckedEdits(*checked, True))
-            if found:
-                return found[:3], True
+                    checked_sets.append(CheckedEdits(*checked, True))
+            if checked_sets:
+                return checked_sets[:3], True
         return [], True
 
     def _irreducible(
@@ -408,8 +411,8 @@ class Counterfactuals:
         kept = list(edits)
         if self._checked(value, kept, does) is None:
             return []
-        for one in edits[::-1]:
-            fewer = [other for other in kept if other is not one]
+        for edit in edits[::-1]:
+            fewer = [other for other in kept if other is not edit]
             if fewer and self._checked(value, fewer, does) is not None:
                 kept = fewer
         checked = self._checked(value, kept, does)
@@ -423,10 +426,10 @@ class Counterfactuals:
     ) -> tuple[tuple[SourceEdit, ...], Spec] | None:
         assert callable(does)
         written = [edit for group, spec in edits for edit in self._changed(group, spec)]
-        found = self._shardings(value, written)
-        if not found or not all(does(one) for one in found):
+        shardings = self._shardings(value, written)
+        if not shardings or not all(does(sharding) for sharding in shardings):
             return None
-        return tuple(group.edit(spec) for group, spec in edits), self._spec(found[0])
+        return tuple(group.edit(spec) for group, spec in edits), self._spec(shardings[0])
 
     def _constrained(self, value: ValueId, spec: PartitionSpec) -> CheckedEdits | None:
         """A constraint on the value itself, and how it is sharded with it."""
@@ -435,8 +438,8 @@ class Counterfactuals:
         op = self.graph.ops[value[0]]
         if op.is_argument or op.is_result:
             return None
-        found = self._shardings(value, [NewConstraint(value, NamedSharding(self.mesh, spec))])
-        if not found:
+        shardings = self._shardings(value, [NewConstraint(value, NamedSharding(self.mesh, spec))])
+        if not shardings:
             return None
         edit = SourceEdit("new constraint", op.scope, None, spec, op.source)
         # What the op makes may still differ: its uses get what is constrained.
@@ -448,18 +451,18 @@ class Counterfactuals:
         if spec is None:
             yield from self._removed(group)
             return
-        for one in group.annotations:
-            yield ShardingEdit(one, NamedSharding(self.mesh, spec))
+        for annotation in group.annotations:
+            yield ShardingEdit(annotation, NamedSharding(self.mesh, spec))
 
     def _removed(self, group: _Group) -> Iterator[ModuleEdit]:
         from sdyscope.stages.propagated.annotate import ShardingEdit
 
-        for one in group.annotations:
-            if one.kind == "constraint":
-                opened = PartitionSpec((UNCONSTRAINED,) * len(one.shape or ()))
-                yield ShardingEdit(one, NamedSharding(self.mesh, opened))
+        for annotation in group.annotations:
+            if annotation.kind == "constraint":
+                opened = PartitionSpec((UNCONSTRAINED,) * len(annotation.shape or ()))
+                yield ShardingEdit(annotation, NamedSharding(self.mesh, opened))
             else:
-                yield ShardingEdit(one, unspecified=True)
+                yield ShardingEdit(annotation, unspecified=True)
 
     # --- propagating ------------------------------------------------------------------------------
 
@@ -491,18 +494,22 @@ class Counterfactuals:
 
 def _grouped(annotations: Iterable[Annotation], mesh: Mesh) -> list[_Group]:
     """The annotations that can be edited, those of a tensor or a line together."""
-    found: dict[object, list[Annotation]] = {}
-    for one in annotations:
-        if one.sharding is None or one.is_unreadable or one.manual_axes:
+    together: dict[object, list[Annotation]] = {}
+    for annotation in annotations:
+        if annotation.sharding is None or annotation.is_unreadable or annotation.manual_axes:
             continue
-        if one.kind in ("argument", "result"):
-            found.setdefault((one.kind, one.path), []).append(one)
-        elif one.kind == "constraint":
-            key = (one.kind, one.source) if one.source is not None else (one.kind, one.op)
-            found.setdefault(key, []).append(one)
+        if annotation.kind in ("argument", "result"):
+            together.setdefault((annotation.kind, annotation.path), []).append(annotation)
+        elif annotation.kind == "constraint":
+            key = (
+                (annotation.kind, annotation.source)
+                if annotation.source is not None
+                else (annotation.kind, annotation.op)
+            )
+            together.setdefault(key, []).append(annotation)
     groups = []
-    for each in found.values():
-        specs = {_spec_of(one, mesh) for one in each}
+    for each in together.values():
+        specs = {_spec_of(annotation, mesh) for annotation in each}
         groups.append(_Group(tuple(each), next(iter(specs)) if len(specs) == 1 else None))
     return groups
 
@@ -547,7 +554,7 @@ def _without(spec: PartitionSpec | None, axes: Iterable[str]) -> PartitionSpec |
     entries: list[SpecEntry] = []
     for entry in spec.entries:
         if isinstance(entry, tuple):
-            entries.append(tuple(one for one in entry if one not in gone) or None)
+            entries.append(tuple(name for name in entry if name not in gone) or None)
         else:
             entries.append(None if entry in gone else entry)
     return PartitionSpec(tuple(entries), spec.unreduced, spec.reduced)
@@ -562,34 +569,30 @@ def _opened(spec: PartitionSpec | None, axis: str) -> PartitionSpec | None:
         if entry == axis:
             entries.append(UNCONSTRAINED)
         elif isinstance(entry, tuple):
-            entries.append(tuple(one for one in entry if one != axis))
+            entries.append(tuple(name for name in entry if name != axis))
         else:
             entries.append(entry)
     return PartitionSpec(tuple(entries), spec.unreduced, spec.reduced)
 
 
-def _line(source: SourceLocation | None) -> tuple[str, int] | None:
-    return None if source is None else (source.file, source.line)
-
-
 def _is_named(annotation: OriginAnnotation, group: _Group) -> bool:
     """Whether an origin names an annotation of a group."""
     return any(
-        one.kind == annotation.kind
+        member.kind == annotation.kind
         and (
-            one.path == annotation.name
-            if one.kind in ("argument", "result") or one.source is None
-            else _line(one.source) == _line(annotation.source)
+            member.path == annotation.name
+            if member.kind in ("argument", "result") or member.source is None
+            else line_of(member.source) == line_of(annotation.source)
         )
-        for one in group.annotations
+        for member in group.annotations
     )
 
 
 def _is_in(annotation: Annotation, group: _Group) -> bool:
     return any(
-        (one.kind, one.op, one.index, one.path)
+        (member.kind, member.op, member.index, member.path)
         == (annotation.kind, annotation.op, annotation.index, annotation.path)
-        for one in group.annotations
+        for member in group.annotations
     )
 
 
@@ -616,23 +619,25 @@ def with_counterfactuals(
     if axis and axis not in {name for mesh in program.meshes.values() for name in mesh.shape}:
         raise TargetError(f"The mesh has no axis {axis!r}.")
     answers = Counterfactuals(program)
-    made: list[Explanation] = []
+    explanations: list[Explanation] = []
     failure: TargetError | None = None
-    for one in document.values:
+    for explanation in document.values:
         try:
-            found = (
-                answers.without(one.value.id, axis)
+            counterfactual = (
+                answers.without(explanation.value.id, axis)
                 if wanted is None
-                else answers.wanted(one.value.id, wanted)
+                else answers.wanted(explanation.value.id, wanted)
             )
         except TargetError as error:
             failure = failure or error
-            made.append(one)
+            explanations.append(explanation)
             continue
-        made.append(replace(one, counterfactual=found))
-    if failure is not None and all(one.counterfactual is None for one in made):
+        explanations.append(replace(explanation, counterfactual=counterfactual))
+    if failure is not None and all(
+        explanation.counterfactual is None for explanation in explanations
+    ):
         raise TargetError(f"{document.values[0].value.name}: {failure.message}")
-    return replace(document, values=tuple(made))
+    return replace(document, values=tuple(explanations))
 
 
 def explained_collectives(program: Staged, name: str) -> ExplainDocument:
@@ -649,15 +654,15 @@ def explained_collectives(program: Staged, name: str) -> ExplainDocument:
     from sdyscope.analysis.collectives.comms import collectives_under
 
     collectives = collectives_under(program, "shardy").collectives
-    found = [one for one in collectives if name in (one.name, one.kind)]
-    if not found:
-        close = get_close_matches(name, [one.name for one in collectives], 3, 0.4)
+    named = [collective for collective in collectives if name in (collective.name, collective.kind)]
+    if not named:
+        close = get_close_matches(name, [collective.name for collective in collectives], 3, 0.4)
         raise TargetError(
             f"The compiled program has no {name}.",
             hint=f"Did you mean {one_of(close)}?" if close else "`sdyscope comms` lists them.",
         )
     answers = Counterfactuals(program)
-    found.sort(key=lambda one: -one.sent)
+    named.sort(key=lambda collective: -collective.sent)
     return ExplainDocument(
         name=program.name,
         value=name,
@@ -666,6 +671,6 @@ def explained_collectives(program: Staged, name: str) -> ExplainDocument:
         failures=(),
         changes=(),
         values=(),
-        collectives=tuple(answers.collective(one) for one in found[:_COLLECTIVES]),
+        collectives=tuple(answers.collective(collective) for collective in named[:_COLLECTIVES]),
         account=account_of(program),
     )

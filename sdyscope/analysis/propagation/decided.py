@@ -24,8 +24,6 @@ from sdyscope.values.mesh import AxisRef, Mesh, only_mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union
 from sdyscope.values.sharding import ManualAxes, TensorSharding
 
-__all__ = ["Decisions"]
-
 #: How many of the values are named that became one.
 _NAMED = 10
 
@@ -98,16 +96,16 @@ class Decisions:
             sharding: another sharding to show for it: as it was in between, or as it enters a
                 ``shard_map``.
         """
-        found = self.propagated.values.get(value)
-        if found is None:
+        propagated_value = self.propagated.values.get(value)
+        if propagated_value is None:
             return None
-        written = found.sharding if sharding is None else sharding
+        written = propagated_value.sharding if sharding is None else sharding
         return DecidedValue(
-            found.fate,
+            propagated_value.fate,
             self.sharded(value, sharding),
-            self._origins_of(found, written),
-            self._merged_with(found),
-            max(len(found.values) - 1, 0),
+            self._origins_of(propagated_value, written),
+            self._merged_with(propagated_value),
+            max(len(propagated_value.values) - 1, 0),
         )
 
     def _merged_with(self, propagated_value: PropagatedValue) -> tuple[str, ...]:
@@ -119,7 +117,9 @@ class Decisions:
         names = self._names.get(id(values))
         if names is None:
             first = values[: _NAMED + 1]
-            names = self._names[id(values)] = [(one, ssa_name(self.graph, one)) for one in first]
+            names = self._names[id(values)] = [
+                (merged, ssa_name(self.graph, merged)) for merged in first
+            ]
         return tuple([name for other, name in names if other != own][:_NAMED])
 
     def calls(self, value: ValueId) -> tuple[Placement, ...]:
@@ -137,25 +137,25 @@ class Decisions:
             value: which value of the lowered module.
             sharding: the other one.
         """
-        found = self.propagated.values[value]
+        propagated_value = self.propagated.values[value]
         node, result = value
         op = self.graph.ops[node]
         type_ = op.types[result]
-        written = found.sharding if sharding is None else sharding
-        is_there = found.node is not None and found.fate != "not partitioned"
-        place = None if sharding is not None else found.placement
+        written = propagated_value.sharding if sharding is None else sharding
+        is_there = propagated_value.node is not None and propagated_value.fate != "not partitioned"
+        place = None if sharding is not None else propagated_value.placement
         # By identity: what is written repeats, and is one object, which is kept with what it makes.
         key = (id(written), id(type_), id(place), op.parent, sharding is None, is_there)
         known = self._shardeds.get(key)
         if known is None:
-            made = Sharded(
+            sharded_value = Sharded(
                 written,
                 type_.static_shape,
                 type_.dtype,
-                self._placement(op.parent, found, type_, sharding),
+                self._placement(op.parent, propagated_value, type_, sharding),
                 self._mesh_of(written),
             )
-            known = self._shardeds[key] = made, (written, type_, place)
+            known = self._shardeds[key] = sharded_value, (written, type_, place)
         return known[0]
 
     def _mesh_of(self, written: Sharding | None) -> Mesh | None:
@@ -217,8 +217,8 @@ class Decisions:
         key = (own, (id(origins), id(written)))
         known = self._origins.get(key)
         if known is None:
-            made = tuple(self._recorded(propagated_value, written))
-            known = self._origins[key] = made, (origins, written)
+            recorded = tuple(self._recorded(propagated_value, written))
+            known = self._origins[key] = recorded, (origins, written)
         return known[0]
 
     def _recorded(
@@ -230,12 +230,14 @@ class Decisions:
             if axis.name not in shown:
                 continue
             is_own = origin.type == "self"
-            one = self.places.annotation(origin, propagated_value.id)
-            if one is None:
+            annotation = self.places.annotation(origin, propagated_value.id)
+            if annotation is None:
                 yield AxisOrigin(axis, None, "", None, is_own, origin)
             else:
-                is_own = is_own or (one.kind, one.path) == (op.kind, op.scope)
-                yield AxisOrigin(axis, one.kind, one.path, one.source, is_own, origin)
+                is_own = is_own or (annotation.kind, annotation.path) == (op.kind, op.scope)
+                yield AxisOrigin(
+                    axis, annotation.kind, annotation.path, annotation.source, is_own, origin
+                )
 
     def _followed(
         self, propagated_value: PropagatedValue, written: TensorSharding

@@ -9,7 +9,7 @@ from typing import Literal
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.naming.pairs import value_pairs
-from sdyscope.analysis.naming.resolve import NamedValue, named_value, resolve_value
+from sdyscope.analysis.naming.resolve import named_value, resolve_value
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.analysis.propagation.flow import Flow, Ref
@@ -23,21 +23,10 @@ from sdyscope.facts.decided import DecidedValue, ExplanationNote
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.moves import Absence, Chain
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
+from sdyscope.facts.propagated import NamedValue, Propagated, PropagatedValue, ValueId
 from sdyscope.graph import OpGraph
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
-
-__all__ = [
-    "Completeness",
-    "ExplainDocument",
-    "Explainer",
-    "Explanation",
-    "Missing",
-    "completeness",
-    "explain_document",
-    "propagations",
-]
 
 #: How many of the values are named that became one.
 _NAMED = 5

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.values.sharding_rule import DimMapping, OpShardingRule, TensorMapping
 
-__all__ = ["dimension_with", "identity_rule", "on_factors"]
-
 
 def identity_rule(rank: int) -> OpShardingRule:
     """The rule of an op that is its operand. Sizes do not matter: equal dimensions divide alike."""

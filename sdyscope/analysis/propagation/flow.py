@@ -22,8 +22,6 @@ from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Arrival", "Flow", "Ref", "Slot"]
-
 Ref: TypeAlias = tuple[int, int]
 """(node in the propagated graph, which of its results)."""
 
@@ -183,6 +181,18 @@ class Flow:
     @cached_property
     def _operands(self) -> dict[int, list[Ref]]:
         return {}
+
+    def operand_slots(self, op: Op) -> list[tuple[Slot, Ref]]:
+        """An op's operands, each with its value."""
+        return [(("operand", index), ref) for index, ref in enumerate(self.operands(op.id))]
+
+    def result_slots(self, op: Op) -> list[tuple[Slot, Ref]]:
+        """An op's results, each with its value."""
+        return [(("result", at), self.root((op.id, at))) for at in range(len(op.types))]
+
+    def slots(self, op: Op) -> list[tuple[Slot, Ref]]:
+        """An op's operands, then its results, each with its value."""
+        return self.operand_slots(op) + self.result_slots(op)
 
     def uses(self, ref: Ref) -> Iterator[tuple[Op, int]]:
         """Each op that has a value as an operand, and as which."""

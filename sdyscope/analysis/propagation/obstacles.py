@@ -27,8 +27,6 @@ from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["Obstacles"]
-
 #: An axis that was stopped, and what is in its way.
 _Stopped: TypeAlias = tuple[Absence, Held | None]
 
@@ -93,14 +91,9 @@ class Obstacles:
             rule = identity_rule(len(op.types[0].shape or ()))
         if rule is None and (not producer or op.kind in _DATA_FLOW or op.callee is not None):
             return
-        operands: list[tuple[Slot, Ref]] = [
-            (("operand", index), ref) for index, ref in enumerate(flow.operands(op.id))
-        ]
-        results: list[tuple[Slot, Ref]] = [
-            (("result", index), flow.root((op.id, index))) for index in range(len(op.types))
-        ]
         own_value = flow.at(op.id, own)
-        for slot, value in operands if producer else [*results, *operands]:
+        results = [] if producer else flow.result_slots(op)
+        for slot, value in (*results, *flow.operand_slots(op)):
             if value == own_value:
                 continue
             for dimension, part in flow.parts(value):

@@ -19,8 +19,6 @@ from sdyscope.graph.op_kinds import CONSTRAINTS, REGIONS
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Binding", "Openness"]
-
 
 class Binding(NamedTuple):
     """An annotation that binds a value.

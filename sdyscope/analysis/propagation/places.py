@@ -9,8 +9,6 @@ from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["Places"]
-
 
 class Places:
     """Finds the annotations that axes come from, by what Shardy calls them.

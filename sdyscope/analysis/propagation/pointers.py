@@ -34,8 +34,6 @@ from sdyscope.facts.propagated import PropagatedValue, PropagationStep, ValueId
 from sdyscope.graph import Op
 from sdyscope.graph.op_kinds import BARRIERS, CONSTRAINTS, LOOPS, REGIONS, TERMINATORS
 
-__all__ = ["Held", "Pointer", "Pointers", "Reached"]
-
 _EDGES = LOOPS | REGIONS | BARRIERS | TERMINATORS
 
 

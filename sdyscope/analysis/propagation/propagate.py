@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from sdyscope.analysis.account import account_of
-from sdyscope.analysis.diff.propagated import PropagatedDiff
 from sdyscope.analysis.naming.globs import matches
 from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import ssa_name
@@ -18,6 +17,7 @@ from sdyscope.annotations import Annotation, AnnotationKind, scope_of, shown_nam
 from sdyscope.errors import TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.decided import DecidedValue
+from sdyscope.facts.differences import PropagatedDiff
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.propagated import Propagated, ValueId
@@ -29,8 +29,6 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation
-
-__all__ = ["ProgramValue", "PropagateDocument", "Section", "propagate_document"]
 
 Section: TypeAlias = Literal["argument", "result", "constraint", "inside"]
 """``constraint``: constraints and shard_map boundaries; ``inside``: any value inside."""
@@ -98,7 +96,7 @@ class ProgramValue:
     @property
     def is_sharded(self) -> bool:
         """Whether any partitioner has the devices hold different parts of it."""
-        return any(one.is_sharded for one in self.propagated.values())
+        return any(propagated.is_sharded for propagated in self.propagated.values())
 
     def id_under(self, partitioner: Partitioner) -> ValueId | None:
         """The value of a lowered module that it is.
@@ -197,9 +195,11 @@ def propagate_document(
     Raises:
         SdyscopeError: no partitioner propagates it, or there is no such step.
     """
-    found, failed = propagations(program, conservative)
-    sides = {partitioner: _Side(decisions) for partitioner, decisions in found.items()}
-    shardy = found.get("shardy")
+    decisions_by_partitioner, failed = propagations(program, conservative)
+    sides = {
+        partitioner: _Side(decisions) for partitioner, decisions in decisions_by_partitioner.items()
+    }
+    shardy = decisions_by_partitioner.get("shardy")
     replay = Replay(shardy) if shardy is not None and shardy.propagated.steps else None
     if replay is None and (steps or at_step is not None):
         raise TargetError(
@@ -278,7 +278,7 @@ class _Side:
         self.graph = decisions.graph
         self.at = at
 
-    def found(self, meant: _Meant) -> _Found | None:
+    def decided_for(self, meant: _Meant) -> _Found | None:
         """What was decided for a value; None where there is no such value."""
         value, sharding = meant
         if sharding is None and self.at is not None:
@@ -310,10 +310,10 @@ class _Side:
 
     def _boundary(self, there: Annotation) -> TensorSharding | None:
         """The sharding of an input of a `shard_map` after propagation, under Shardy."""
-        found = self.propagated.values.get((there.op, 0))
+        boundary = self.propagated.values.get((there.op, 0))
         index = there.index or 0
-        if found is not None and found.node is not None:
-            after = self.propagated.graph.ops[found.node].attributes.get("in_shardings")
+        if boundary is not None and boundary.node is not None:
+            after = self.propagated.graph.ops[boundary.node].attributes.get("in_shardings")
             if isinstance(after, TensorShardingPerValue) and index < len(after.shardings):
                 return after.shardings[index]
         return there.sharding if isinstance(there.sharding, TensorSharding) else None
@@ -367,7 +367,7 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
 
 def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides) -> ProgramValue:
     asked = tensor.requested
-    found = _found(ids, sides)
+    by_partitioner = _found(ids, sides)
     section: Section = "constraint"
     if tensor.kind in ("argument", "result"):
         section = "argument" if tensor.kind == "argument" else "result"
@@ -382,11 +382,16 @@ def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides) -> ProgramValue:
         source=tensor.source,
         written=any(there.sharding is not None for there in tensor.lowered.values()),
         requested=None if asked is None else requested_sharding(asked),
-        propagated={partitioner: one.decided for partitioner, one in found.items()},
+        propagated={
+            partitioner: side_value.decided for partitioner, side_value in by_partitioner.items()
+        },
         as_requested={}
         if asked is None or asked.sharding is None
-        else {p: _is_as_requested(asked, one.decided.placement) for p, one in found.items()},
-        same=_same(found),
+        else {
+            p: _is_as_requested(asked, side_value.decided.placement)
+            for p, side_value in by_partitioner.items()
+        },
+        same=_same(by_partitioner),
         ids={partitioner: value for partitioner, (value, _) in ids.items()},
     )
 
@@ -396,7 +401,7 @@ def _inside(value: ValueId, ids: _Ids, sides: _Sides) -> ProgramValue:
     op = graph.ops[value[0]]
     type_ = op.types[value[1]]
     scope, primitive = scope_of(op)
-    found = _found(ids, sides)
+    by_partitioner = _found(ids, sides)
     return ProgramValue(
         section="inside",
         name=scope,
@@ -408,27 +413,39 @@ def _inside(value: ValueId, ids: _Ids, sides: _Sides) -> ProgramValue:
         source=op.source,
         written=op.shardings[value[1]] is not None,
         requested=None,
-        propagated={partitioner: one.decided for partitioner, one in found.items()},
+        propagated={
+            partitioner: side_value.decided for partitioner, side_value in by_partitioner.items()
+        },
         as_requested={},
-        same=_same(found),
+        same=_same(by_partitioner),
         ids={partitioner: value for partitioner, (value, _) in ids.items()},
     )
 
 
 def _found(ids: _Ids, sides: _Sides) -> dict[Partitioner, _Found]:
-    found = {partitioner: sides[partitioner].found(meant) for partitioner, meant in ids.items()}
-    return {partitioner: one for partitioner, one in found.items() if one is not None}
+    by_partitioner = {
+        partitioner: sides[partitioner].decided_for(meant) for partitioner, meant in ids.items()
+    }
+    return {
+        partitioner: side_value
+        for partitioner, side_value in by_partitioner.items()
+        if side_value is not None
+    }
 
 
-def _same(found: Mapping[Partitioner, _Found]) -> bool | None:
+def _same(by_partitioner: Mapping[Partitioner, _Found]) -> bool | None:
     """Whether all agree; None where fewer than two have put it anywhere."""
-    if len(found) < 2:
+    if len(by_partitioner) < 2:
         return None
-    places = [place for one in found.values() if (place := one.decided.placement) is not None]
-    if len(places) < 2 or len(places) < len(found):
+    places = [
+        place
+        for side_value in by_partitioner.values()
+        if (place := side_value.decided.placement) is not None
+    ]
+    if len(places) < 2 or len(places) < len(by_partitioner):
         return None
     first, *others = (place.without_manual for place in places)
-    calls, *further = (one.calls for one in found.values())
+    calls, *further = (side_value.calls for side_value in by_partitioner.values())
     return all(other == first for other in others) and all(other == calls for other in further)
 
 

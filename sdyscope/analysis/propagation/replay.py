@@ -20,8 +20,6 @@ from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import DimSharding, TensorSharding
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["Moved", "Replay"]
-
 
 @dataclass(frozen=True, slots=True)
 class Moved:
@@ -113,11 +111,11 @@ class Replay:
 
         A value without Shardy's sharding is left out.
         """
-        found: dict[ValueId, TensorSharding] = {}
+        shardings: dict[ValueId, TensorSharding] = {}
         for value in self.propagated.values.values():
             if isinstance(value.sharding, TensorSharding) and value.node is not None:
-                found[value.id] = self._at(value, value.sharding, number)
-        return found
+                shardings[value.id] = self._at(value, value.sharding, number)
+        return shardings
 
     def history(self, value: PropagatedValue) -> list[tuple[int, TensorSharding]]:
         """How a value was sharded: before all steps, with -1, and after each that changed it.
@@ -127,12 +125,12 @@ class Replay:
         if not isinstance(value.sharding, TensorSharding) or value.node is None:
             return []
         numbers = dict.fromkeys(first for first, _ in self._brought(self._source(value)))
-        found = [(-1, self._at(value, value.sharding, -1))]
+        changes = [(-1, self._at(value, value.sharding, -1))]
         for number in numbers:
             after = self._at(value, value.sharding, number)
-            if after != found[-1][1]:
-                found.append((number, after))
-        return found
+            if after != changes[-1][1]:
+                changes.append((number, after))
+        return changes
 
     def _source(self, value: PropagatedValue) -> Ref:
         """The value that the steps moved axes to: of a result, what is returned."""
@@ -166,24 +164,24 @@ class Replay:
         root = self.flow.root(ref)
         if root not in self._firsts:
             seen: list[AxisPart] = []
-            found: list[tuple[int, AxisPart]] = []
+            firsts: list[tuple[int, AxisPart]] = []
             arrivals = self.flow.arrivals(root)
             for arrival in sorted(arrivals, key=lambda arrival: arrival.step.number):
                 fresh = arrival.part.without(seen)
-                found += [(arrival.step.number, part) for part in fresh]
+                firsts += [(arrival.step.number, part) for part in fresh]
                 seen += fresh
-            self._firsts[root] = found
+            self._firsts[root] = firsts
         return self._firsts[root]
 
     def _priority(self, step: PropagationStep) -> int:
-        found = 0
+        priority = 0
         for slot in step.targets:
             ref = self.flow.at(step.op, slot)
             for value in self.flow.lowered_ids.get(ref, ()) if ref is not None else ():
                 for axis, origin in self.propagated.values[value].origins:
                     if axis.name == step.axis.name:
-                        found = max(found, self.places.priority(axis, origin, value))
-        return found
+                        priority = max(priority, self.places.priority(axis, origin, value))
+        return priority
 
     def tensor(self, step: PropagationStep, slot: Slot) -> TensorDim:
         """What a step means by an operand or result of its op."""

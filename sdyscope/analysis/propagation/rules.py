@@ -12,17 +12,6 @@ from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.sharding_rule import OpShardingRule, TensorMapping
 
-__all__ = [
-    "common_factor",
-    "dimension_in",
-    "direction",
-    "factor_of",
-    "mapping",
-    "moved",
-    "op_tensor",
-    "priority_in",
-]
-
 
 def direction(
     source: tuple[EdgeNodeType, int], target: tuple[EdgeNodeType, int]

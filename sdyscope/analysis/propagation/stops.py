@@ -8,7 +8,6 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -35,8 +34,6 @@ from sdyscope.facts.moves import (
 )
 from sdyscope.graph import Op
 from sdyscope.values.sharding_rule import OpShardingRule
-
-__all__ = ["Beside", "Case", "Found", "Stops"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +182,7 @@ class Stops:
     def _used_by_op(self, case: Case) -> Found | None:
         """Another tensor of the op has the axis for another factor, or others for this one."""
         mesh = self.flow.mesh
-        for slot, value in self._tensors(case.beside.op):
+        for slot, value in self.flow.slots(case.beside.op):
             tensor = rules.mapping(case.rule, slot)
             if tensor is None or value == case.ref:
                 continue
@@ -205,12 +202,6 @@ class Stops:
                         where = UsedByOp(place, own.axis(mesh), is_same_factor=True)
                         return self._against(where, value, dim, own, case.beside, case.part)
         return None
-
-    def _tensors(self, op: Op) -> Iterator[tuple[Slot, Ref]]:
-        for index, ref in enumerate(self.flow.operands(op.id)):
-            yield ("operand", index), ref
-        for index in range(len(op.types)):
-            yield ("result", index), self.flow.root((op.id, index))
 
     def _against(
         self,

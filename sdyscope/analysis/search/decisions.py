@@ -15,9 +15,11 @@ from sdyscope.analysis.search.space import (
     Member,
     Option,
     Part,
+    Setting,
     as_option,
     kept,
     options,
+    spec_of,
 )
 from sdyscope.errors import ConversionError, TargetError, one_of
 from sdyscope.facts.program import Partitioner
@@ -27,8 +29,6 @@ from sdyscope.values.convert import to_named_sharding, to_placement
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
-
-__all__ = ["Space", "leaders", "leaf_of", "member", "space"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,24 @@ class Space:
     def size(self) -> int:
         """How many candidates there are."""
         return math.prod(len(decision.options) for decision in self.decisions)
+
+    def settings(self, assignment: Sequence[int]) -> tuple[Setting, ...]:
+        """What has to be written on the program for the option of each decision.
+
+        A result whose argument has a sharding gets the same, if it was left open.
+        """
+        written: list[Setting] = []
+        for decision, number in zip(self.decisions, assignment, strict=True):
+            option = decision.options[number]
+            if option is None:
+                continue
+            spec = spec_of(option)
+            written += [
+                (member, spec)
+                for member in decision.members
+                if member.option(len(decision.shape)) != option
+            ]
+        return tuple(written)
 
 
 def space(
@@ -114,11 +132,11 @@ def space(
                     member(outputs[result], partitioner, mesh, "result")
                     for result in returned.get(argument, ())
                 ]
-        made = _decision(leaves[numbers[0]], len(numbers), members, mesh, sizes)
-        if len(made.options) > 1:
-            decisions.append(made)
+        decision = _decision(leaves[numbers[0]], len(numbers), members, mesh, sizes)
+        if len(decision.options) > 1:
+            decisions.append(decision)
         else:
-            alone += made.tensors
+            alone += decision.tensors
     if not decisions:
         raise TargetError(
             f"No axis of {', '.join(chosen)} divides a dimension of what is searched.",
@@ -136,15 +154,15 @@ def _axes(mesh: Mesh, axes: Sequence[str] | None) -> tuple[str, ...]:
             raise TargetError(
                 f"The mesh has no axis {axis!r}.", hint=f"It has {', '.join(sizes) or 'none'}."
             )
-    found = tuple(
+    placeable = tuple(
         axis for axis, size in sizes.items() if size > 1 and (axes is None or axis in axes)
     )
-    if not found:
+    if not placeable:
         raise TargetError(
             "There is no axis to place: each has one device only.",
             hint="Choose another mesh with --mesh.",
         )
-    return found
+    return placeable
 
 
 def leaf_of(row: Tensor) -> Leaf:
@@ -162,7 +180,7 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
                 hint="Name them: --argument 'params*'.",
             )
         return [number for number, row in enumerate(rows) if number in returned and row.shape]
-    found: set[int] = set()
+    numbers: set[int] = set()
     for text in patterns:
         matching = [n for n, name in enumerate(names) if glob(text).fullmatch(name)]
         if not matching:
@@ -173,13 +191,13 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
                 if close
                 else "The pattern must match the whole path: end it with * to match a prefix.",
             )
-        found.update(matching)
-    return [number for number in sorted(found) if rows[number].shape]
+        numbers.update(matching)
+    return [number for number in sorted(numbers) if rows[number].shape]
 
 
 def leaders(wanted: Sequence[int], leaves: Sequence[Leaf]) -> dict[int, int]:
     """Argument number -> the one of ``wanted`` that it belongs to, itself no follower."""
-    found: dict[int, int] = {}
+    leader_of: dict[int, int] = {}
     leaders = Leaders([leaves[number] for number in wanted])
     # What is deeper in a tree belongs to what is not, whichever the program takes first.
     depths = [(len(leaf.keys), number) for number, leaf in enumerate(leaves)]
@@ -190,11 +208,11 @@ def leaders(wanted: Sequence[int], leaves: Sequence[Leaf]) -> dict[int, int]:
 
         leader = leaders.followed_by(leaf, is_before)
         if leader is not None:
-            found[number] = wanted[leader]
-    for number in found:
-        while found[number] in found:
-            found[number] = found[found[number]]
-    return found
+            leader_of[number] = wanted[leader]
+    for number in leader_of:
+        while leader_of[number] in leader_of:
+            leader_of[number] = leader_of[leader_of[number]]
+    return leader_of
 
 
 def member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Member:
@@ -237,7 +255,7 @@ def _decision(
             size // math.prod(mesh.shape[axis] for axis in part)
             for size, part in zip(leaf.shape, fixed, strict=True)
         )
-    found, limited = options(shape, sizes, fixed)
+    choices, limited = options(shape, sizes, fixed)
     name = pattern(leaf.path) if count > 1 else leaf.path
     total = sum(member.kind == "argument" for member in members)
     return Decision(
@@ -245,7 +263,7 @@ def _decision(
         leaf.shape,
         leaf.dtype,
         tuple(members),
-        (start, *(option for option in found if option != start)),
+        (start, *(option for option in choices if option != start)),
         total * num_bytes(math.prod(leaf.shape), leaf.dtype),
         limited,
     )

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Leaders", "Leaf", "kept_of", "mirrored", "pattern", "split"]
-
 _KEY = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]|\.[^.\[]+")
 _DIGITS = re.compile(r"\d+")
 _RESULT = "result"
@@ -89,7 +87,7 @@ class Leaders:
         keys = leaf.keys
         for length in range(len(keys), 0, -1):
             tree, rest = keys[:-length], keys[-length:]
-            found = [
+            candidates = [
                 number
                 # Two parts of one argument (two blocks of a layer) are alike without belonging
                 # together.
@@ -97,8 +95,8 @@ class Leaders:
                 for number in self._alike.get((leaf.shape, keys[: depth - 1], rest), ())
                 if self._leaders[number].keys[:depth] != tree and allowed(number)
             ]
-            if found:
-                return min(found)
+            if candidates:
+                return min(candidates)
         return None
 
 
@@ -122,7 +120,7 @@ def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, in
     by themselves are matched in order with the results that are, where there are as many of a shape
     and type.
     """
-    found: dict[int, int] = {}
+    pairs: dict[int, int] = {}
     taken: set[int] = set()
     # By every end of their paths: layers are many that end alike at last.
     alike: dict[object, list[int]] = {}
@@ -140,12 +138,12 @@ def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, in
             if same:
                 # Parameters and their momentum end alike: each has a next value of its own.
                 other = next((other for other in same if other not in taken), same[0])
-                found[number] = other
+                pairs[number] = other
                 taken.add(other)
                 break
     bare: dict[tuple[object, ...], tuple[list[int], list[int]]] = {}
     for number, result in enumerate(results):
-        if number not in found and all(map(_is_index, result.keys[1:])):
+        if number not in pairs and all(map(_is_index, result.keys[1:])):
             bare.setdefault((result.shape, result.dtype), ([], []))[0].append(number)
     for other, argument in enumerate(arguments):
         key = (argument.shape, argument.dtype)
@@ -154,8 +152,8 @@ def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, in
     for (shape, _), (ours, theirs) in bare.items():
         # A scalar, such as a loss, is nothing's next value by its shape.
         if shape and len(ours) == len(theirs):
-            found.update(zip(ours, theirs, strict=True))
-    return found
+            pairs.update(zip(ours, theirs, strict=True))
+    return pairs
 
 
 def _is_index(key: str) -> bool:

@@ -19,8 +19,6 @@ from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.errors import CompilerError
 from sdyscope.facts.traffic import Traffic
 
-__all__ = ["Checked", "Refinement", "refine"]
-
 #: How much a single check is believed: 1 / (1 + this) of what differs is charged to its options.
 _DOUBT = 0.1
 
@@ -252,10 +250,10 @@ def refine(
     try:
         refiner.check(next(iter(predicted)))
         # What people write is checked whatever is predicted of it.
-        by_cost = [one for one in textbook if refiner.value(one) is not None]
-        by_cost.sort(key=lambda one: goal.key(predicted[one]))
-        for one in by_cost[: max(checks // 4, 1)]:
-            refiner.check(one)
+        by_cost = [assignment for assignment in textbook if refiner.value(assignment) is not None]
+        by_cost.sort(key=lambda assignment: goal.key(predicted[assignment]))
+        for assignment in by_cost[: max(checks // 4, 1)]:
+            refiner.check(assignment)
         for_memory = int(checks * _MEMORY)
         for_simpler = int(checks * _SIMPLER)
         refiner.improve(goal, for_memory + for_simpler)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from sdyscope.analysis.search.decisions import Space
 from sdyscope.analysis.search.refine import refine
-from sdyscope.analysis.search.space import Member, block_bytes, spec_of
+from sdyscope.analysis.search.space import Setting, block_bytes, spec_of
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
 from sdyscope.analysis.search.values import Candidate, Change, Search, Trial
 from sdyscope.analysis.trials.cost import Prediction, Rates, front
@@ -22,12 +22,8 @@ from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.errors import CompilerError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
-from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["Search", "Setting", "search", "settings", "shared_bytes"]
-
-Setting: TypeAlias = tuple[Member, PartitionSpec]
-"""What to write on one argument or result from now on."""
+__all__ = ["Search", "search", "shared_bytes"]
 
 Predict: TypeAlias = Callable[[Sequence[Setting]], Prediction]
 Partition: TypeAlias = Callable[[Sequence[Setting]], tuple[Traffic, ...]]
@@ -49,7 +45,7 @@ class _Predictions:
         began = time.perf_counter()
         self.count += 1
         try:
-            return self.certain(assignment, settings(self.space, assignment))
+            return self.certain(assignment, self.space.settings(assignment))
         except CompilerError as error:
             self.refused += 1
             self.refusal = self.refusal or error.message
@@ -109,8 +105,10 @@ def search(
         lambda part, _: progress("searching", part),
     )
     chosen = strategy.run()
-    predicted = strategy.found
-    textbook = [one for one in dict.fromkeys(strategy.textbook()) if one in predicted]
+    predicted = strategy.evaluated
+    textbook = [
+        candidate for candidate in dict.fromkeys(strategy.textbook()) if candidate in predicted
+    ]
     traffics: dict[Assignment, Prediction] = {}
     refused, refusal = 0, ""
     began = time.perf_counter()
@@ -121,7 +119,7 @@ def search(
                 space.decisions,
                 predicted,
                 predictions,
-                lambda at: partition(settings(space, at)),
+                lambda at: partition(space.settings(at)),
                 goal,
                 checks,
                 lambda part: progress("partitioning the best", part),
@@ -137,7 +135,7 @@ def search(
         for assignment, prediction in predicted.items()
         if prediction is not None and (not traffics or assignment in traffics)
     ]
-    start = _as_written(start, candidates, settings(space, nothing))
+    start = _as_written(start, candidates, space.settings(nothing))
     best = next((candidate for candidate in candidates if candidate.assignment == chosen), start)
     if not goal.better(best.known, start.known):
         best = start
@@ -171,8 +169,12 @@ def search(
     turn = _in_turn(space, best, candidates, goal, start.known)
     first = list(itertools.islice(turn, compiles))
     # What was promised most can fail for one reason: then what people write is compiled.
-    others = [one for one in candidates if one.assignment in textbook and one not in first]
-    others.sort(key=lambda one: goal.key(one.known))
+    others = [
+        candidate
+        for candidate in candidates
+        if candidate.assignment in textbook and candidate not in first
+    ]
+    others.sort(key=lambda candidate: goal.key(candidate.known))
     for candidate in (*first, *others[:_TEXTBOOK]):
         if trials and trials[-1].better:
             break
@@ -195,25 +197,6 @@ def _as_written(
     if same is None:
         return start
     return same if not pinned or same.partitioned is not None else start
-
-
-def settings(space: Space, assignment: Assignment) -> tuple[Setting, ...]:
-    """What has to be written on the program for an assignment.
-
-    A result whose argument has a sharding gets the same, if it was left open.
-    """
-    written: list[Setting] = []
-    for decision, number in zip(space.decisions, assignment, strict=True):
-        option = decision.options[number]
-        if option is None:
-            continue
-        spec = spec_of(option)
-        written += [
-            (member, spec)
-            for member in decision.members
-            if member.option(len(decision.shape)) != option
-        ]
-    return tuple(written)
 
 
 def shared_bytes(space: Space, assignment: Assignment) -> int:
@@ -288,7 +271,7 @@ def _alike(goal: Goal, prediction: Prediction, other: Prediction) -> bool:
 
 def _trial(search: Search, candidate: Candidate, before: Compiled, compile_: Compile) -> Trial:
     try:
-        compiled = compile_(settings(search.space, candidate.assignment))
+        compiled = compile_(search.space.settings(candidate.assignment))
     except CompilerError as error:
         return Trial(candidate, None, False, Remark("refused", error.message))
     why = _why_not(search, candidate, compiled, before)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.search.decisions import space
-from sdyscope.analysis.search.search import Setting, search
+from sdyscope.analysis.search.search import search
+from sdyscope.analysis.search.space import Setting
 from sdyscope.analysis.search.strategy import Budget
 from sdyscope.analysis.search.values import Search
 from sdyscope.analysis.trials.cost import Prediction, Rates
@@ -17,8 +18,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.staged import Staged
-
-__all__ = ["searched"]
 
 
 def searched(
@@ -44,7 +43,7 @@ def searched(
             raise TargetError(
                 f"The mesh has no axis {axis!r}.", hint=f"It has {', '.join(mesh.shape)}."
             )
-    found = space(program.tensors, "shardy", mesh, arguments, axes, tied=tied)
+    decision_space = space(program.tensors, "shardy", mesh, arguments, axes, tied=tied)
     notes: dict[Remark | str, None] = {}
 
     def predict(settings: Sequence[Setting]) -> Prediction:
@@ -65,7 +64,7 @@ def searched(
     if on is not None and compiles:
         trials.compile()  # hardware that does not fit is better known before than after
     result = search(
-        found,
+        decision_space,
         predict,
         None if trials.devices > LARGEST_CPU else partition,
         compile_ if compilable else None,

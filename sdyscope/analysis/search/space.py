@@ -11,20 +11,6 @@ from typing import Literal, TypeAlias
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec, entry_axes
 
-__all__ = [
-    "Decision",
-    "Kind",
-    "Member",
-    "Option",
-    "Part",
-    "as_option",
-    "block_bytes",
-    "distance",
-    "kept",
-    "options",
-    "spec_of",
-]
-
 Kind: TypeAlias = Literal["argument", "result"]
 
 Part: TypeAlias = Literal["searched", "follows", "result"]
@@ -63,6 +49,10 @@ class Member:
     def option(self, rank: int) -> Option | None:
         """How it is sharded in the program, as the axes of each dimension."""
         return as_option(self.spec, rank)
+
+
+Setting: TypeAlias = tuple[Member, PartitionSpec]
+"""What to write on one argument or result from now on."""
 
 
 @dataclass(frozen=True)

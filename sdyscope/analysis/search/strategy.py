@@ -24,8 +24,6 @@ from typing import TypeAlias
 from sdyscope.analysis.search.space import Decision, Option
 from sdyscope.analysis.trials.cost import Prediction
 
-__all__ = ["Assignment", "Budget", "Goal", "Strategy", "effort"]
-
 Assignment: TypeAlias = tuple[int, ...]
 """The number of an option for each decision."""
 
@@ -122,7 +120,7 @@ class Strategy:
         self._until = 1.0
         self._size = math.prod(len(decision.options) for decision in decisions)
         #: Every candidate that was looked at, in order.
-        self.found: dict[Assignment, Prediction | None] = {}
+        self.evaluated: dict[Assignment, Prediction | None] = {}
 
     # --- what it all comes to ---------------------------------------------------------------------
 
@@ -133,7 +131,9 @@ class Strategy:
             seeds = list(dict.fromkeys(self.seeds()))
             for assignment in seeds:
                 self._value(assignment)
-            seeds.sort(key=lambda seed: goal.key(self.found[seed], effort(self._decisions, seed)))
+            seeds.sort(
+                key=lambda seed: goal.key(self.evaluated[seed], effort(self._decisions, seed))
+            )
             for assignment in seeds[:_BEGINNINGS]:
                 self._descend(assignment, goal)
         with self._up_to(_AGAIN):
@@ -148,12 +148,12 @@ class Strategy:
     def best(self, goal: Goal) -> Assignment:
         """The best of all that were looked at; of those that are hardly different the simplest."""
         least = min(
-            (goal.key(prediction) for prediction in self.found.values()),
+            (goal.key(prediction) for prediction in self.evaluated.values()),
             default=goal.key(None),
         )
         alike = [
             assignment
-            for assignment, prediction in self.found.items()
+            for assignment, prediction in self.evaluated.items()
             if prediction is not None
             and (key := goal.key(prediction))[0] == least[0]
             and key[1] <= least[1] * (1 + WORTH)
@@ -163,7 +163,7 @@ class Strategy:
 
         # Of what costs the same, what holds much less is better than what changes less.
         keys = {
-            assignment: goal.key(self.found[assignment], effort(self._decisions, assignment))
+            assignment: goal.key(self.evaluated[assignment], effort(self._decisions, assignment))
             for assignment in alike
         }
         least_held = min(held for _, _, held, _ in keys.values())
@@ -206,16 +206,16 @@ class Strategy:
             partial(_along, width),
             (partial(_first_across, width), partial(_most_across, width)),
         )
-        found: dict[Assignment, None] = {}
+        plans: dict[Assignment, None] = {}
         for axis in self._axes:
-            found[self._each(unplaced, _on(axis, along))] = None
+            plans[self._each(unplaced, _on(axis, along))] = None
             for place in across:
-                found[self._each(unplaced, _on(axis, place))] = None
-        for one, other in permutations(self._axes, 2):
+                plans[self._each(unplaced, _on(axis, place))] = None
+        for first, other in permutations(self._axes, 2):
             for place in across:
-                sharded = self._each(unplaced, _on(one, along))
-                found[self._each(sharded, _on(other, place))] = None
-        yield from found
+                sharded = self._each(unplaced, _on(first, along))
+                plans[self._each(sharded, _on(other, place))] = None
+        yield from plans
 
     # --- moves ------------------------------------------------------------------------------------
 
@@ -250,8 +250,8 @@ class Strategy:
     def _throw(self, goal: Goal) -> None:
         """Throws some decisions of the best and goes downhill from there, again and again."""
         idle, at = 0, self.best(goal)
-        while idle < _IDLE_ROUNDS and len(self.found) < self._size:
-            seen = len(self.found)
+        while idle < _IDLE_ROUNDS and len(self.evaluated) < self._size:
+            seen = len(self.evaluated)
             count = self._random.choice((1, 2, 2, 3))
             numbers = self._random.sample(range(len(at)), min(count, len(at)))
             thrown = _with(
@@ -264,12 +264,12 @@ class Strategy:
                 if goal.better(self._value(thrown), self._value(at)):
                     self._descend(thrown, goal)
                     at = self.best(goal)
-            idle = idle + 1 if len(self.found) == seen else 0
+            idle = idle + 1 if len(self.evaluated) == seen else 0
 
     def _less_memory(self) -> None:
         """Looks for what costs least with half, a quarter, ... of what the best holds."""
-        best = self.found[self.best(self._goal)]
-        held = [prediction.held for prediction in self.found.values() if prediction is not None]
+        best = self.evaluated[self.best(self._goal)]
+        held = [prediction.held for prediction in self.evaluated.values() if prediction is not None]
         if best is None or not held:
             return
         limit = best.held
@@ -290,18 +290,18 @@ class Strategy:
     # --- the budget -------------------------------------------------------------------------------
 
     def _value(self, at: Assignment) -> Prediction | None:
-        if at not in self.found:
+        if at not in self.evaluated:
             if self._spent() >= self._until:
                 raise _SpentError
-            self.found[at] = self._evaluate(at)
+            self.evaluated[at] = self._evaluate(at)
             if self._notify is not None:
-                self._notify(min(self._spent(), 1.0), self.found[at])
-        return self.found[at]
+                self._notify(min(self._spent(), 1.0), self.evaluated[at])
+        return self.evaluated[at]
 
     def _spent(self) -> float:
         parts = [0.0]
         if self._budget.candidates is not None:
-            parts.append(len(self.found) / self._budget.candidates)
+            parts.append(len(self.evaluated) / self._budget.candidates)
         if self._budget.seconds is not None:
             parts.append((time.perf_counter() - self._began) / self._budget.seconds)
         return max(parts)

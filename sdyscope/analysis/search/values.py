@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.search.decisions import Space
-from sdyscope.analysis.search.space import Decision
+from sdyscope.analysis.search.space import Decision, Setting
 from sdyscope.analysis.search.strategy import Assignment
 from sdyscope.analysis.trials.cost import Prediction, Rates
 from sdyscope.analysis.trials.trials import Compiled
@@ -138,6 +139,8 @@ class Search:
         compiled_start: what the compiler makes of the program as it is; None where none was asked.
         trials: the candidates that were compiled, in order.
         notes: what else there is to know.
+        patch: the plan, written into the source, with its proof; null where that was not asked for,
+            or nothing better was found.
         account: what is not known of the program.
     """
 
@@ -161,6 +164,7 @@ class Search:
     jax_version: str = ""
     meshes: Mapping[str, Mesh] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
+    patch: Fix | None = None
     schema: Literal["sdyscope.search/2"] = "sdyscope.search/2"
 
     __document__ = (
@@ -185,8 +189,14 @@ class Search:
         "compiled_start",
         "trials",
         "notes",
+        "patch",
         "account",
     )
+
+    @property
+    def plan(self) -> tuple[Setting, ...]:
+        """The chosen plan as ``Inspection.fix`` takes it; empty where nothing better was found."""
+        return () if self.chosen is None else self.space.settings(self.chosen.assignment)
 
     @property
     def checked(self) -> int:

@@ -34,12 +34,6 @@ from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec, entry_axes
 
-__all__ = [
-    "basis",
-    "doubts",
-    "training_state",
-]
-
 #: Which of the three each stage shards over the batch's axes.
 _SHARDED: Mapping[ZeroStageName, frozenset[KeptKind]] = {
     "data parallel": frozenset(),

@@ -14,99 +14,16 @@ from typing import NamedTuple, TypeAlias
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.propagation.propagate import ProgramValue
 from sdyscope.analysis.source.text import Unread, read_lines
-from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.sharded import Sharded
+from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.graph import OpGraph
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation, is_library, stack_around
 
-__all__ = [
-    "LineCollectives",
-    "LineValues",
-    "SourceFile",
-    "SourceLine",
-    "source_files",
-]
-
 Place: TypeAlias = tuple[str, int]
 """A file and a line of it, counted from 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineValues:
-    """Values of a line that have one type and are placed alike.
-
-    Attributes:
-        count: how many there are.
-        name: scope of the first, without the program's own name.
-        op: what JAX calls the op that makes it, or what it is: `constraint`.
-        shape: shape of the whole tensor; null where it is dynamic.
-        dtype: MLIR element type.
-        bytes: bytes of one whole tensor; null where they are not known.
-        shardings: what each partitioner decided; one is absent that has no such value.
-        same: whether all partitioners place it alike; null with one of them.
-        begins: whether a difference between the partitioners begins at one of them.
-    """
-
-    count: int
-    name: str
-    op: str
-    shape: tuple[int, ...] | None
-    dtype: str
-    bytes: int | None
-    shardings: dict[Partitioner, Sharded]
-    same: bool | None
-    begins: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LineCollectives:
-    """Collectives of one kind over the same axes that a line makes necessary.
-
-    XLA joins several tensors in one collective, and counts here are those of tensors: each has its
-    own line.
-
-    Attributes:
-        partitioner: under which the program was compiled.
-        kind: HLO's opcode.
-        axes: the mesh axes that they run over; null where no set of axes has their groups.
-        tensors: how many tensors a step communicates so, loops included.
-        sent: bytes that a device sends for them per step.
-        received: bytes that it receives.
-        at_least: whether a loop of unknown length around one counts once.
-        at_most: whether the bytes are an upper bound: those of a ragged all-to-all are data.
-        origin: why the largest of the tensors is communicated; null where that was not looked for.
-        origins: why each of them is.
-    """
-
-    partitioner: Partitioner
-    kind: str
-    axes: tuple[AxisRef, ...] | None
-    tensors: int
-    sent: int
-    received: int
-    at_least: bool
-    at_most: bool
-    origins: tuple[CollectiveOrigin, ...]
-
-    __document__ = (
-        "partitioner",
-        "kind",
-        "axes",
-        "tensors",
-        "sent",
-        "received",
-        "at_least",
-        "at_most",
-        "origin",
-    )
-
-    @property
-    def origin(self) -> CollectiveOrigin | None:
-        """Why the largest of the tensors is communicated."""
-        return self.origins[0] if self.origins else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +168,9 @@ def source_files(
         )
     first = next(iter(graphs), None)
     beginning = frozenset(begins)
-    files: dict[str, dict[int, SourceLine]] = {}
+    lines_of: dict[str, dict[int, SourceLine]] = {}
     for (file, line), known in sorted(gathered.items()):
-        files.setdefault(file, {})[line] = SourceLine(
+        lines_of.setdefault(file, {})[line] = SourceLine(
             line,
             None,
             next(filter(None, known.functions), ""),
@@ -262,11 +179,11 @@ def source_files(
             tuple(filter(None, known.through)),
             tuple(filter(None, known.callers)),
         )
-    found = [
+    files = [
         _with_text(file, lines, read_lines(file) if text else "left out", context)
-        for file, lines in files.items()
+        for file, lines in lines_of.items()
     ]
-    return tuple(sorted(found, key=lambda file: (file.library, file.file)))
+    return tuple(sorted(files, key=lambda file: (file.library, file.file)))
 
 
 def _gather_values(

@@ -7,8 +7,6 @@ import tokenize
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["MOST", "Unread", "read_lines"]
-
 Unread: TypeAlias = Literal["not Python", "not there", "too large", "unreadable", "left out"]
 """Why there is no text of a file: it is no ``.py`` file (a module can name any file of this
 machine), it is not there, it is larger than ``MOST``, it can't be read as Python's text, or it was

@@ -16,8 +16,6 @@ from typing import TypeVar
 from sdyscope.facts.traffic import Traffic
 from sdyscope.hardware.specs import chips
 
-__all__ = ["FLOPS_PER_BYTE", "Prediction", "Rates", "front"]
-
 #: FLOPs of a device in the time in which it sends a byte over one mesh axis: those of an H100 over
 #: NVLink. Those of a TPU v5e over the two links of an axis are about as many.
 FLOPS_PER_BYTE = chips()["h100"].flops_per_byte

@@ -9,8 +9,6 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives
 from sdyscope.facts.traffic import CollectiveKind, Traffic
 from sdyscope.hlo import HloModule
 
-__all__ = ["reduce_scatters", "traffic"]
-
 
 def traffic(collectives: Collectives) -> tuple[Traffic, ...]:
     """Collectives by kind and axes, most bytes first; parts of axes by the names of the whole."""

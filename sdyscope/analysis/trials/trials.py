@@ -17,7 +17,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 from sdyscope.graph import OpGraph, build
-from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit, ShardingEdit
-
-__all__ = ["Compiled", "Trials", "Written"]
 
 Written: TypeAlias = tuple[str, int, PartitionSpec]
 """What an argument or result is to say: its kind, its number in the module, its sharding."""
@@ -74,8 +72,7 @@ class Trials:
     """
 
     def __init__(self, program: Staged, on: Hardware | str | None = None) -> None:
-        from sdyscope.stages.compiled.compiler import default_hardware, partitions
-        from sdyscope.stages.compiled.present import resolved
+        from sdyscope.stages.compiled.compiler import partitions
 
         if "shardy" not in program.lowered:
             raise TargetError(
@@ -86,19 +83,14 @@ class Trials:
         self.lowered: LoweredModule = program.lowered["shardy"]
         self.graph: OpGraph = program.graph("shardy")
         mesh = program.only_mesh("shardy")
-        if mesh is None or not any(found == mesh for found in self.graph.meshes.values()):
+        if mesh is None or not any(known == mesh for known in self.graph.meshes.values()):
             raise TargetError(
                 f"{program.name} is not on one mesh whose axes could be placed.",
                 hint="Give at least one argument a NamedSharding on the mesh.",
             )
         self.mesh: Mesh = mesh
         self.devices = partitions(self.lowered, self.graph)
-        hardware = parse_hardware(on) if isinstance(on, str) else on
-        if hardware is not None and hardware.present:
-            hardware, _ = resolved(hardware, self.devices)
-        if hardware is None or (hardware.platform == "cpu" and hardware.count is None):
-            hardware = default_hardware(self.lowered, self.graph)
-        self.hardware = hardware
+        self.hardware, _ = program.hardware_for("shardy", on)
         self.notes: dict[Remark | str, None] = {}
         self._as_it_is: Compiled | None = None
 
@@ -145,14 +137,14 @@ class Trials:
             CompilerError: a pass of Shardy failed.
             TargetError: an edit that the module can't carry.
         """
-        made = self._predictor.predict(edits, on_cpu=on_cpu)
+        prediction = self._predictor.predict(edits, on_cpu=on_cpu)
         if not edits:
-            self.notes.update(dict.fromkeys(made.collectives.notes))
+            self.notes.update(dict.fromkeys(prediction.collectives.notes))
         return Prediction(
-            traffic(made.collectives),
-            made.argument_bytes,
-            made.result_bytes,
-            flops=float(made.flops),
+            traffic(prediction.collectives),
+            prediction.argument_bytes,
+            prediction.result_bytes,
+            flops=float(prediction.flops),
         )
 
     def partition(
@@ -195,23 +187,23 @@ class Trials:
         changed = annotate(
             there.lowered["shardy"], there.graph("shardy"), self.changes(written, there)
         )
-        made = compile_module(changed, self.hardware, partitioner="shardy")
-        found = collectives_of(made, read_hlo(made.hlo), (self.mesh,))
-        memory = made.memory
+        compiled = compile_module(changed, self.hardware, partitioner="shardy")
+        collectives = collectives_of(compiled, read_hlo(compiled.hlo), (self.mesh,))
+        memory = compiled.memory
         measured = Prediction(
-            traffic(found),
+            traffic(collectives),
             0 if memory is None else memory.arguments,
             0 if memory is None else memory.outputs,
             0 if memory is None else memory.aliases,
         )
-        compiled = Compiled(
+        figures = Compiled(
             measured,
             None if memory is None else memory.temporaries,
             None if memory is None else memory.total,
-            made.compile_seconds,
-            str(made.hardware),
-            made.hardware is not None and made.hardware.platform != "cpu",
+            compiled.compile_seconds,
+            str(compiled.hardware),
+            compiled.hardware is not None and compiled.hardware.platform != "cpu",
         )
         if not written:
-            self._as_it_is = compiled
-        return compiled
+            self._as_it_is = figures
+        return figures

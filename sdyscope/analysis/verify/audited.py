@@ -9,17 +9,6 @@ from typing import Literal, TypeAlias
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "STAGES",
-    "AuditedStage",
-    "Disagreement",
-    "LeftOut",
-    "NotVerified",
-    "ProgramAudit",
-    "VerifiedStage",
-    "VerifyDocument",
-]
-
 VerifiedStage: TypeAlias = Literal["lowered", "propagated", "collectives", "memory", "causes"]
 """``lowered``: ops, their types and operands; ``propagated``: the sharding of every value;
 ``collectives``: kind, replica groups, bytes and count; ``memory``: the compiler's figures;
@@ -162,7 +151,7 @@ class VerifyDocument:
     @property
     def agrees(self) -> bool:
         """Whether everything that was compared agrees, something was, and nothing crashed."""
-        crashed = any(one.crashed for one in self.not_verified)
+        crashed = any(stage.crashed for stage in self.not_verified)
         return (
             bool(self.programs) and not crashed and all(program.agrees for program in self.programs)
         )

@@ -21,8 +21,6 @@ from sdyscope.facts.tensors import TensorTable
 from sdyscope.stages.audit.facts import Audited, AuditedCollective
 from sdyscope.stages.propagated.what_if import find
 
-__all__ = ["causes_stage"]
-
 _REMOVABLE = ("argument", "result", "constraint")
 
 #: How many times it is asked what a collective is for that is still there.
@@ -71,38 +69,40 @@ def causes_stage(
             tried[names] = _without(names, without)
         return tried[names]
 
-    def goes(one: _Asked, names: frozenset[str]) -> bool:
+    def goes(cause: _Asked, names: frozenset[str]) -> bool:
         after = count(names)
-        return after is not None and after[one.there] < before[one.there]
+        return after is not None and after[cause.there] < before[cause.there]
 
     sets: set[frozenset[str]] = set()
     compared = 0
     wrong: list[Disagreement] = []
-    for one in sorted(asked, key=lambda one: -one.collective.sent):
-        if one.names not in sets and len(sets) >= most:
+    for cause in sorted(asked, key=lambda cause: -cause.collective.sent):
+        if cause.names not in sets and len(sets) >= most:
             left_out["not tried"] += 1
             continue
-        sets.add(one.names)
-        after = count(one.names)
+        sets.add(cause.names)
+        after = count(cause.names)
         if after is None:
             left_out["not compiled"] += 1
             continue
         compared += 1
-        if not goes(one, one.names) and not _replaced(one, explained, tensors, goes):
-            part = one.collective.largest
+        if not goes(cause, cause.names) and not _replaced(cause, explained, tensors, goes):
+            collective = cause.collective
+            scope = collective.largest.scope or "no scope"
             wrong.append(
                 Disagreement(
-                    f"{one.collective.name}, {one.collective.kind} for {part.scope or 'no scope'}",
-                    ", ".join(sorted(one.names)),
-                    f"{after[one.there]:,} of {before[one.there]:,} are still there without that",
-                    part.source,
+                    f"{collective.name}, {collective.kind} for {scope}",
+                    ", ".join(sorted(cause.names)),
+                    f"{after[cause.there]:,} of {before[cause.there]:,} are still there without "
+                    "that",
+                    collective.largest.source,
                 )
             )
     return AuditedStage("causes", compared, tuple(wrong), dict(left_out))
 
 
 def _replaced(
-    one: _Asked,
+    cause: _Asked,
     explained: Callable[[frozenset[str]], Collectives],
     tensors: TensorTable,
     goes: Callable[[_Asked, frozenset[str]], bool],
@@ -110,7 +110,7 @@ def _replaced(
     """Whether the collective stays for others alone, once what it is explained by is removed."""
     others: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
-        names = one.names | others
+        names = cause.names | others
         try:
             changed = explained(names)
         except SdyscopeError:
@@ -118,15 +118,16 @@ def _replaced(
         further = {
             name
             for each in changed.collectives
-            if shown_key(each, changed.devices) == one.there[0] and each.largest.origin is not None
+            if shown_key(each, changed.devices) == cause.there[0]
+            and each.largest.origin is not None
             for annotation in (*each.largest.origin.annotations, *each.largest.origin.otherwise)
             if (name := _removable_name(annotation, tensors)) is not None
         }
         if further <= others:
             return False
         others |= further
-        if goes(one, one.names | others):
-            return not goes(one, others)
+        if goes(cause, cause.names | others):
+            return not goes(cause, others)
     return False
 
 
@@ -134,25 +135,25 @@ def _removable(
     shown: Collectives, audited: Audited, tensors: TensorTable, left_out: Counter[LeftOut]
 ) -> Sequence[_Asked]:
     by_key: dict[CollectiveKey, list[AuditedCollective]] = {}
-    for collective in audited.collectives:
-        by_key.setdefault(key_of(collective), []).append(collective)
-    made = []
-    for one in shown.collectives:
-        origin = one.largest.origin
+    for audited_collective in audited.collectives:
+        by_key.setdefault(key_of(audited_collective), []).append(audited_collective)
+    removable = []
+    for collective in shown.collectives:
+        origin = collective.largest.origin
         named = () if origin is None else (*origin.annotations, *origin.otherwise)
         if not named:
             left_out["no cause"] += 1
             continue
         names = [_removable_name(each, tensors) for each in named]
-        same = by_key.get(shown_key(one, shown.devices))
+        same = by_key.get(shown_key(collective, shown.devices))
         if not same or None in names:
             left_out["not removable"] += 1
             continue
         # Of several that are alike it is any: they are told apart by what they are named after.
-        chosen = next((each for each in same if each.name == one.name), same[0])
+        chosen = next((each for each in same if each.name == collective.name), same[0])
         removed = frozenset(name for name in names if name is not None)
-        made.append(_Asked(one, removed, _named(chosen)))
-    return made
+        removable.append(_Asked(collective, removed, _named(chosen)))
+    return removable
 
 
 def _removable_name(annotation: OriginAnnotation, tensors: TensorTable) -> str | None:

@@ -15,8 +15,6 @@ from sdyscope.stages.audit.hlo_dump import groups_of, over_axes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["CollectiveKey", "collectives_stage", "key_of", "memory_stage", "shown_key"]
-
 CollectiveKey: TypeAlias = tuple[str, frozenset[tuple[int, ...]], int, int]
 """Kind, groups, bytes and bytes that a device sends in one run."""
 
@@ -29,33 +27,33 @@ def collectives_stage(shown: Collectives, audited: Audited) -> AuditedStage:
     mine: Counter[CollectiveKey] = Counter()
     theirs: Counter[CollectiveKey] = Counter()
     names: dict[CollectiveKey, str] = {}
-    found: dict[CollectiveKey, str] = {}
+    names_there: dict[CollectiveKey, str] = {}
     lines: dict[CollectiveKey, SourceLocation | None] = {}
     wrong: list[Disagreement] = []
-    for one in shown.collectives:
-        key = shown_key(one, shown.devices)
-        mine[key] += one.count
-        names.setdefault(key, _text(one.name, key))
-        lines.setdefault(key, one.largest.source)
-        other = _axes_groups(one, shown.mesh)
+    for collective in shown.collectives:
+        key = shown_key(collective, shown.devices)
+        mine[key] += collective.count
+        names.setdefault(key, _text(collective.name, key))
+        lines.setdefault(key, collective.largest.source)
+        other = _axes_groups(collective, shown.mesh)
         if other is not None and other != frozenset(map(frozenset, key[1])):
             wrong.append(
                 Disagreement(
-                    f"axes of {one.name}",
-                    ", ".join(map(str, one.axes or ())),
+                    f"axes of {collective.name}",
+                    ", ".join(map(str, collective.axes or ())),
                     f"groups {sorted(key[1])}",
-                    one.largest.source,
+                    collective.largest.source,
                 )
             )
     for each in audited.collectives:
         key = key_of(each)
         theirs[key] += each.count
-        found.setdefault(key, _text(each.name, key))
+        names_there.setdefault(key, _text(each.name, key))
     for key in dict.fromkeys([*mine, *theirs]):
         if mine[key] != theirs[key]:
             wrong.append(
                 Disagreement(
-                    names.get(key) or found[key],
+                    names.get(key) or names_there[key],
                     f"{mine[key]:,} in a step",
                     f"{theirs[key]:,} in a step",
                     lines.get(key),

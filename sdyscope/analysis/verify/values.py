@@ -13,8 +13,6 @@ from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.stages.audit.facts import Audited, Layout
 from sdyscope.values.placement import Placement
 
-__all__ = ["lowered_stage", "numbers", "propagated_stage"]
-
 _Blocks: TypeAlias = tuple[tuple[int, ...], ...]
 
 
@@ -58,7 +56,7 @@ class _Value(NamedTuple):
         name: what to call it.
         type: its type.
         shown: what is shown of it.
-        found: its layouts in the dump.
+        layouts: its layouts in the dump.
         resharded: layouts that it is copied to, under its name.
     """
 
@@ -66,7 +64,7 @@ class _Value(NamedTuple):
     name: str
     type: TensorType
     shown: PropagatedValue | None
-    found: Sequence[int]
+    layouts: Sequence[int]
     resharded: Sequence[int] = ()
 
     @property
@@ -91,7 +89,7 @@ def propagated_stage(graph: OpGraph, propagated: Propagated, audited: Audited) -
     wrong: list[Disagreement] = []
     compared = 0
     for value in _values(graph, propagated, audited):
-        layouts = [audited.layouts[number] for number in dict.fromkeys(value.found)]
+        layouts = [audited.layouts[number] for number in dict.fromkeys(value.layouts)]
         missing = _not_compared(value, layouts)
         if missing:
             left_out[missing] += 1
@@ -128,11 +126,11 @@ def _results(op: Op, propagated: Propagated, audited: Audited, number: int) -> I
     instances = audited.values.get(number, ())
     for result, type_ in enumerate(op.types):
         name = _name(op) + (f"#{result}" if len(op.types) > 1 else "")
-        found = [layouts[result] for layouts in instances if layouts[result] >= 0]
+        shards = [layouts[result] for layouts in instances if layouts[result] >= 0]
         copies = audited.resharded.get(number, ()) if len(op.types) == 1 else ()
         resharded = [layout for layouts in copies for layout in layouts]
         shown = propagated.values.get((op.id, result))
-        yield _Value(op, name, type_, shown, found, resharded)
+        yield _Value(op, name, type_, shown, shards, resharded)
 
 
 def _carried(
@@ -140,10 +138,10 @@ def _carried(
 ) -> Iterator[_Value]:
     body = [op for op in graph.children(loop.id) if op.is_argument and op.region == 1]
     for place, op in enumerate(body):
-        found = [layouts[place] for layouts in instances if layouts[place] >= 0]
+        shards = [layouts[place] for layouts in instances if layouts[place] >= 0]
         name = f"{_name(loop)}: carry {place}"
         shown = propagated.values.get((op.id, 0))
-        yield _Value(op, name, op.types[0], shown, found)
+        yield _Value(op, name, op.types[0], shown, shards)
 
 
 def _boundary(

@@ -31,8 +31,6 @@ from sdyscope.stages.audit.facts import Audited
 from sdyscope.stages.compiled.compiler import partitions
 from sdyscope.stages.propagated.what_if import Wish
 
-__all__ = ["CAUSES", "verify", "verify_document"]
-
 #: Of how many sets of annotations it is tried whether collectives go without them.
 CAUSES = 4
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from sdyscope.ci.document import Ci, CiFinding
 from sdyscope.ci.forms.renderer import Reader
 
-__all__ = ["render"]
-
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 #: GitHub cuts longer titles.

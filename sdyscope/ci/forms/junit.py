@@ -13,8 +13,6 @@ from xml.etree import ElementTree
 from sdyscope.ci.document import Ci, CiCheck, CiError, CiFinding, CiTarget
 from sdyscope.ci.forms.renderer import Reader
 
-__all__ = ["render"]
-
 # What XML 1.0 has no form for, not even an escaped one.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -7,8 +7,6 @@ from sdyscope.ci.forms import text
 from sdyscope.ci.forms.renderer import Reader
 from sdyscope.page.markdown import LIMIT, MARKS, ROWS, environment
 
-__all__ = ["render"]
-
 
 def render(document: Ci, reader: Reader) -> bytes:
     """What was found, in UTF-8, never longer than a comment may be.
@@ -46,6 +44,7 @@ def _render(document: Ci, rows: int, most: int, notes: bool) -> str:
             budget_words=text.budget_words,
             is_over=text.is_over,
             share=text.share,
+            remedies=[target for target in document.targets if target.remedy is not None],
             ignored=[finding for finding in document.every_finding if finding.ignored],
         )
     )

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from sdyscope.ci.document import Ci
 
-__all__ = ["Reader", "Renderer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reader:

@@ -11,16 +11,11 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
-from sdyscope.analysis.fix.values import Fix, Remedy
-from sdyscope.ci.document import Ci, CiFinding, CiTarget
+from sdyscope.analysis.fix.values import Fix
+from sdyscope.ci.document import Ci, CiFinding, CiRemedy, CiTarget
 from sdyscope.ci.forms.renderer import Reader
+from sdyscope.ci.remedies import remedy_of
 from sdyscope.ci.rules import rule_words
-from sdyscope.patches.diff import relative, replacements
-from sdyscope.views.fix import proof
-from sdyscope.words.counts import counted, size
-from sdyscope.words.edits import edits_text
-
-__all__ = ["render", "render_fix"]
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0-rtm.5.json"
 
@@ -39,18 +34,25 @@ _FINGERPRINT = "sdyscopeFinding/v1"
 def render(document: Ci, reader: Reader) -> bytes:
     """The document, in UTF-8."""
     named = list(dict.fromkeys(entry.finding.rule for entry in document.every_finding))
+    rules = [_rule(name) for name in named]
+    remedies = [
+        # A remedy is no failure: what failed is told by its finding.
+        _remedy(target.name, target.remedy, len(rules)) | {"level": "note"}
+        for target in document.targets
+        if target.remedy is not None
+    ]
     run = {
         "tool": {
             "driver": {
                 "name": "sdyscope",
                 "semanticVersion": document.version,
-                "rules": [_rule(name) for name in named],
+                "rules": [*rules, *([_REMEDY] if remedies else [])],
             }
         },
         "automationDetails": {"id": "sdyscope/ci/"},
         "columnKind": "unicodeCodePoints",
         "invocations": [_invocation(document)],
-        "results": [_result(entry, named) for entry in document.every_finding],
+        "results": [*(_result(entry, named) for entry in document.every_finding), *remedies],
     }
     return _log(run)
 
@@ -67,7 +69,7 @@ def render_fix(fix: Fix, root: str) -> bytes:
         "tool": {"driver": driver},
         "automationDetails": {"id": f"sdyscope/fix/{fix.name}/"},
         "columnKind": "unicodeCodePoints",
-        "results": [_remedy(fix, remedy, root) for remedy in fix.remedies],
+        "results": [_remedy(fix.name, remedy_of(fix, each, root)) for each in fix.remedies],
     }
     return _log(run)
 
@@ -77,44 +79,28 @@ def _log(run: dict[str, Any]) -> bytes:
     return json.dumps(sarif, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def _remedy(fix: Fix, remedy: Remedy, root: str) -> dict[str, Any]:
-    edits = edits_text(remedy.edits)
-    before, after = fix.before, remedy.after
-    needs = (
-        ""
-        if before.total is None or after.total is None
-        else f", and needs {size(after.total)} instead of {size(before.total)}"
-    )
-    lines = [
-        f"{fix.name}: {edits}",
-        f"{'Proven' if remedy.proven else 'Not proven'}: a device then sends {size(after.sent)} "
-        f"instead of {size(before.sent)} per step in {counted(after.count, 'collective')}{needs}",
-        *(paragraph.text for paragraph in proof(fix, remedy)),
-    ]
-    changed = {
-        file: replacements(remedy.before_texts[file], text)
-        for file, text in sorted(remedy.texts.items())
-        if text != remedy.before_texts[file]
-    }
+def _remedy(name: str, remedy: CiRemedy, index: int = 0) -> dict[str, Any]:
+    """A remedy of a program or target, as a result whose rule is one of the driver's."""
+    lines = [f"{name}: {remedy.edits}", remedy.gain, *remedy.proof]
     result: dict[str, Any] = {
         "ruleId": _REMEDY["id"],
-        "ruleIndex": 0,
+        "ruleIndex": index,
         "level": "warning" if remedy.proven else "note",
         "message": {"text": "\n".join(lines)},
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": _artifact(relative(file, root)),
-                    "region": {"startLine": rows[0].start},
+                    "artifactLocation": _artifact(change.file),
+                    "region": {"startLine": change.replacements[0].start},
                 }
             }
-            for file, rows in changed.items()
+            for change in remedy.changes
         ],
     }
     if remedy.proven:
         changes = [
             {
-                "artifactLocation": _artifact(relative(file, root)),
+                "artifactLocation": _artifact(change.file),
                 "replacements": [
                     {
                         "deletedRegion": {
@@ -125,12 +111,12 @@ def _remedy(fix: Fix, remedy: Remedy, root: str) -> dict[str, Any]:
                         },
                         **({"insertedContent": {"text": row.text}} if row.text else {}),
                     }
-                    for row in rows
+                    for row in change.replacements
                 ],
             }
-            for file, rows in changed.items()
+            for change in remedy.changes
         ]
-        result["fixes"] = [{"description": {"text": edits}, "artifactChanges": changes}]
+        result["fixes"] = [{"description": {"text": remedy.edits}, "artifactChanges": changes}]
     return result
 
 

@@ -7,7 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from sdyscope.ci.config import Check, Config
-from sdyscope.ci.document import Ci, CiBudget, CiCheck, CiFinding, CiTarget, Section, Status
+from sdyscope.ci.document import (
+    Ci,
+    CiBudget,
+    CiCheck,
+    CiFinding,
+    CiRemedy,
+    CiTarget,
+    Section,
+    Status,
+)
 from sdyscope.ci.forms.renderer import Reader
 from sdyscope.process.output import Output
 from sdyscope.terminal.findings import finding_paragraphs
@@ -15,18 +24,6 @@ from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
 from sdyscope.terminal.table import Cell, Column, Table, Tone, number, print_table
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
-
-__all__ = [
-    "CHECKS",
-    "amount",
-    "budget_words",
-    "is_over",
-    "listed",
-    "overview",
-    "render",
-    "share",
-    "summary",
-]
 
 CHECKS: tuple[Check, ...] = ("check", "lint", "snapshot", "budgets")
 
@@ -54,6 +51,12 @@ def render(document: Ci, reader: Reader) -> bytes:
     here = Output(stream, reader.terminal, reader.columns)
     print_table(overview(document), here)
     print_paragraphs(_paragraphs(document, reader.notes), here)
+    for target in document.targets:
+        if target.remedy is not None:
+            here.write("")
+            print_paragraphs(_remedy(target.name, target.remedy), here)
+            here.write("")
+            here.write(target.remedy.patch.rstrip("\n"))
     for target in (target for target in document.targets if reader.budgets and target.budgets):
         here.write("")
         print_table(_budgets(target), here)
@@ -148,6 +151,14 @@ def _section(section: Section) -> Iterator[Paragraph]:
     yield from finding_paragraphs([finding.finding for finding in section.findings])
     for line in section.not_run:
         yield Paragraph(f"not run: {line}", "muted", 2, 2)
+
+
+def _remedy(name: str, remedy: CiRemedy) -> Iterator[Paragraph]:
+    yield Paragraph(f"{name} - remedy", "heading")
+    yield Paragraph(remedy.edits, indent=2, hang=2)
+    yield Paragraph(remedy.gain, "good", 2, 2)
+    for text in remedy.proof:
+        yield Paragraph(text, "muted", 2, 2)
 
 
 def _budgets(target: CiTarget) -> Table:

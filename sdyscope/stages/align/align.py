@@ -34,8 +34,6 @@ from sdyscope.stages.align.regions import (
 )
 from sdyscope.stages.align.target import AlignTarget
 
-__all__ = ["Alignment", "align"]
-
 Path: TypeAlias = tuple[int, ...]
 """The calls that an op is inside of, outermost first."""
 
@@ -45,15 +43,15 @@ class Alignment:
     """Where each value of a lowered module is in a partitioner's module.
 
     Attributes:
-        found: for each value, what it is each time that its function is called; None where it is
-            gone. A value of a function that is never called is not in here.
+        counterparts: for each value, what it is each time that its function is called; None where
+            it is gone. A value of a function that is never called is not in here.
         not_partitioned: values that no partitioner gives a sharding: inside the body of a
             reduction, a sort or a scatter, and tokens.
         copies: how many ops like it have an op's tag.
         retyped: ops whose tag is only on ops with results of other shapes or dtypes.
     """
 
-    found: dict[ValueId, list[ValueId | None]] = field(default_factory=dict)
+    counterparts: dict[ValueId, list[ValueId | None]] = field(default_factory=dict)
     not_partitioned: set[ValueId] = field(default_factory=set)
     retyped: set[int] = field(default_factory=set)
     copies: dict[int, int] = field(default_factory=dict)
@@ -103,7 +101,7 @@ class _Aligner:
         if self.type_of(value).shape is None:
             self.alignment.not_partitioned.add(value)
         self.now[value] = there
-        self.alignment.found.setdefault(value, []).append(there)
+        self.alignment.counterparts.setdefault(value, []).append(there)
 
     def fill(self, value: ValueId, there: ValueId) -> None:
         """Says where a value is that was not found, and those that it was made from."""
@@ -115,7 +113,7 @@ class _Aligner:
             if not same_types((self.type_of(value),), (self.target.type_of(there),)):
                 continue
             self.now[value] = there
-            self.alignment.found[value][-1] = there
+            self.alignment.counterparts[value][-1] = there
             op, other = self.lowered.ops[value[0]], self.target.graph.ops[there[0]]
             if is_same_op(op, other) and self.lowered.callee(op) is None:
                 waiting += self.pairs(op, other.id)
@@ -185,7 +183,7 @@ class _Aligner:
             value, there = (op.id, 0), (node, 0)
             self.claimed.add(node)
             self.now[value] = there
-            self.alignment.found.setdefault(value, []).append(there)
+            self.alignment.counterparts.setdefault(value, []).append(there)
             if any(self.now.get(operand) is None for operand in self.operand_lists[op.id]):
                 for operand, other in self.pairs(op, node):
                     self.fill(operand, other)

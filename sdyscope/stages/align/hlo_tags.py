@@ -12,8 +12,6 @@ import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
-__all__ = ["TagPath", "read_tags", "untagged"]
-
 TagPath: TypeAlias = tuple[int, ...]
 """Nodes in the op graph: the calls that an op was inlined from, outermost first, then the op."""
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from sdyscope.graph import Op, TensorType
 from sdyscope.graph.op_kinds import CONSTRAINTS
 
-__all__ = ["COMMUTATIVE", "KEPT_IDENTITIES", "is_identity", "is_same_op", "same_types"]
-
 COMMUTATIVE = frozenset(
     f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
 )

@@ -13,15 +13,6 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.graph.op_kinds import BRANCHES, LOOPS, REGIONS
 
-__all__ = [
-    "INLINED_REGIONS",
-    "PARTITIONED_REGIONS",
-    "Loop",
-    "Parts",
-    "match_carried",
-    "parts_of",
-]
-
 #: Ops whose region becomes a part of what is around.
 INLINED_REGIONS = frozenset({"sdy.named_computation"})
 #: Ops whose regions hold values with shardings, and the kinds that they can be of later.

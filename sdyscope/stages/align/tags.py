@@ -19,8 +19,6 @@ from sdyscope.errors import CompilerError
 from sdyscope.graph import OpGraph
 from sdyscope.stages import compat, inspections
 
-__all__ = ["ATTRIBUTE", "copy", "operations", "tag", "tag_alone", "tag_names"]
-
 #: Name of the frontend attribute.
 ATTRIBUTE = "sid"
 

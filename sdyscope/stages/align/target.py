@@ -11,8 +11,6 @@ from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.graph.tags import sids
 from sdyscope.stages.align.tags import ATTRIBUTE
 
-__all__ = ["AlignTarget"]
-
 _FRONTEND = "mhlo.frontend_attributes"
 #: Names that are nothing but one op's tag, as nearly all are.
 _ONE_TAG = re.compile(r"sid\d+")
@@ -50,21 +48,21 @@ class AlignTarget:
             self.tags[op.id] = frozenset((tag,))
             self.tagged.setdefault(tag, []).append(op.id)
             return
-        found: set[int] = set()
+        tags: set[int] = set()
         frontend = op.attributes.get(_FRONTEND)
         if frontend and ATTRIBUTE in frontend:
-            found.update(sids(frontend[ATTRIBUTE]))
+            tags.update(sids(frontend[ATTRIBUTE]))
         # `sid144/sid1401`: inlined from call 144.
         for name in op.location.names:
             *calls, own = name.split("/")
-            found.update(sids(own) if own.startswith("sid") else ())
+            tags.update(sids(own) if own.startswith("sid") else ())
             path = tuple(node for call in calls for node in sids(call)[:1])
             if path or own.startswith("sid"):
                 self.paths[op.id] = path
-        if found:
-            self.tags[op.id] = frozenset(found)
+        if tags:
+            self.tags[op.id] = frozenset(tags)
             path = self.paths.get(op.id, ())
-            for tag in found:
+            for tag in tags:
                 self.tagged.setdefault(tag, []).append(op.id)
                 if path:
                     self.tagged_in.setdefault((tag, path), []).append(op.id)
@@ -112,10 +110,10 @@ class AlignTarget:
         while waiting:
             for value in self.operands(waiting.pop()):
                 value_ids.add(value)
-                made = value[0]
-                if made not in seen and tag in self.tags.get(made, ()):
-                    seen.add(made)
-                    waiting.append(made)
+                producer = value[0]
+                if producer not in seen and tag in self.tags.get(producer, ()):
+                    seen.add(producer)
+                    waiting.append(producer)
         return value_ids
 
     def source(self, node: int, tag: int) -> ValueId:

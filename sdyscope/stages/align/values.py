@@ -21,8 +21,6 @@ from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["aligned_values", "sharding_of"]
-
 _Decided: TypeAlias = tuple[
     Sharding | None, Placement | None, Callable[[], Origins] | None, tuple[ValueId, ...]
 ]
@@ -57,9 +55,9 @@ def aligned_values(
     together: dict[ValueId, list[ValueId]] = {}
     calls: dict[ValueId, tuple[Placement | None, ...]] = {}
     uncalled = split = 0
-    found, copies = alignment.found, alignment.copies
+    counterparts, copies = alignment.counterparts, alignment.copies
     for value in _values(lowered):
-        places = found.get(value)
+        places = counterparts.get(value)
         if places is None:
             uncalled += 1
             chosen[value] = None
@@ -178,10 +176,10 @@ class _Placements:
         key = (id(sharding), len(shape))
         if key not in self.known:
             self.shardings.append(sharding)
-            self.known[key] = self.made(sharding, len(shape))
+            self.known[key] = self.placement(sharding, len(shape))
         return self.known[key]
 
-    def made(self, sharding: Sharding, rank: int) -> Placement | None:
+    def placement(self, sharding: Sharding, rank: int) -> Placement | None:
         if isinstance(sharding, str):
             return None
         if isinstance(sharding, TupleSharding):

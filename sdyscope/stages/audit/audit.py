@@ -17,8 +17,6 @@ from sdyscope.stages import compat
 from sdyscope.stages.audit.facts import Audited, AuditRequest
 from sdyscope.stages.lowered.lower import LoweredModule
 
-__all__ = ["audit"]
-
 #: Seconds that one compile may take.
 LONGEST = 1800.0
 

@@ -23,8 +23,6 @@ from sdyscope.stages import compat, inspections
 from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, AuditRequest, Layout
 from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, collectives, layout, shapes
 
-__all__ = ["serve"]
-
 _NUMBER = re.compile(r"audit(\d+)\.")
 #: HLO's names of ops, where they are not StableHLO's with other dashes.
 _OPCODES = {
@@ -91,19 +89,19 @@ def _operations(operation: Any) -> Iterator[Any]:
 
 
 def _read_ops(operations: list[Any]) -> list[AuditedOp]:
-    made: dict[Any, tuple[int, int, int]] = {}
+    positions: dict[Any, tuple[int, int, int]] = {}
     for number, operation in enumerate(operations):
         for place, result in enumerate(operation.results):
-            made[result] = number, -1, place
+            positions[result] = number, -1, place
         for region, inside in enumerate(operation.regions):
             for block in inside.blocks:
                 for place, argument in enumerate(block.arguments):
-                    made[argument] = number, region, place
+                    positions[argument] = number, region, place
     return [
         AuditedOp(
             operation.name,
             [str(result.type) for result in operation.results],
-            [made[operand] for operand in operation.operands],
+            [positions[operand] for operand in operation.operands],
             _target(operation),
         )
         for operation in operations
@@ -173,14 +171,14 @@ class _Layouts:
     """Numbers layouts, each text and rank once."""
 
     def __init__(self) -> None:
-        self.found: list[Layout] = []
+        self.layouts: list[Layout] = []
         self._known: dict[tuple[str, int], int] = {}
 
     def of(self, text: str, rank: int) -> int:
         key = text, rank
         if key not in self._known:
-            self._known[key] = len(self.found)
-            self.found.append(layout(text, rank, compat.hlo))
+            self._known[key] = len(self.layouts)
+            self.layouts.append(layout(text, rank, compat.hlo))
         return self._known[key]
 
     def each(self, instruction: DumpedInstruction) -> list[int]:
@@ -241,7 +239,7 @@ def _read(
     return Audited(
         refused,
         ops,
-        layouts.found,
+        layouts.layouts,
         dict(values),
         dict(resharded),
         dict(carried),
@@ -256,8 +254,8 @@ def _read(
 
 def _numbers(name: str) -> list[int]:
     """The ops that an ``op_name`` names: of each of its parts the last, behind the calls."""
-    found = (_NUMBER.findall(part) for part in name.split(";"))
-    return list(dict.fromkeys(int(numbers[-1]) for numbers in found if numbers))
+    parts = (_NUMBER.findall(part) for part in name.split(";"))
+    return list(dict.fromkeys(int(numbers[-1]) for numbers in parts if numbers))
 
 
 def _places(instruction: DumpedInstruction, op: AuditedOp) -> list[int]:

@@ -18,8 +18,6 @@ import numpy as np
 
 from sdyscope.stages.audit.facts import AuditedCollective, Layout
 
-__all__ = ["DumpedHlo", "DumpedInstruction", "collectives", "groups_of", "layout", "shapes"]
-
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")
 _BITS = re.compile(r"[a-z]+?(\d+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')

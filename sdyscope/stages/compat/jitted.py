@@ -61,9 +61,9 @@ def _with_names(traced: Any) -> Any:
     """A Traced with the author's names, while the wrapper that traced it is on the stack."""
     info, avals = _debug_info(traced.jaxpr), traced.jaxpr.in_avals
     caller = names_of_the_call(avals, tuple(info.arg_names or ()), tuple(info.result_paths or ()))
-    made = copy.copy(traced)
-    made._params = {**traced._params, "jaxpr": with_names(traced._params["jaxpr"], caller)}
-    return made
+    renamed = copy.copy(traced)
+    renamed._params = {**traced._params, "jaxpr": with_names(traced._params["jaxpr"], caller)}
+    return renamed
 
 
 #: How JAX says where a function is defined: ``step at train.py:12``.
@@ -100,7 +100,7 @@ def arguments(traced: Any) -> list[SignatureArgument]:
     flat = getattr(traced, "_meta_tys_flat", None)
     flat = traced._args_flat if flat is None else flat
     names = _names(_debug_info(traced.jaxpr).arg_names, len(avals))
-    found = []
+    signature = []
     for name, aval, value, asked, layout, donated in zip(
         names,
         avals,
@@ -112,12 +112,12 @@ def arguments(traced: Any) -> list[SignatureArgument]:
     ):
         committed = getattr(value, "committed", getattr(value, "_committed", True))
         given = getattr(value, "sharding", None) if committed else None
-        found.append(
+        signature.append(
             SignatureArgument(
                 name, aval, given, specified(asked), specified(layout) is not None, donated
             )
         )
-    return found
+    return signature
 
 
 def results(traced: Any) -> list[SignatureResult]:
@@ -167,7 +167,9 @@ def lowered_for(traced: Any, mesh: Any, platforms: Any) -> Any:
 
 def mesh_without_devices(traced: Any) -> Any:
     """The AbstractMesh of more than one device that a `jax.stages.Traced` is for; or None."""
-    shardings = [one for argument in arguments(traced) for one in (argument.given, argument.asked)]
+    shardings = [
+        sharding for argument in arguments(traced) for sharding in (argument.given, argument.asked)
+    ]
     shardings += [result.asked for result in results(traced)]
     said = [
         traced._params["ctx_mesh"],
@@ -182,13 +184,17 @@ def mesh_without_devices(traced: Any) -> Any:
 def lowered_signature(lowered: Any) -> tuple[list[SignatureArgument], list[SignatureResult]]:
     """The flat arguments and results of a `jax.stages.Lowered`, which has no jaxpr any more."""
     compile_args = lowered._lowering.compile_args
-    info, found = compile_args["all_args_info"], lowering_arguments(lowered)
-    shardings = dict(zip(found.kept, compile_args["in_shardings"][found.constants :], strict=True))
+    info, lowering = compile_args["all_args_info"], lowering_arguments(lowered)
+    shardings = dict(
+        zip(lowering.kept, compile_args["in_shardings"][lowering.constants :], strict=True)
+    )
     count = len(info.in_avals)
     avals = info.in_avals[count - lowered.in_tree.num_leaves :]
     names = _names(info.debug_info.arg_names, len(avals))
     given = [
-        SignatureArgument(name, aval, None, specified(shardings.get(i)), False, i in found.donated)
+        SignatureArgument(
+            name, aval, None, specified(shardings.get(i)), False, i in lowering.donated
+        )
         for i, (name, aval) in enumerate(zip(names, avals, strict=True))
     ]
     avals = compile_args["global_out_avals"]

@@ -107,8 +107,8 @@ def mesh_context(mesh: Any) -> Any:
 
 def has_context_mesh() -> bool:
     """Whether a mesh is set where this is called, so that a PartitionSpec needs no other."""
-    found = jax.sharding.get_abstract_mesh()
-    return found is not None and bool(found.axis_names)
+    mesh = jax.sharding.get_abstract_mesh()
+    return mesh is not None and bool(mesh.axis_names)
 
 
 def mesh_of(mesh: Any, logical_devices: Sequence[int] | None = None) -> Mesh:

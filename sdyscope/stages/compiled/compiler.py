@@ -19,7 +19,7 @@ from sdyscope.errors import CompilerError, FallbackError, TargetError
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
-from sdyscope.graph import Argument, OpGraph, Result, build
+from sdyscope.graph import OpGraph, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.process.compiler_log import last_words, signal_name
@@ -32,10 +32,8 @@ from sdyscope.stages.compiled import compiler_child
 from sdyscope.stages.compiled.topology import environment, mismatched_plugin, missing_plugin
 from sdyscope.stages.lowered.axis_names import fatal_axes
 from sdyscope.stages.lowered.lower import LoweredModule
-from sdyscope.values.convert import unspecified_dims
-from sdyscope.values.tiling import TupleSharding
-
-__all__ = ["check_hardware", "compile_module", "compiling", "default_hardware", "partitions"]
+from sdyscope.stages.propagated.xla_dump import free_boundaries
+from sdyscope.words.counts import counted
 
 #: Seconds that a compile may take before it is given up.
 LONGEST = 3600.0
@@ -89,8 +87,8 @@ def compile_module(
         TargetError: the hardware has another number of devices than the program, does not exist,
             or its compiler is not installed; or the module was lowered for another platform.
     """
-    with compiling(lowered, on, graph=graph, partitioner=partitioner) as made:
-        return made()
+    with compiling(lowered, on, graph=graph, partitioner=partitioner) as finish:
+        return finish()
 
 
 @contextlib.contextmanager
@@ -112,7 +110,7 @@ def compiling(
             hint="Read it with the version of JAX that wrote it.",
         )
     graph = build(lowered.module) if graph is None else graph
-    chosen = partitioner or lowered.partitioner or _found(lowered)
+    chosen = partitioner or lowered.compiled_under
     count = partitions(lowered, graph)
     on = check_hardware(lowered, graph, on)
     tagged, names = tag_names(lowered.module, graph)
@@ -125,7 +123,7 @@ def compiling(
                     "hardware": asdict(on),
                     "num_partitions": count,
                     "shardy": chosen == "shardy",
-                    **_free(graph),
+                    **free_boundaries(graph),
                 }
             )
         )
@@ -157,10 +155,10 @@ def _made(
     result = folder / compiler_child.RESULT
     if not result.exists():
         raise _ended(on, status, log)
-    found = json.loads(result.read_text())
-    if "refused" in found:
-        found["refused"] = untagged(found["refused"], names)
-    _raise_if_wrong(found, on, log)
+    answer = json.loads(result.read_text())
+    if "refused" in answer:
+        answer["refused"] = untagged(answer["refused"], names)
+    _raise_if_wrong(answer, on, log)
     hlo, tags = read_tags((folder / compiler_child.HLO).read_text(), names)
     if chosen == "shardy" and _FELL_BACK in log:
         raise FallbackError(
@@ -168,25 +166,25 @@ def _made(
             "back to GSPMD silently.",
             hint="Lower all of the program under one partitioner.",
         )
-    memory = found["memory"]
+    memory = answer["memory"]
     return Compiled(
         name=name,
         partitioner=chosen,
         hardware=on,
         devices=count,
-        device_kind=found["device_kind"],
+        device_kind=answer["device_kind"],
         hlo=hlo,
-        topology=_topology(found["topology"]),
+        topology=_topology(answer["topology"]),
         memory=None if memory is None else MemoryAnalysis.of(memory),
-        cost=found["cost"],
-        parameter_shardings=tuple(found["parameters"]),
-        result_shardings=tuple(found["results"]),
+        cost=answer["cost"],
+        parameter_shardings=tuple(answer["parameters"]),
+        result_shardings=tuple(answer["results"]),
         rematerializations=tuple(
             line.strip() for line in log.splitlines() if _REMATERIALIZES.search(line)
         ),
-        compile_seconds=found["seconds"],
+        compile_seconds=answer["seconds"],
         log=log,
-        notes=(*(Remark(**remark) for remark in found["notes"]), *_mismatches(on)),
+        notes=(*(Remark(**remark) for remark in answer["notes"]), *_mismatches(on)),
         tags=tags,
     )
 
@@ -199,10 +197,6 @@ def _mismatches(on: Hardware) -> Iterator[Remark]:
 
 def _topology(digits: list[list[Any]] | None) -> Topology | None:
     return None if digits is None else Topology(tuple(DeviceDigit(*digit) for digit in digits))
-
-
-def _found(lowered: LoweredModule) -> Partitioner:
-    return "gspmd" if lowered.found == "gspmd" else "shardy"
 
 
 def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None = None) -> Hardware:
@@ -223,7 +217,8 @@ def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None =
         on = Hardware("cpu", count)
     if on.count is not None and on.count != count:
         raise TargetError(
-            f"{on} has {_devices(on.count)}, and the program is for {_devices(count)}.",
+            f"{on} has {counted(on.count, 'device')}, and the program is for "
+            f"{counted(count, 'device')}.",
             hint="Give a --mesh of as many devices, or other hardware.",
         )
     if on.platform == "cpu" and count > LARGEST_CPU:
@@ -255,29 +250,6 @@ def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None =
     return on
 
 
-def _devices(count: int) -> str:
-    return "1 device" if count == 1 else f"{count:,} devices"
-
-
-def _free(graph: OpGraph) -> dict[str, list[bool]]:
-    """Which arguments and results the partitioner may choose a sharding for, as JAX tells XLA."""
-    main = graph.main
-    if main is None:
-        return {"parameters": [], "results": []}
-    return {
-        "parameters": [_is_free(argument) for argument in main.arguments],
-        "results": [_is_free(result) for result in main.results],
-    }
-
-
-def _is_free(boundary: Argument | Result) -> bool:
-    sharding = boundary.sharding
-    if sharding is None or isinstance(sharding, str | TupleSharding):
-        return True
-    is_result = isinstance(boundary, Result)
-    return is_result and bool(unspecified_dims(sharding, len(boundary.type.shape or ())))
-
-
 def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:
     """Starts the child that compiles what is in a folder."""
     serve = f"compiler_child.serve({str(folder)!r})"
@@ -291,11 +263,11 @@ def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:
         )
 
 
-def _raise_if_wrong(found: dict[str, Any], on: Hardware, log: str) -> None:
-    if "wrong" in found:
-        raise TargetError(found["wrong"], hint=found["hint"], file=found["file"])
-    if "refused" in found:
-        said = _PREFIX.sub("", found["refused"].strip().partition("\n")[0]).strip().rstrip(":.")
+def _raise_if_wrong(answer: dict[str, Any], on: Hardware, log: str) -> None:
+    if "wrong" in answer:
+        raise TargetError(answer["wrong"], hint=answer["hint"], file=answer["file"])
+    if "refused" in answer:
+        said = _PREFIX.sub("", answer["refused"].strip().partition("\n")[0]).strip().rstrip(":.")
         # What libtpu writes for these, the HLO reader of an older jaxlib can't read back.
         hint = "tpu7x needs JAX 0.12." if on.chip == "tpu7x" and _OLD else None
         mismatch = mismatched_plugin(on.platform)

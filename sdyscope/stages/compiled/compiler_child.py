@@ -25,8 +25,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.compiled import places
 from sdyscope.stages.compiled.topology import compile_devices
-
-__all__ = ["HLO", "MODULE", "OPTIONS", "RESULT", "serve"]
+from sdyscope.words.counts import counted
 
 MODULE = "module.mlirbc"
 OPTIONS = "options.json"
@@ -71,8 +70,8 @@ def _compiled(
     devices = compile_devices(hardware, num_partitions)
     if len(devices) != num_partitions:
         raise TargetError(
-            f"{hardware} has {_devices(len(devices))}, and the program is for "
-            f"{_devices(num_partitions)}.",
+            f"{hardware} has {counted(len(devices), 'device')}, and the program is for "
+            f"{counted(num_partitions, 'device')}.",
             hint="Give a --mesh of as many devices, or other hardware.",
         )
     options = _options(devices, shardy, parameters, results)
@@ -111,10 +110,6 @@ def _compile(devices: Sequence[Any], bytecode: bytes, options: Any) -> Any:
     return client.compile(module, chosen, options)
 
 
-def _devices(count: int) -> str:
-    return "1 device" if count == 1 else f"{count:,} devices"
-
-
 def _options(
     devices: Sequence[Any], shardy: bool, parameters: list[bool], results: list[bool]
 ) -> Any:
@@ -134,11 +129,11 @@ def _options(
 
 def _memory(executable: Any) -> dict[str, int] | None:
     try:
-        found = executable.get_compiled_memory_stats()
+        stats = executable.get_compiled_memory_stats()
     except JaxRuntimeError:  # unimplemented on some platforms
         return None
-    names = (name for name in dir(found) if name.endswith("_in_bytes"))
-    return {name.removesuffix("_in_bytes"): getattr(found, name) for name in names}
+    names = (name for name in dir(stats) if name.endswith("_in_bytes"))
+    return {name.removesuffix("_in_bytes"): getattr(stats, name) for name in names}
 
 
 def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, Remark | None]:
@@ -148,16 +143,16 @@ def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, Remark |
     the partitioned module.
     """
     try:
-        found = executable.cost_analysis()
-        if found:
-            return _numbers(found), None
+        analysis = executable.cost_analysis()
+        if analysis:
+            return _numbers(analysis), None
     except JaxRuntimeError:  # unimplemented on some platforms
         pass
     try:
         module = compat.hlo.hlo_module_from_text(text)
         client = xla_client.make_cpu_client()
-        found = _jax.hlo_module_cost_analysis(client, module)
-        return _numbers(found), Remark("general cost analysis")
+        analysis = _jax.hlo_module_cost_analysis(client, module)
+        return _numbers(analysis), Remark("general cost analysis")
     except Exception as error:  # MLIRError or XlaRuntimeError, by several names
         said = str(error).strip().partition("\n")[0]
         return None, Remark("no cost analysis", said)

@@ -11,8 +11,6 @@ from sdyscope.values.explicit_collectives import AllToAllParamList, AxisRefList,
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["Axes", "ExplicitCollective", "ExplicitCollectives", "Value"]
-
 Axes: TypeAlias = AxisRefList | ListOfAxisRefLists | AllToAllParamList | None
 
 

@@ -11,8 +11,6 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.hardware.gpus import gpus
 from sdyscope.process.scratch import scratch_folder
 
-__all__ = ["GpuConfig", "gpu_config", "target_config_of"]
-
 _DUMP = "*gpu_target_config.pbtxt"
 
 

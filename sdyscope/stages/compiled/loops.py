@@ -9,8 +9,6 @@ from sdyscope.stages import compat
 from sdyscope.stages.propagated.mlir_ops import owner
 from sdyscope.values.passing import passes
 
-__all__ = ["trip_count"]
-
 _CONSTANTS = frozenset({"stablehlo.constant", "sdy.constant"})
 
 

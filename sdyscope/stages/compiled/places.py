@@ -7,8 +7,6 @@ from typing import Any
 
 from sdyscope.hardware.topology import DimensionName, Topology, topology_of
 
-__all__ = ["topology"]
-
 _TPU: Sequence[DimensionName] = ("slice", "z", "y", "x", "core")
 _GPU: Sequence[DimensionName] = ("slice", "host", "gpu")
 

@@ -20,8 +20,6 @@ from sdyscope.process.python import python
 from sdyscope.stages.compiled.topology import starting
 from sdyscope.words.counts import counted
 
-__all__ = ["Accelerators", "accelerators", "resolved"]
-
 #: What JAX calls the platforms that can be compiled for, best first, and what people call them.
 _NAMES: Mapping[HardwarePlatform, str] = {"cuda": "GPU", "tpu": "TPU", "any": "accelerator"}
 
@@ -59,27 +57,29 @@ def resolved(on: Hardware, partitions: int) -> tuple[Hardware, Remark | None]:
         TargetError: GPUs or TPUs were asked for, and there are none or too few.
     """
     wanted = on.count or partitions
-    found = [
+    present = [
         accelerator
         for accelerator in accelerators()
         if on.platform in ("any", accelerator.platform)
     ]
-    for one in found:
-        if one.count >= wanted:
-            return Hardware(one.platform, wanted), None
+    for accelerator in present:
+        if accelerator.count >= wanted:
+            return Hardware(accelerator.platform, wanted), None
     name = _NAMES[on.platform]
     if on.platform == "any":
-        kinds = tuple((accelerator.kind, accelerator.count) for accelerator in found)
+        kinds = tuple((accelerator.kind, accelerator.count) for accelerator in present)
         return Hardware("cpu", wanted), Remark(
             "CPU devices instead", name, count=wanted, names=kinds
         )
-    if not found:
+    if not present:
         raise TargetError(
             f"JAX finds no {name} on this machine.",
             hint="`sdyscope doctor` shows what it finds. tpu:v5e:4x4 and cuda:h100:1x1x8 need not "
             "be there.",
         )
-    there = " and ".join(f"{counted(one.count, name)} ({one.kind})" for one in found)
+    there = " and ".join(
+        f"{counted(accelerator.count, name)} ({accelerator.kind})" for accelerator in present
+    )
     raise TargetError(
         f"JAX finds {there}, and {counted(wanted, 'device')} are needed.",
         hint="Give a smaller --mesh, or name hardware that need not be there: tpu:v5e:4x4, or "
@@ -111,13 +111,13 @@ def accelerators() -> tuple[Accelerators, ...]:
             hint="Does another process hold them?",
         ) from error
     try:
-        found = json.loads(done.stdout.rpartition(_MARK)[2])
+        answer = json.loads(done.stdout.rpartition(_MARK)[2])
     except ValueError as error:
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
         raise TargetError(
             f"JAX can't look for devices: {last.strip() or f'status {done.returncode}'}"
         ) from error
-    return tuple(Accelerators(**one) for one in found)
+    return tuple(Accelerators(**fields) for fields in answer)
 
 
 #: What stands before the answer, whatever plugins print.
@@ -128,8 +128,8 @@ def serve() -> None:
     """Writes what JAX finds to standard output."""
     from jax.extend import backend
 
-    found = look(dict(backend.backends()))
-    print(_MARK + json.dumps([asdict(one) for one in found]))
+    present = look(dict(backend.backends()))
+    print(_MARK + json.dumps([asdict(accelerator) for accelerator in present]))
 
 
 def look(clients: Mapping[str, Any]) -> list[Accelerators]:

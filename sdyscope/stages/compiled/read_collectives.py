@@ -33,8 +33,6 @@ from sdyscope.syntax import shardy
 from sdyscope.values.explicit_collectives import AxisRefList
 from sdyscope.values.mesh import AxisRef, Mesh
 
-__all__ = ["read_collectives"]
-
 #: Shardy's collectives, and the attribute that says over which axes.
 _SHARDY = {
     "sdy.all_gather": ("gathering_axes", shardy.parse_list_of_axis_ref_lists),

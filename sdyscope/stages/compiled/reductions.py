@@ -17,8 +17,6 @@ from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["Sums", "axes_of_dimensions"]
-
 
 class Sums:
     """Finds all-reduces of one block whose results are only added to each other's."""

@@ -11,8 +11,6 @@ from sdyscope.values.convert import to_tensor_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 
-__all__ = ["Probe", "Probed", "probe"]
-
 
 @dataclass(frozen=True, slots=True)
 class Probe:

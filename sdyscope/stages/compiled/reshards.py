@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-__all__ = ["Resharder"]
-
 #: From a propagated module to collectives.
 _EXPLICIT = (
     "func.func(sdy-insert-explicit-reshards{enable-full-version=true})",
@@ -72,12 +70,12 @@ class Resharder:
         if module is None:
             changed = annotate(self.lowered, self.graph, changes)
             return Resharder(changed, build(changed.module)).collectives()
-        found = read_collectives(module)
+        read = read_collectives(module)
         located = tuple(
             replace(collective, location=self._location(collective.location, collective.around))
-            for collective in found.collectives
+            for collective in read.collectives
         )
-        return replace(found, collectives=located)
+        return replace(read, collectives=located)
 
     def module(self, changes: Sequence[ModuleEdit] = ()) -> Any:
         """A new module in which every resharding is a collective of Shardy's; see ``collectives``.

@@ -12,8 +12,6 @@ from sdyscope.graph import OpGraph
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated.xla_dump import xla_dump
 
-__all__ = ["spmd"]
-
 
 def spmd(lowered: LoweredModule, graph: OpGraph) -> str:
     """The HLO text of the SPMD program, as Shardy's shardings and XLA's partitioner make it.

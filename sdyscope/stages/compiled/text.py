@@ -15,8 +15,6 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["is_compiled", "on_mesh", "read_compiled"]
-
 #: How much of a file is looked at to tell HLO text from StableHLO.
 _BEGINNING = 4096
 

@@ -20,16 +20,6 @@ from sdyscope.errors import TargetError
 from sdyscope.hardware.gpus import gpus, target_config
 from sdyscope.hardware.names import Hardware
 
-__all__ = [
-    "QUIET",
-    "Mismatch",
-    "compile_devices",
-    "environment",
-    "mismatched_plugin",
-    "missing_plugin",
-    "starting",
-]
-
 #: Environment in which libtpu looks for no TPU and no metadata server, and keeps no log files.
 QUIET: Mapping[str, str] = {
     "JAX_PLATFORMS": "cpu",

@@ -13,8 +13,6 @@ from sdyscope.stages.propagated.mlir_ops import owner
 from sdyscope.syntax import shardy
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["parsed_sharding", "parsed_type", "sharding_of", "without_axes"]
-
 
 def sharding_of(value: Any) -> TensorSharding | None:
     """The sharding of a value as it is written; None without one."""

@@ -13,8 +13,6 @@ from sdyscope.stages import compat
 from sdyscope.syntax import shardy
 from sdyscope.values.explicit_collectives import AxisRefList
 
-__all__ = ["WrittenGroups", "async_groups", "written_groups"]
-
 #: How many devices are listed in a text.
 _LISTED = 64
 

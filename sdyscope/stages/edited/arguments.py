@@ -6,8 +6,6 @@ import jax
 
 from sdyscope.facts.program import Program
 
-__all__ = ["argument_positions", "argument_shardings"]
-
 
 def argument_shardings(program: Program) -> list[str] | None:
     """How each flat argument is sharded, as a text to compare; None of what was traced before."""

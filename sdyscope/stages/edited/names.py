@@ -25,8 +25,6 @@ from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding
 
-__all__ = ["Names", "named_at", "names_in"]
-
 _Made = TypeVar("_Made")
 
 #: How many attributes or items of one object are looked at.
@@ -74,7 +72,7 @@ def named_at(
     Returns:
         What it made, and the names at each (file, line) that was run, when it first was.
     """
-    found: dict[tuple[str, int], Names] = {}
+    names: dict[tuple[str, int], Names] = {}
     wanted = {os.path.realpath(file): numbers for file, numbers in lines.items()}
     real: dict[str, str] = {}
     # The call that a function was last defined in: what that has names for, the function can use.
@@ -94,17 +92,17 @@ def named_at(
 
     def lined(frame: FrameType, event: str, _: Any) -> Any:
         key = (frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and key not in found and key[1] in wanted[real[key[0]]]:
-            found[key] = _names(frame, around)
+        if event == "line" and key not in names and key[1] in wanted[real[key[0]]]:
+            names[key] = _names(frame, around)
         return lined
 
     before = sys.gettrace()
     sys.settrace(called)
     try:
-        made = act()
+        result = act()
     finally:
         sys.settrace(before)
-    return made, found
+    return result, names
 
 
 def names_in(frame: FrameType) -> Names:

@@ -15,8 +15,6 @@ import jax
 
 from sdyscope.values.source import PACKAGE, is_installed, is_own
 
-__all__ = ["is_editable", "overlaid", "under_settings"]
-
 
 def is_editable(file: str) -> bool:
     """Whether a file is the author's: no installed package's, Python's or this tool's.
@@ -27,7 +25,7 @@ def is_editable(file: str) -> bool:
         return False
     real = _real(file)
     models = sys.modules.get("sdyscope.models")
-    folders = [os.path.join(_real(one), "") for one in getattr(models, "__path__", ())]
+    folders = [os.path.join(_real(folder), "") for folder in getattr(models, "__path__", ())]
     if real.startswith(tuple(folders)):
         return True
     inside = os.path.join(_real(str(PACKAGE)), "")
@@ -142,24 +140,26 @@ def _depending(files: frozenset[str]) -> list[str]:
         for name, module in [*sys.modules.items()]
         if module is not None and name != "__main__" and _is_authors(_file_of(module))
     }
-    found = {name for name, module in own.items() if _file_of(module) in files}
+    depending = {name for name, module in own.items() if _file_of(module) in files}
     refers = {name: _named_modules(module, own) for name, module in own.items()}
     more = True
     while more:
-        added = {name for name, there in refers.items() if name not in found and there & found}
-        found |= added
+        added = {
+            name for name, there in refers.items() if name not in depending and there & depending
+        }
+        depending |= added
         more = bool(added)
-    return [name for name in own if name in found]
+    return [name for name in own if name in depending]
 
 
 def _named_modules(module: ModuleType, own: Mapping[str, ModuleType]) -> set[str]:
     """The author's modules whose objects are in a module's namespace."""
-    found = set()
+    names = set()
     for value in [*vars(module).values()]:
         name = value.__name__ if isinstance(value, ModuleType) else _made_in(value)
         if name in own and own[name] is not module:
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 def _made_in(value: object) -> str:

@@ -28,8 +28,6 @@ from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import PACKAGE, SourceLocation, is_own
 
-__all__ = ["RefusedExpression", "Tried", "refused_expression"]
-
 #: What JAX raises for shardings that an op can't combine.
 _ERROR = "ShardingTypeError"
 
@@ -189,16 +187,16 @@ _Position: TypeAlias = tuple[int, int, int, int]
 
 def _own_frame(error: BaseException) -> tuple[FrameType, _Position] | None:
     """The author's innermost frame, and where the expression stands that it runs."""
-    found = None
+    frame_position = None
     entry = error.__traceback__
     while entry is not None:
         frame, last = entry.tb_frame, entry.tb_lasti
         entry = entry.tb_next
         if _is_author_s(frame.f_code.co_filename):
-            found = frame, [*frame.f_code.co_positions()][last // 2]
-    if found is None or None in found[1]:
+            frame_position = frame, [*frame.f_code.co_positions()][last // 2]
+    if frame_position is None or None in frame_position[1]:
         return None
-    return found[0], cast(_Position, found[1])
+    return frame_position[0], cast(_Position, frame_position[1])
 
 
 def _is_author_s(file: str) -> bool:

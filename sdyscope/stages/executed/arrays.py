@@ -20,8 +20,6 @@ from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec, SpecEntry
 from sdyscope.values.tiling import TupleSharding
 from sdyscope.words.sharding import placement_text
 
-__all__ = ["Difference", "as_spec", "difference", "is_array"]
-
 
 @dataclass(frozen=True)
 class Difference:

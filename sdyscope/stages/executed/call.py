@@ -13,8 +13,6 @@ from sdyscope.facts.execution import ExecutedArray
 from sdyscope.stages import compat
 from sdyscope.stages.executed.device_arrays import array_held, put
 
-__all__ = ["Call"]
-
 
 class Call:
     """An executable with its arguments on their devices; those that it donates are put anew.
@@ -115,7 +113,7 @@ def _on_devices(sharding: jax.sharding.NamedSharding, devices: Sequence[Any]) ->
         return sharding
     grid = np.empty(len(devices), dtype=object)
     grid[:] = devices
-    made = jax.sharding.Mesh(
+    mesh = jax.sharding.Mesh(
         grid.reshape(tuple(mesh.shape.values())), mesh.axis_names, axis_types=mesh.axis_types
     )
-    return jax.sharding.NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
+    return jax.sharding.NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)

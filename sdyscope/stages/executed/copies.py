@@ -14,8 +14,6 @@ from sdyscope.facts.execution import Extent, Reference, UnequalCopy
 from sdyscope.stages.executed.device_arrays import digest, extents, is_key
 from sdyscope.stages.executed.processes import ProcessGroup
 
-__all__ = ["firsts_results", "unequal_copies"]
-
 _Index: TypeAlias = tuple[Extent, ...]
 
 _First: TypeAlias = tuple[int, str]

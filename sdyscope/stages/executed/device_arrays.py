@@ -23,18 +23,6 @@ from sdyscope.facts.execution import (
 from sdyscope.facts.remarks import Remark
 from sdyscope.stages import compat
 
-__all__ = [
-    "array_held",
-    "device_memory",
-    "digest",
-    "extents",
-    "fetched",
-    "is_key",
-    "on_host",
-    "peak_bytes",
-    "put",
-]
-
 
 def is_key(value: Any) -> bool:
     """Whether it is an array of PRNG keys."""

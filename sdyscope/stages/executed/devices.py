@@ -14,8 +14,6 @@ from sdyscope.facts.program import Program
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.stages import compat
 
-__all__ = ["devices_needed", "find_devices", "more_cpu_devices", "too_few"]
-
 #: Says how many CPU devices there are, in XLA_FLAGS.
 _COUNT_FLAG = "xla_force_host_platform_device_count"
 

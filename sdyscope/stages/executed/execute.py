@@ -38,8 +38,6 @@ from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, tr
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["WARM_UPS", "Notify", "Runner", "in_words"]
-
 Notify: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how many of its steps are done, and how many there are."""
 
@@ -113,10 +111,10 @@ class Runner:
         self._executables: dict[Partitioner, tuple[Any, float]] = {}
         own, needed = self._own_devices()
         if own is None:
-            found = tuple(find_devices(needed) if devices is None else devices)
-            if len(found) < needed:
-                raise too_few(needed, [found])
-            own = found[:needed]
+            available = tuple(find_devices(needed) if devices is None else devices)
+            if len(available) < needed:
+                raise too_few(needed, [available])
+            own = available[:needed]
         self.devices: tuple[Any, ...] = own
         #: Those of this process.
         self.local = [device for device in own if device.process_index == group.number]
@@ -159,13 +157,13 @@ class Runner:
             partitioner: digest(_ADDRESS.sub("", module.text(debug_info=False)))
             for partitioner, module in self._modules.items()
         }
-        told = self.group.all_of(
+        gathered = self.group.all_of(
             (programs, [*map(digest, self.values)]),
             "made its inputs",
             tuple[dict[Partitioner, str], list[str]],
         )
-        for number, (lowered, values) in enumerate(told):
-            if lowered != told[0][0]:
+        for number, (lowered, values) in enumerate(gathered):
+            if lowered != gathered[0][0]:
                 self.group.agreed = True
                 raise TargetError(
                     f"{self.group.words(number)} has lowered a different program than process 0.",
@@ -173,7 +171,7 @@ class Runner:
                     "jax.process_index(), the host, the time, or the order of a set, which "
                     "PYTHONHASHSEED=0 fixes.",
                 )
-            other = [k for k, value in enumerate(values) if value != told[0][1][k]]
+            other = [k for k, value in enumerate(values) if value != gathered[0][1][k]]
             if other:
                 self.group.agreed = True
                 name = compat.arguments(self.traced)[other[0]].name
@@ -236,8 +234,10 @@ class Runner:
         failure = self._of_any(failure, "run it")
         if failure is not None or first is None:
             return failure or Execution(partitioner)
-        found, failure = _tried(partitioner, lambda: self._measured(partitioner, seconds, *first))
-        return self._of_any(failure, "timed it") or found or Execution(partitioner)
+        execution, failure = _tried(
+            partitioner, lambda: self._measured(partitioner, seconds, *first)
+        )
+        return self._of_any(failure, "timed it") or execution or Execution(partitioner)
 
     def _of_any(self, failure: Execution | None, what: str) -> Execution | None:
         """The failure that any process met: the first one's."""
@@ -252,7 +252,7 @@ class Runner:
                 tuple[Partitioner, str, str, bool] | None,
                 seconds,
             )
-            failures = [None if one is None else Execution(*one) for one in said]
+            failures = [None if fields is None else Execution(*fields) for fields in said]
         except NotTogether as error:
             if failure is None:
                 raise
@@ -414,14 +414,14 @@ class Runner:
     def own_reference(self) -> Reference:
         """Runs the program's own jaxpr in this process, without shardings, on one device."""
         self.notify("running on one device", 0, 1)
-        found = self._about_the_step()
+        reference = self._about_the_step()
         try:
             outputs, seconds = self._on_one(self.traced)
         except Exception as error:  # as in run
-            return replace(found, failure=in_words(error))
+            return replace(reference, failure=in_words(error))
         self.notify("running on one device", 1, 1)
-        found = replace(found, outputs=tuple(outputs), step_seconds=seconds)
-        return self._beside_alone(found) if found.has_shard_maps else found
+        reference = replace(reference, outputs=tuple(outputs), step_seconds=seconds)
+        return self._beside_alone(reference) if reference.has_shard_maps else reference
 
     def _beside_alone(self, reference: Reference) -> Reference:
         """The same, compared with what the program computes on a mesh of one device."""
@@ -526,7 +526,7 @@ def _whole(results: Sequence[Any], devices: Sequence[Any]) -> list[Any]:
 def _types(traced: Any) -> tuple[list[tuple[Any, ...]], ...]:
     """Shapes and dtypes of the flat arguments and results of a `jax.stages.Traced`."""
     flat = (compat.arguments(traced), compat.results(traced))
-    return tuple([(one.aval.shape, str(one.aval.dtype)) for one in each] for each in flat)
+    return tuple([(array.aval.shape, str(array.aval.dtype)) for array in each] for each in flat)
 
 
 def _tried(

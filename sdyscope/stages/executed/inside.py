@@ -27,8 +27,6 @@ from sdyscope.stages.executed.execute import Runner
 from sdyscope.stages.executed.one_device import Around
 from sdyscope.stages.lowered.signature import ShardMap, SignatureArgument
 
-__all__ = ["Insides"]
-
 #: Ops that call a function once: values inside of it are values of the caller.
 _CALLS = frozenset(
     {
@@ -165,7 +163,7 @@ def _values(
         jaxpr = _body(equation)
     walk = _Walk()
     results = walk.values_of(jaxpr, entered, scope, {})
-    return walk.found, tuple(results)
+    return walk.values, tuple(results)
 
 
 def _scope(equation: Any, outside: str) -> str:
@@ -184,7 +182,7 @@ class _Walk:
     """Lists the values of a jaxpr and of the functions that it calls."""
 
     def __init__(self) -> None:
-        self.found: list[InnerValue] = []
+        self.values: list[InnerValue] = []
 
     def values_of(
         self, jaxpr: Any, path: tuple[int, ...], scope: str, numbers: dict[Any, int | None]
@@ -196,23 +194,23 @@ class _Walk:
             here, inputs = (*path, at), [number(atom) for atom in equation.invars]
             name, called = _scope(equation, scope), _called(equation)
             if called is None:
-                inner_numbers = self.made(equation, here, name, inputs)
+                inner_numbers = self.outputs_of(equation, here, name, inputs)
             else:
                 inner = dict(zip(_open(called).invars, inputs, strict=True))
                 inner_numbers = self.values_of(called, here, _inner_scope(equation, name), inner)
             numbers.update(zip(equation.outvars, inner_numbers, strict=True))
         return [number(atom) for atom in _open(jaxpr).outvars]
 
-    def made(
+    def outputs_of(
         self, equation: Any, path: tuple[int, ...], scope: str, inputs: Sequence[int | None]
     ) -> list[int | None]:
         own_numbers: list[int | None] = []
         op = equation.primitive.name
         known = tuple(dict.fromkeys(number for number in inputs if number is not None))
         for output, variable in enumerate(equation.outvars):
-            own_numbers.append(len(self.found))
+            own_numbers.append(len(self.values))
             shape, dtype = _type(variable.aval)
-            self.found.append(
+            self.values.append(
                 InnerValue(
                     (path, output),
                     op,

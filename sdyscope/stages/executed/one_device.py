@@ -20,18 +20,6 @@ from jax.extend import core
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.signature import ShardMap
 
-__all__ = [
-    "Around",
-    "around",
-    "compute_dtypes",
-    "draws_random_numbers",
-    "has_shard_maps",
-    "mapped",
-    "on_one",
-    "stripped",
-    "unsharded",
-]
-
 #: Ops that say where a value is to be, or along which axes it may differ, and nothing about what it
 #: is.
 _PLACING = frozenset({"sharding_constraint", "reshard", "mesh_cast", "pvary", "pcast"})

@@ -21,8 +21,6 @@ from sdyscope.facts.execution import Process
 from sdyscope.facts.program import Partitioner
 from sdyscope.stages import compat
 
-__all__ = ["ALONE", "NotTogether", "ProcessGroup", "alone", "join"]
-
 _Result = TypeVar("_Result")
 
 #: Bytes of one value in the store: gRPC refuses messages above 4 MiB.

@@ -17,8 +17,6 @@ from sdyscope.stages import compat
 from sdyscope.stages.executed.device_arrays import is_key, on_host
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["called", "function_name"]
-
 
 def function_name(function: Callable[..., Any]) -> str:
     """`ref.py:dense`; what it is called where it is not known where it is written."""

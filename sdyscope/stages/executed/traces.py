@@ -21,8 +21,6 @@ from sdyscope.facts.measured import Occurrence, Trace, TracedProgram
 from sdyscope.process.progress import doing
 from sdyscope.stages.lowered.read import hlo_text_of
 
-__all__ = ["is_trace", "read_trace", "trace_files"]
-
 _ENDING: Final = ".xplane.pb"
 _METADATA: Final = b"/host:metadata"
 _PROGRAM: Final = b"Hlo Proto"
@@ -49,16 +47,16 @@ def trace_files(path: Path) -> tuple[Path, ...]:
     Raises:
         TargetError: there are none.
     """
-    found = _candidates(path)
-    if not found:
+    files = _candidates(path)
+    if not files:
         raise TargetError(
             "There is no trace of JAX's profiler here.",
             file=path,
             hint="Give the folder that jax.profiler.trace was given, or a .xplane.pb file.",
         )
     # plugins/profile/2026_11_25_03_45_21/host.xplane.pb: one folder a trace.
-    last = max(file.parent for file in found)
-    return tuple(file for file in found if file.parent == last)
+    last = max(file.parent for file in files)
+    return tuple(file for file in files if file.parent == last)
 
 
 def _candidates(path: Path) -> list[Path]:
@@ -80,7 +78,7 @@ def read_trace(path: Path) -> Trace:
     hosts = [_host(file, number, len(files)) for number, file in enumerate(files)]
     names = dict.fromkeys(name for host in hosts for name in host.events)
     programs = [_program(name, hosts) for name in names]
-    return Trace(files, tuple(sorted(programs, key=lambda one: -one.seconds)))
+    return Trace(files, tuple(sorted(programs, key=lambda program: -program.seconds)))
 
 
 @dataclass
@@ -204,8 +202,8 @@ def _program(name: str, hosts: Sequence[_Host]) -> TracedProgram:
             place = len(host_of) + devices[device]
             occurrences[op].append((step_of[run], place, start, seconds))
         host_of += [number] * len(devices)
-    for found in occurrences.values():
-        found.sort(key=lambda one: one[2])
+    for times in occurrences.values():
+        times.sort(key=lambda time: time[2])
     match = _NUMBERED.match(name)
     proto = next((host.texts[name] for host in hosts if name in host.texts), None)
     text = "" if proto is None else hlo_text_of(proto) or ""

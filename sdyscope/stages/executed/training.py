@@ -15,8 +15,6 @@ from sdyscope.stages.executed import one_device
 from sdyscope.stages.executed.device_arrays import array_held, is_key, on_host
 from sdyscope.stages.executed.execute import Runner, in_words
 
-__all__ = ["trained", "trained_on_one"]
-
 
 def trained(
     runner: Runner,

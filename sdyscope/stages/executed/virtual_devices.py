@@ -6,8 +6,6 @@ import jax
 
 from sdyscope.stages import compat
 
-__all__ = ["ask", "started"]
-
 
 def started() -> int | None:
     """How many CPU devices JAX has started; None where it has started no devices yet."""

@@ -13,8 +13,6 @@ import re
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import LoweredModule
 
-__all__ = ["fatal_axes", "garbled_axes"]
-
 #: `\01` to `\07` are the same in both.
 _GARBLED = re.compile(r'[^ -~\x01-\x07]|["\\]')
 #: What is no escape of C ends XLA with a failed check; a line break or a lone backslash that comes

@@ -24,8 +24,6 @@ from sdyscope.stages import compat
 from sdyscope.stages.lowered.signature import ShardMap
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Boundary", "boundaries"]
-
 Role = Literal["constraint", "reshard", "jit input", "jit output", "shard_map"]
 
 

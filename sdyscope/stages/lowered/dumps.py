@@ -11,8 +11,6 @@ from sdyscope.facts.recorded import is_recorded, read_record
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.lowered.read import read
 
-__all__ = ["dumped_files", "read_directory"]
-
 #: How JAX names what JAX_DUMP_IR_TO makes it write: a counter, the function, the stage.
 _JAX_DUMP = re.compile(r"jax_ir(\d+)_(.*?)(?:_compile)?\.mlir")
 #: How XLA names a module as Shardy gets it, and as it is after propagation.

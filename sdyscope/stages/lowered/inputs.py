@@ -16,8 +16,6 @@ from sdyscope.facts.program import Program
 from sdyscope.stages import compat
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["SEED", "concrete_arguments"]
-
 #: Of the values that are made here; the same in every run.
 SEED = 0
 

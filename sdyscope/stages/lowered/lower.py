@@ -27,9 +27,7 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["Found", "LoweredModule", "NotLowerable", "lower", "trace"]
-
-Found = Literal["shardy", "gspmd", "both", "none"]
+WrittenFor = Literal["shardy", "gspmd", "both", "none"]
 """Whose shardings a module carries: `both` makes jaxlib up to 0.10 fall back to GSPMD silently."""
 
 # Shardy's attributes are never inside a string, except on their way through HLO, where they are
@@ -143,8 +141,13 @@ class LoweredModule:
         self.module.operation.write_bytecode(file)
         return file.getvalue()
 
+    @property
+    def compiled_under(self) -> Partitioner:
+        """Under which it is compiled; of a file, by its shardings."""
+        return self.partitioner or ("gspmd" if self.written_for == "gspmd" else "shardy")
+
     @cached_property
-    def found(self) -> Found:
+    def written_for(self) -> WrittenFor:
         """Whose shardings the module really carries, whatever was asked for."""
         text = self.text(debug_info=False)
         # A text of megabytes is searched much faster for a piece than for a pattern.
@@ -163,12 +166,12 @@ class LoweredModule:
         """The module's meshes, by name, also where they came through HLO. GSPMD has none."""
         if self.module is None:
             return {}
-        found = {}
+        meshes: dict[str, Mesh] = {}
         for operation in self.module.body.operations:
             if operation.operation.name == "sdy.mesh":
                 attributes = operation.operation.attributes
                 name = compat.text(attributes["sym_name"])
-                found[name] = compat.mesh_of_attribute(attributes["mesh"])
+                meshes[name] = compat.mesh_of_attribute(attributes["mesh"])
         attributes = self.module.operation.attributes
         if "mhlo.frontend_attributes" in attributes:
             frontend = compat.ir.DictAttr(attributes["mhlo.frontend_attributes"])
@@ -176,15 +179,15 @@ class LoweredModule:
                 text = compat.text(frontend["xla.sdy.meshes"])
                 try:
                     parsed = compat.ir.Attribute.parse(text, self.context)
-                    meshes: Any = compat.ir.DictAttr(parsed)
+                    written: Any = compat.ir.DictAttr(parsed)
                 except Exception as error:  # MLIRError, or ValueError for another attribute
                     raise CompilerError(
                         f"The module's xla.sdy.meshes are not a dictionary of meshes: {text[:80]}",
                         file=self.path,
                     ) from error
-                for item in meshes:
-                    found[item.name] = compat.mesh_of_attribute(item.attr)
-        return found
+                for item in written:
+                    meshes[item.name] = compat.mesh_of_attribute(item.attr)
+        return meshes
 
     @cached_property
     def num_partitions(self) -> int:
@@ -306,9 +309,10 @@ def lower(
         stderr=written(),
         lowered=lowered,
     )
-    if lowered is stage and lowered_module.found not in (partitioner, "none"):
+    if lowered is stage and lowered_module.written_for not in (partitioner, "none"):
         raise NotLowerable(
-            f"{name} was lowered already, under {lowered_module.found}, not under {partitioner}.",
+            f"{name} was lowered already, under "
+            f"{lowered_module.written_for}, not under {partitioner}.",
             partitioner=partitioner,
             hint="Give `jitted.trace(...)` instead of `jitted.lower(...)` to have both.",
         )

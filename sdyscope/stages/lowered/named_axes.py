@@ -8,8 +8,6 @@ import jax
 
 from sdyscope.facts.program import Program
 
-__all__ = ["argument_axis_names"]
-
 #: What a dimension is called that has no name among others that have.
 _UNNAMED = "unnamed"
 

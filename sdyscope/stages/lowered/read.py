@@ -25,8 +25,6 @@ from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
 
-__all__ = ["hlo_text", "hlo_text_of", "probe", "read", "read_bytes"]
-
 #: Larger files can't be addressed by MLIR's source locations.
 LARGEST = 2**31
 

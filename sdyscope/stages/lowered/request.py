@@ -22,8 +22,6 @@ from sdyscope.stages.lowered.boundaries import Boundary, boundaries
 from sdyscope.stages.lowered.signature import ShardMap, SignatureArgument, SignatureResult
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, SpecEntry
 
-__all__ = ["argument_axes", "from_jax_sharding", "requested"]
-
 
 def from_jax_sharding(sharding: Any, ndim: int) -> tuple[NamedSharding | None, tuple[Remark, ...]]:
     """JAX's sharding of an array with `ndim` dimensions as ours, and what is to be said about it.
@@ -118,12 +116,12 @@ def requested(stage: Any) -> tuple[RequestedTensor, ...]:
 
 def argument_axes(program: Program) -> frozenset[str]:
     """The mesh axes that the shardings of a program's arguments use. Nothing is traced for it."""
-    found: set[str] = set()
+    axes: set[str] = set()
     for leaf in jax.tree.leaves((program.args, dict(program.kwargs))):
         spec = getattr(getattr(leaf, "sharding", None), "spec", None)
         for entry in () if spec is None else compat.spec_entries(spec):
-            found.update(axis for axis in _axes(entry) if isinstance(axis, str))
-    return frozenset(found)
+            axes.update(axis for axis in _axes(entry) if isinstance(axis, str))
+    return frozenset(axes)
 
 
 def _paths(tree: Any, count: int) -> list[str]:
@@ -139,7 +137,7 @@ def _tensor(
     kind: Kind, path: str, aval: Any, sharding: Any, notes: Sequence[Remark] = (), **more: Any
 ) -> RequestedTensor:
     shape, dtype = compat.element_shape(aval)
-    found, more_notes = from_jax_sharding(sharding, len(shape))
+    requested, more_notes = from_jax_sharding(sharding, len(shape))
     if len(shape) > len(aval.shape):
         added = "x".join(map(str, shape[len(aval.shape) :]))
         more_notes += (Remark("key array", added),)
@@ -148,7 +146,7 @@ def _tensor(
         path=path,
         shape=shape,
         dtype=compat.dtype_name(dtype),
-        sharding=found,
+        sharding=requested,
         notes=(*notes, *more_notes),
         **more,
     )
@@ -196,19 +194,19 @@ def _returned_by_shard_maps(jaxpr: Any) -> dict[int, Any]:
         for equation in jaxpr.eqns
         for number, variable in enumerate(equation.outvars)
     }
-    found: dict[int, Any] = {}
+    returned: dict[int, Any] = {}
     for index, variable in enumerate(jaxpr.outvars):
         equation, number = makers.get(variable, (None, 0)) if _is_variable(variable) else (None, 0)
         if equation is None:
             continue
         if equation.primitive.name == "shard_map":
             if (at := _whole_spec(equation, number)) is not None:
-                found[index] = at
+                returned[index] = at
         elif equation.primitive.name in ("jit", "pjit", "closed_call"):
             inner = equation.params.get("jaxpr") or equation.params["call_jaxpr"]
             if (at := _returned_by_shard_maps(inner).get(number)) is not None:
-                found[index] = at
-    return found
+                returned[index] = at
+    return returned
 
 
 def _is_variable(atom: Any) -> bool:
@@ -247,9 +245,9 @@ def _result(result: SignatureResult, index: int, returned: Any) -> RequestedTens
     )
 
 
-def _inner(found: Iterator[Boundary]) -> Iterator[RequestedTensor]:
+def _inner(boundaries: Iterator[Boundary]) -> Iterator[RequestedTensor]:
     ordinal = 0
-    for boundary in found:
+    for boundary in boundaries:
         if boundary.shard_map is None:
             yield _constraint(boundary, ordinal)
         elif boundary.shard_map.is_written:

@@ -8,8 +8,6 @@ from typing import Any
 
 from jax.sharding import PartitionSpec
 
-__all__ = ["LoweringArguments", "ShardMap", "SignatureArgument", "SignatureResult"]
-
 
 @dataclass(frozen=True)
 class SignatureArgument:

@@ -12,8 +12,6 @@ from sdyscope.graph import OpGraph
 from sdyscope.patches.source import Span
 from sdyscope.stages.align.tags import operations
 
-__all__ = ["frame_spans"]
-
 
 def frame_spans(module: Any, graph: OpGraph) -> dict[int, tuple[Span, ...]]:
     """The frames of every op that has some, innermost first, by its node in the graph.
@@ -26,12 +24,12 @@ def frame_spans(module: Any, graph: OpGraph) -> dict[int, tuple[Span, ...]]:
         CompilerError: the graph is not that of the module.
     """
     known: dict[Any, tuple[Span, ...]] = {}
-    found: dict[int, tuple[Span, ...]] = {}
+    by_node: dict[int, tuple[Span, ...]] = {}
     for node, operation in operations(module, graph).items():
         spans = _spans(operation.location, known)
         if spans:
-            found[node] = spans
-    return found
+            by_node[node] = spans
+    return by_node
 
 
 def _spans(location: Any, known: dict[Any, tuple[Span, ...]]) -> tuple[Span, ...]:
@@ -59,13 +57,22 @@ def _read(location: Any, known: dict[Any, tuple[Span, ...]]) -> tuple[Span, ...]
         if len(inside) == 1 and _is(child, "file"):
             name = str(location.name_str)
             if "/" not in name and not name.endswith(")"):
-                one = inside[0]
-                return (Span(one.file, one.line, one.column, one.end_line, one.end_column, name),)
+                innermost = inside[0]
+                return (
+                    Span(
+                        innermost.file,
+                        innermost.line,
+                        innermost.column,
+                        innermost.end_line,
+                        innermost.end_column,
+                        name,
+                    ),
+                )
         return inside
     if _is(location, "callsite"):
         return _spans(location.callee, known) + _spans(location.caller, known)
     if _is(location, "fused"):
-        return next((found for part in location.locations if (found := _spans(part, known))), ())
+        return next((spans for part in location.locations if (spans := _spans(part, known))), ())
     return ()
 
 

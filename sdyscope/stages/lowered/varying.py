@@ -13,8 +13,6 @@ import jax
 
 from sdyscope.facts.varying import Varying
 
-__all__ = ["varying"]
-
 _FUNCTION = re.compile(r"shard_map applied to the function '(?P<name>[^']*)' was given out_specs")
 _RESULT = re.compile(
     r"^(?:\* )?(?P<value>out_specs\S*) is (?P<spec>P\(.*?\)) which implies that the corresponding "
@@ -76,16 +74,16 @@ def _read(message: str) -> Iterator[Varying]:
 def _beyond(clause: str) -> tuple[str, ...]:
     """The axes over which a result varies, and its spec does not say so."""
     if (only := _ONLY_VARYING.search(clause)) is not None:
-        meant, found = _names(only["meant"]), _names(only["found"])
-        return tuple(axis for axis in found if axis not in meant)
+        meant, actual = _names(only["meant"]), _names(only["found"])
+        return tuple(axis for axis in actual if axis not in meant)
     replicated = _REPLICATED.search(clause)
     return () if replicated is None else tuple(re.findall(r"'(\w+)'", replicated["axes"]))
 
 
-def _more(one: str | None, other: str | None) -> tuple[str, ...]:
+def _more(type_text: str | None, other: str | None) -> tuple[str, ...]:
     """The axes over which one type varies and another does not."""
     has = _varying_axes(other)
-    return tuple(axis for axis in _varying_axes(one) if axis not in has)
+    return tuple(axis for axis in _varying_axes(type_text) if axis not in has)
 
 
 def _varying_axes(braces: str | None) -> tuple[str, ...]:

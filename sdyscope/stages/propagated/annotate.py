@@ -22,17 +22,6 @@ from sdyscope.values.convert import to_hlo_sharding, to_tensor_sharding, unspeci
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import DimSharding, NamedSharding, TensorSharding
 
-__all__ = [
-    "Donation",
-    "ModuleEdit",
-    "NewConstraint",
-    "ShardingEdit",
-    "annotate",
-    "annotate_constraint",
-    "annotate_signature",
-    "constrain",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ShardingEdit:
@@ -142,9 +131,9 @@ def constrain(operation: Any, change: NewConstraint, graph: OpGraph) -> None:
             name, attributes = "stablehlo.custom_call", _gspmd_constraint(change.sharding, rank)
         else:
             symbol = _mesh_symbol(graph, change.sharding.mesh)
-            made = to_tensor_sharding(change.sharding, rank, mesh_name=symbol)
+            tensor_sharding = to_tensor_sharding(change.sharding, rank, mesh_name=symbol)
             name = "sdy.sharding_constraint"
-            attributes = {"sharding": compat.ir.Attribute.parse(made.attribute)}
+            attributes = {"sharding": compat.ir.Attribute.parse(tensor_sharding.attribute)}
     except ConversionError as error:
         raise TargetError(f"{operation.name}: {error.message}.") from error
     inserted = compat.ir.Operation.create(
@@ -192,12 +181,12 @@ def _apply(change: ShardingEdit, graph: OpGraph, operations: dict[int, Any]) -> 
             f"The sharding of the {there.kind} {there.path} can't be changed.",
             hint="Name an argument, a result or a constraint.",
         )
-    made = _written(change, graph)
+    attributes = _written(change, graph)
     if there.kind == "constraint":
-        _on_constraint(operations[there.op], made)
+        _on_constraint(operations[there.op], attributes)
         return
     assert there.index is not None
-    _on_signature(operations[graph.functions[there.function].op], there, made[0])
+    _on_signature(operations[graph.functions[there.function].op], there, attributes[0])
 
 
 def _written(change: ShardingEdit, graph: OpGraph) -> tuple[_Named, ...]:
@@ -244,21 +233,21 @@ def _shardy_text(change: ShardingEdit, graph: OpGraph) -> tuple[_Named, ...]:
     rank = len(there.shape or ())
     if sharding is not None:
         symbol = _mesh_symbol(graph, sharding.mesh)
-        made = to_tensor_sharding(sharding, rank, mesh_name=symbol)
+        tensor_sharding = to_tensor_sharding(sharding, rank, mesh_name=symbol)
     elif isinstance(there.sharding, TensorSharding):
-        made = there.sharding
+        tensor_sharding = there.sharding
     else:
         raise ConversionError("it has no sharding that could have a priority")
-    dims = list(made.dim_shardings)
+    dims = list(tensor_sharding.dim_shardings)
     for dim, priority in change.priorities:
         if not 0 <= dim < rank:
             raise ConversionError(f"it has no dimension {dim}, only {rank}")
         if not dims[dim].axes and dims[dim].is_closed:
             raise ConversionError(f"dimension {dim} is not sharded, so it can't have a priority")
         dims[dim] = DimSharding(dims[dim].axes, dims[dim].is_closed, priority)
-    made = replace(made, dim_shardings=tuple(dims))
+    tensor_sharding = replace(tensor_sharding, dim_shardings=tuple(dims))
     name = "sharding" if there.kind == "constraint" else "sdy.sharding"
-    return (_Named(name, made.attribute),)
+    return (_Named(name, tensor_sharding.attribute),)
 
 
 def _mesh_symbol(graph: OpGraph, mesh: Mesh) -> str:
@@ -269,8 +258,8 @@ def _mesh_symbol(graph: OpGraph, mesh: Mesh) -> str:
     raise ConversionError(f"the module has no mesh {mesh}; it has {known_meshes}")
 
 
-def _on_constraint(operation: Any, made: tuple[_Named, ...]) -> None:
-    for attribute in made:
+def _on_constraint(operation: Any, attributes: tuple[_Named, ...]) -> None:
+    for attribute in attributes:
         assert attribute.text is not None
         operation.attributes[attribute.name] = compat.ir.Attribute.parse(attribute.text)
 

@@ -23,8 +23,6 @@ from sdyscope.stages.propagated.passes import propagation_passes
 from sdyscope.stages.propagated.propagation_origins import OriginReader
 from sdyscope.stages.propagated.propagation_steps import steps_of
 
-__all__ = ["Propagation", "debug_info", "propagation_of"]
-
 _SINK = "func.func(sdy-sink-data-flow-edges"
 #: How many origins that could not be read are quoted.
 

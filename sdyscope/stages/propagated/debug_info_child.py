@@ -21,17 +21,6 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 from sdyscope.graph.strings import string_value
 from sdyscope.process import worker
 
-__all__ = [
-    "EDGES",
-    "ORIGINS",
-    "DebugInfoAnswer",
-    "DebugInfoRequest",
-    "Marks",
-    "Origins",
-    "digest",
-    "serve",
-]
-
 #: The attribute with steps.
 EDGES = "sdy.propagation_edges"
 #: The attribute with origins.
@@ -229,11 +218,11 @@ class _Reader:
         self.node(operation.name, 0, 0)
         self.inside(operation, 0, False)
         by_number = dict(enumerate(self.answer.owners))
-        for told, read in (
+        for answers, read in (
             (self.answer.flow_results, self.flow_results),
             (self.answer.flow_arguments, self.flow_arguments),
         ):
-            told += [
+            answers += [
                 (by_number[owner], number, marks)
                 for owner, number, marks in read
                 if owner in by_number

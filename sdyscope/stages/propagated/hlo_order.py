@@ -14,8 +14,6 @@ from typing import Any
 from sdyscope.errors import CompilerError
 from sdyscope.stages import compat
 
-__all__ = ["functions", "inline_calls", "inline_named", "reorder", "take_body"]
-
 
 def functions(module: Any) -> dict[str, Any]:
     """The functions of a module by name."""

@@ -15,8 +15,6 @@ from sdyscope.hlo import Instruction, read_hlo
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import numbered
 
-__all__ = ["restore_shardings"]
-
 _Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 _Key: TypeAlias = tuple[str, str, _Shapes]

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.propagated.annotate import ModuleEdit
     from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["ImportedModule"]
-
 
 class ImportedModule:
     """A program that is imported once.
@@ -109,7 +107,7 @@ class ImportedModule:
             again = ImportedModule(changed, build(changed.module))
             # Constraints that were put in move the numbers of what comes behind them.
             added = [edit.value[0] for edit in edits if isinstance(edit, NewConstraint)]
-            return again.shardings((value[0] + sum(one < value[0] for one in added), value[1]))
+            return again.shardings((value[0] + sum(node < value[0] for node in added), value[1]))
         return tuple(self._shardings(module, value))
 
     def _shardings(self, module: Any, value: ValueId) -> Iterator[TensorSharding | None]:
@@ -157,10 +155,10 @@ class ImportedModule:
                 continue  # A donation moves nothing.
             if tagged is None:
                 tagged = _by_tag(module)
-            found = self._places(change, tagged)
-            if not found:
+            constraints = self._places(change, tagged)
+            if not constraints:
                 return False
-            inside += [(one, change) for one in found]
+            inside += [(operation, change) for operation in constraints]
         if signature and main is not None:
             # HLO calls it main.
             annotate_signature(named.get(main.name) or named["main"], self.graph, signature)
@@ -180,18 +178,22 @@ class ImportedModule:
         if isinstance(change, ShardingEdit):
             if change.annotation.kind != "constraint":
                 return ()
-            found = tagged.get(change.annotation.op, ())
-            return [one for one in found if one.name == "sdy.sharding_constraint"]
+            constraints = tagged.get(change.annotation.op, ())
+            return [
+                operation
+                for operation in constraints
+                if operation.name == "sdy.sharding_constraint"
+            ]
         node, result = change.value
         op = self.graph.ops[node]
         if result or len(op.types) != 1:
             return ()
-        found = [
-            one
-            for one in tagged.get(node, ())
-            if one.name == op.kind and str(one.results[0].type) == op.types[0].text
+        constraints = [
+            operation
+            for operation in tagged.get(node, ())
+            if operation.name == op.kind and str(operation.results[0].type) == op.types[0].text
         ]
-        return found if len(found) == len(tagged.get(node, ())) else ()
+        return constraints if len(constraints) == len(tagged.get(node, ())) else ()
 
 
 def _parsed(attribute: Any) -> TensorSharding:
@@ -200,8 +202,8 @@ def _parsed(attribute: Any) -> TensorSharding:
 
 def _by_tag(module: Any) -> dict[int, list[Any]]:
     """The ops of an imported module by the nodes that they come from."""
-    found: dict[int, list[Any]] = {}
+    by_node: dict[int, list[Any]] = {}
     for _, operation in numbered(module):
         for node in sids(compat.location_name(operation)):
-            found.setdefault(node, []).append(operation)
-    return found
+            by_node.setdefault(node, []).append(operation)
+    return by_node

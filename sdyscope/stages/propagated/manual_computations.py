@@ -16,8 +16,6 @@ from sdyscope.stages.propagated.mlir_ops import (
     replace_terminator,
 )
 
-__all__ = ["BODY", "import_manual_computation", "manual_calls"]
-
 #: What the functions are called that hold the bodies.
 BODY = "xla.sdy.manual_computation_body"
 

@@ -19,8 +19,6 @@ from sdyscope.graph.tags import sids
 from sdyscope.stages.propagated import debug_info_child
 from sdyscope.stages.propagated.origin_texts import NOTHING, WrittenOrigins, parse_origins
 
-__all__ = ["EdgeOrigins", "Marked", "marked_on"]
-
 
 class EdgeOrigins(NamedTuple):
     """What is written on one edge, or on a function's result.

@@ -7,16 +7,6 @@ from typing import Any
 
 from sdyscope.stages import compat
 
-__all__ = [
-    "FRONTEND",
-    "by_name",
-    "frontend_attribute",
-    "owner",
-    "parse",
-    "replace_terminator",
-    "walk",
-]
-
 #: The attribute of an op that holds what HLO calls frontend attributes.
 FRONTEND = "mhlo.frontend_attributes"
 

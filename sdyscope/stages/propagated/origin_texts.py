@@ -12,8 +12,6 @@ from sdyscope.syntax import shardy
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding
 
-__all__ = ["NOTHING", "WrittenOrigins", "parse_origins"]
-
 
 class WrittenOrigins(NamedTuple):
     """The origins that Shardy wrote for one value.

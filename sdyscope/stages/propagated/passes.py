@@ -14,8 +14,6 @@ from sdyscope.errors import CompilerError
 from sdyscope.stages import compat
 from sdyscope.stages.stderr import captured_stderr
 
-__all__ = ["propagation_passes", "run"]
-
 #: XLA's own dump after propagation is taken behind this pass.
 _LAST = "sdy-close-shardings"
 _STEPS = re.compile(r"(debug-propagation-edge-sharding)=false")

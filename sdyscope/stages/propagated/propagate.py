@@ -36,8 +36,6 @@ from sdyscope.stages.propagated.shardy_import import import_module
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["import_from", "imported", "propagate"]
-
 #: What MLIR says is wrong, without the tag that is the op's location in the copy.
 _ERROR = re.compile(r"error: (?:loc\(\"sid\d+\"\): )?([^\n]*)")
 
@@ -138,7 +136,7 @@ def _annotated_for(lowered: LoweredModule, graph: OpGraph) -> frozenset[Partitio
             partitioners.add("shardy")
         elif "mhlo.sharding" in op.attributes:
             partitioners.add("gspmd")
-    if partitioners == {"gspmd"} and lowered.found == "shardy":
+    if partitioners == {"gspmd"} and lowered.written_for == "shardy":
         # HLO that Shardy's annotations went through: they are beside those of HLO.
         partitioners = {"shardy"}
     if lowered.partitioner == "gspmd" or partitioners == {"gspmd"}:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from sdyscope.facts.propagated import Propagated
 from sdyscope.graph import Function, Op, OpGraph
 
-__all__ = ["propagated_graph"]
-
 
 def propagated_graph(graph: OpGraph, propagated: Propagated) -> OpGraph:
     """The same ops and edges, each value with its propagated sharding.

@@ -13,8 +13,6 @@ from sdyscope.stages import compat
 from sdyscope.stages.align.tags import ATTRIBUTE, copy, numbered
 from sdyscope.stages.propagated.passes import run
 
-__all__ = ["propagated_text"]
-
 _PASSES = ("sdy-remove-propagation-debug-info", "func.func(sdy-drop-sharding-rules)")
 _ORIGIN_NAME = "sdy.sharding_origin_name"
 _FRONTEND = "mhlo.frontend_attributes"

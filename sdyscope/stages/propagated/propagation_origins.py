@@ -14,8 +14,6 @@ from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["OriginReader"]
-
 #: What is a constraint in a lowered module, or becomes one.
 _CONSTRAINTS = frozenset(
     {"sdy.sharding_constraint", "sdy.named_computation", "stablehlo.custom_call", "sdy.reshard"}

@@ -23,8 +23,6 @@ from sdyscope.stages.propagated.marks import Marked
 from sdyscope.syntax import shardy
 from sdyscope.values.propagation_edges import EdgeNodeType, PropagationEdges, PropagationOneStep
 
-__all__ = ["parse_edges", "steps_of"]
-
 _STEP = re.compile(r"step-(\d+)")
 
 

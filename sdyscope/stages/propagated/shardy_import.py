@@ -33,8 +33,6 @@ from sdyscope.syntax.shardy import parse_manual_axes, parse_tensor_sharding_per_
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding_rule import factor_symbol
 
-__all__ = ["import_module", "open_free_variables"]
-
 _CONSTANT = "stablehlo.constant"
 _CUSTOM_CALL = "stablehlo.custom_call"
 _ELEMENT = "stablehlo.get_tuple_element"

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-__all__ = ["Wish", "find", "joined", "parse_priority", "parse_sharding", "rewritten"]
-
 #: Tensors whose annotation can be another.
 CHANGEABLE = ("argument", "result", "constraint")
 
@@ -95,19 +93,19 @@ def parse_priority(text: str) -> Wish:
 
 def joined(wishes: Iterable[Wish]) -> tuple[Wish, ...]:
     """All that is wished for one name in one wish; what comes later replaces what came before."""
-    found: dict[str, Wish] = {}
+    wishes_by_name: dict[str, Wish] = {}
     for wish in wishes:
-        before = found.get(wish.name, Wish(wish.name))
+        before = wishes_by_name.get(wish.name, Wish(wish.name))
         priorities = {**dict(before.priorities), **dict(wish.priorities)}
         says = wish if wish.unspecified or wish.spec is not None else before
-        found[wish.name] = Wish(
+        wishes_by_name[wish.name] = Wish(
             wish.name,
             says.spec,
             tuple(sorted(priorities.items())),
             says.unspecified,
             before.donated or wish.donated,
         )
-    return tuple(found.values())
+    return tuple(wishes_by_name.values())
 
 
 def find(table: TensorTable, name: str) -> Sequence[Tensor]:
@@ -117,9 +115,9 @@ def find(table: TensorTable, name: str) -> Sequence[Tensor]:
         TargetError: none has this name, or those that have it can't be changed.
     """
     wanted = name.strip()
-    found = [row for row in table.tensors if wanted in _names(row)]
-    found = found or [row for row in table.tensors if _is_at(row, wanted)]
-    if not found:
+    rows = [row for row in table.tensors if wanted in _names(row)]
+    rows = rows or [row for row in table.tensors if _is_at(row, wanted)]
+    if not rows:
         known = [known for row in table.tensors if row.kind in CHANGEABLE for known in _names(row)]
         close = get_close_matches(wanted, dict.fromkeys(known), 3, 0.5)
         raise TargetError(
@@ -128,10 +126,10 @@ def find(table: TensorTable, name: str) -> Sequence[Tensor]:
             if close
             else "`sdyscope show` lists them: a pytree path, or a constraint's scope or line.",
         )
-    changeable = [row for row in found if row.kind in CHANGEABLE]
+    changeable = [row for row in rows if row.kind in CHANGEABLE]
     if not changeable:
         raise TargetError(
-            f"{wanted} is a {found[0].kind}, whose sharding can't be changed.",
+            f"{wanted} is a {rows[0].kind}, whose sharding can't be changed.",
             hint="Name an argument, a result or a constraint.",
         )
     there = [row for row in changeable if row.lowered]
@@ -176,13 +174,13 @@ def rewritten(
     """
     from sdyscope.stages.propagated.annotate import annotate
 
-    found = [(wish, find(table, wish.name)) for wish in joined(wishes)]
+    rows_of = [(wish, find(table, wish.name)) for wish in joined(wishes)]
     known = _meshes(graphs, table)
     modules: dict[Partitioner, LoweredModule] = {}
     failures: dict[Partitioner, CompilerError] = {}
     for partitioner, module in lowered.items():
         try:
-            changes = list(_changes(found, partitioner, graphs, known))
+            changes = list(_changes(rows_of, partitioner, graphs, known))
             modules[partitioner] = annotate(module, graphs[partitioner], changes)
         except (ConversionError, TargetError) as error:
             if len(lowered) == 1:
@@ -195,14 +193,14 @@ def rewritten(
 
 
 def _changes(
-    found: Iterable[tuple[Wish, Sequence[Tensor]]],
+    rows_of: Iterable[tuple[Wish, Sequence[Tensor]]],
     partitioner: Partitioner,
     graphs: Mapping[Partitioner, OpGraph],
     known: frozenset[Mesh],
 ) -> Iterator[ModuleEdit]:
     from sdyscope.stages.propagated.annotate import Donation, ShardingEdit
 
-    for wish, rows in found:
+    for wish, rows in rows_of:
         for row in rows:
             if partitioner in row.lowered:
                 there, spec = row.lowered[partitioner], wish.spec

@@ -22,17 +22,6 @@ from jaxlib import _jax, xla_client
 
 from sdyscope.stages import inspections
 
-__all__ = [
-    "AFTER_GSPMD",
-    "AFTER_PARTITIONING",
-    "AFTER_SHARDY",
-    "MODULE",
-    "OPTIONS",
-    "REFUSED",
-    "finished",
-    "serve",
-]
-
 MODULE = "module.mlirbc"
 OPTIONS = "options.json"
 #: How the child ends when XLA says what is wrong, which is then on standard output.

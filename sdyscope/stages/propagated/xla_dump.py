@@ -38,8 +38,6 @@ from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["Dump", "propagated_by_xla", "read_dump", "xla_dump"]
-
 _FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
 #: Status, context and place in XLA's source.
 _PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
@@ -79,7 +77,7 @@ def propagated_by_xla(
         CompilerError: XLA refuses the module or aborts on it, does not run this partitioner on it,
             or there are more partitions than its CPU client takes.
     """
-    chosen = partitioner or lowered.partitioner or _found(lowered)
+    chosen = partitioner or lowered.compiled_under
     count = max(lowered.num_devices, num_partitions(graph))
     if count == 1:
         return _one_partition(lowered, graph, chosen)
@@ -109,10 +107,6 @@ def propagated_by_xla(
         notes=notes,
         read_text=partial(propagated_text, module),
     )
-
-
-def _found(lowered: LoweredModule) -> Partitioner:
-    return "gspmd" if lowered.found == "gspmd" else "shardy"
 
 
 def _one_partition(lowered: LoweredModule, graph: OpGraph, partitioner: Partitioner) -> Propagated:
@@ -163,7 +157,6 @@ def xla_dump(
             f"{count:,} partitions.",
             hint="Use a smaller mesh, or propagate without compiling (Shardy only).",
         )
-    main = graph.main
     bytecode = io.BytesIO()
     module.operation.write_bytecode(bytecode)
     options = {
@@ -175,8 +168,7 @@ def xla_dump(
             op.kind == "stablehlo.custom_call" and op.call_target not in _KNOWN_CALLS
             for op in graph.operations()
         ),
-        "parameters": [_is_free(argument) for argument in main.arguments] if main else [],
-        "results": [_is_free(result) for result in main.results] if main else [],
+        **free_boundaries(graph),
     }
     with scratch_folder() as name:
         folder = Path(name)
@@ -204,8 +196,16 @@ def xla_dump(
     raise CompilerError(_how_it_ended(child.returncode, child.stderr))
 
 
+def free_boundaries(graph: OpGraph) -> dict[str, list[bool]]:
+    """Of which arguments and results the partitioner may choose the sharding, as JAX tells XLA."""
+    main = graph.main
+    return {
+        "parameters": [_is_free(argument) for argument in main.arguments] if main else [],
+        "results": [_is_free(result) for result in main.results] if main else [],
+    }
+
+
 def _is_free(boundary: Argument | Result) -> bool:
-    """Whether the partitioner may choose the sharding, as JAX tells XLA."""
     sharding = boundary.sharding
     if sharding is None or isinstance(sharding, str | TupleSharding):
         return True

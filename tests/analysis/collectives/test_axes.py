@@ -61,8 +61,8 @@ def test_sub_axes_are_named():
 
 def test_nothing_lists_32768_devices():
     mesh = Mesh.of({"slice": 8, "data": 256, "model": 16})
-    found = axes_of_groups(parse_replica_groups("[16,2048]<=[2048,16]T(1,0)"), mesh)
-    assert names(found) == ('"slice"', '"data"')
+    axes = axes_of_groups(parse_replica_groups("[16,2048]<=[2048,16]T(1,0)"), mesh)
+    assert names(axes) == ('"slice"', '"data"')
 
 
 @st.composite

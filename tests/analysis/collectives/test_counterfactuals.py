@@ -76,18 +76,25 @@ def moe(mesh: Any) -> Program:
     return Program("moe", jax.jit(jax.grad(loss)), (params, tokens))
 
 
-def key(one: Collective) -> tuple[object, ...]:
+def key(collective: Collective) -> tuple[object, ...]:
     """What makes a collective the same one in another version of the program."""
-    part = one.largest
-    return one.kind, one.axes, str(part.shape), part.scope, part.primitive, part.source
+    part = collective.largest
+    return (
+        collective.kind,
+        collective.axes,
+        str(part.shape),
+        part.scope,
+        part.primitive,
+        part.source,
+    )
 
 
-def name_of(one: OriginAnnotation) -> str:
+def name_of(annotation: OriginAnnotation) -> str:
     """An annotation, as ``what_if`` takes it."""
-    if one.kind in ("argument", "result"):
-        return one.name
-    assert one.source is not None
-    return f"{one.source.file}:{one.source.line}"
+    if annotation.kind in ("argument", "result"):
+        return annotation.name
+    assert annotation.source is not None
+    return f"{annotation.source.file}:{annotation.source.line}"
 
 
 class Counterfactuals:
@@ -101,37 +108,43 @@ class Counterfactuals:
         self._without: dict[frozenset[str], Counter[tuple[object, ...]]] = {}
 
     @staticmethod
-    def counted(found: Collectives) -> Counter[tuple[object, ...]]:
-        return sum((Counter({key(one): one.count}) for one in found.collectives), Counter())
+    def counted(collectives: Collectives) -> Counter[tuple[object, ...]]:
+        return sum(
+            (
+                Counter({key(collective): collective.count})
+                for collective in collectives.collectives
+            ),
+            Counter(),
+        )
 
     def origins(self) -> list[tuple[Collective, CollectiveOrigin]]:
         """The collectives whose causes can all be removed."""
         made = []
-        for one in self.found.collectives:
-            origin = one.largest.origin
+        for collective in self.found.collectives:
+            origin = collective.largest.origin
             assert origin is not None
             named = (*origin.annotations, *origin.otherwise)
             if named and all(map(self.is_removable, named)):
-                made.append((one, origin))
+                made.append((collective, origin))
         return made
 
-    def is_removable(self, one: OriginAnnotation) -> bool:
+    def is_removable(self, annotation: OriginAnnotation) -> bool:
         """Whether it is the author's: what JAX writes on its own account is in no table."""
-        if one.kind not in REMOVABLE:
+        if annotation.kind not in REMOVABLE:
             return False
         try:
-            find(self.inspection.tensors, name_of(one))
+            find(self.inspection.tensors, name_of(annotation))
         except TargetError:
             return False
         return True
 
-    def goes(self, one: Collective, names: frozenset[str]) -> bool:
+    def goes(self, collective: Collective, names: frozenset[str]) -> bool:
         """Whether there are fewer such collectives without these annotations."""
         if names not in self._without:
             changed = self.inspection.what_if(dict.fromkeys(names))
-            found = changed.collectives(self.partitioner, origins=False)
-            self._without[names] = self.counted(found)
-        return self._without[names][key(one)] < self.there[key(one)]
+            collectives = changed.collectives(self.partitioner, origins=False)
+            self._without[names] = self.counted(collectives)
+        return self._without[names][key(collective)] < self.there[key(collective)]
 
 
 def skip_where_causes_are_jax_s_own(name: str) -> None:
@@ -176,12 +189,14 @@ def test_what_a_constraint_gathers_names_it() -> None:
     program = of("moe", "shardy")
     (line,) = {
         name_of(each)
-        for one in program.found.collectives
-        for each in one.largest.origin.annotations
+        for collective in program.found.collectives
+        for each in collective.largest.origin.annotations
         if each.kind == "constraint"
     }
-    gathers = [one for one in program.found.collectives if one.kind == "all-gather"]
-    gone = [one for one in gathers if program.goes(one, frozenset([line]))]
+    gathers = [
+        collective for collective in program.found.collectives if collective.kind == "all-gather"
+    ]
+    gone = [gather for gather in gathers if program.goes(gather, frozenset([line]))]
     assert len(gone) >= 3
     for one in gone:
         origin = one.largest.origin

@@ -91,10 +91,15 @@ def found(*lines, before=""):
     ],
 )  # fmt: skip
 def test_as_it_is(line, kind, axes, tensors, size, sent, received):
-    (one,) = found(f"ROOT %x = {line}").collectives
-    assert (one.kind, one.count, one.asynchronous) == (kind, 1, False)
-    assert [axis.name for axis in one.axes] == ([axes] if axes else [])
-    assert (len(one.parts), one.bytes, one.sent, one.received) == (tensors, size, sent, received)
+    (collective,) = found(f"ROOT %x = {line}").collectives
+    assert (collective.kind, collective.count, collective.asynchronous) == (kind, 1, False)
+    assert [axis.name for axis in collective.axes] == ([axes] if axes else [])
+    assert (len(collective.parts), collective.bytes, collective.sent, collective.received) == (
+        tensors,
+        size,
+        sent,
+        received,
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,13 +125,18 @@ w {{
   ROOT %c = {shape} {operation}
 }}
 """
-    (one,) = found(
+    (collective,) = found(
         f"%s = ((f32[4]{{0}}), {shape}, u32[]) async-start(%p), calls=%w",
         f"%u = ((f32[4]{{0}}), {shape}, u32[]) async-update(%s), calls=%w",
         f"ROOT %d = {shape} async-done(%u), calls=%w",
         before=wrapped,
     ).collectives
-    assert (one.kind, one.count, one.asynchronous, one.sent) == (kind, 1, True, sent)
+    assert (collective.kind, collective.count, collective.asynchronous, collective.sent) == (
+        kind,
+        1,
+        True,
+        sent,
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,9 +165,13 @@ other {{
   ROOT %v = f32[4]{{0}} parameter(0)
 }}
 """
-    (one,) = found(f"ROOT %y = f32[4]{{0}} {caller}", before=inside).collectives
-    assert (one.count, one.conditional, one.unknown_trips) == (count, conditional, unknown)
-    assert one.sent == 16 * count
+    (collective,) = found(f"ROOT %y = f32[4]{{0}} {caller}", before=inside).collectives
+    assert (collective.count, collective.conditional, collective.unknown_trips) == (
+        count,
+        conditional,
+        unknown,
+    )
+    assert collective.sent == 16 * count
 
 
 def test_what_looks_like_a_collective_and_is_none():

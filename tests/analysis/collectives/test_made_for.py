@@ -17,8 +17,8 @@ DOT = 'dot(%s, %s), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata
 
 def only(lines: str, before: str = "", tags: Any = None) -> Part:
     text = f"HloModule m, num_partitions=8\n{before}\nENTRY e {{\n{lines.strip()}\n}}\n"
-    (one,) = collectives(read_hlo(text), (), tags).collectives
-    (part,) = one.parts
+    (collective,) = collectives(read_hlo(text), (), tags).collectives
+    (part,) = collective.parts
     return part
 
 

@@ -48,9 +48,9 @@ def collectives_of(fun: Any, *arguments: Any, partitioner: Any = "shardy") -> Co
     return Inspection(program, [partitioner]).collectives(partitioner)
 
 
-def parts_of(found: Collectives) -> list[tuple[Collective, Part, CollectiveOrigin]]:
+def parts_of(collectives: Collectives) -> list[tuple[Collective, Part, CollectiveOrigin]]:
     made = []
-    for collective in found.collectives:
+    for collective in collectives.collectives:
         for part in collective.parts:
             assert part.origin is not None
             made.append((collective, part, part.origin))
@@ -58,7 +58,11 @@ def parts_of(found: Collectives) -> list[tuple[Collective, Part, CollectiveOrigi
 
 
 def named(origin: CollectiveOrigin, role: str) -> set[tuple[str, str]]:
-    return {(one.name, spec_text(one.spec)) for one in origin.annotations if one.role == role}
+    return {
+        (annotation.name, spec_text(annotation.spec))
+        for annotation in origin.annotations
+        if annotation.role == role
+    }
 
 
 @cache
@@ -80,14 +84,16 @@ def test_megatrons_second_matmul(partitioner: Any) -> None:
         "jvp(block0)/bh,hf->bf",
     )
     assert ("params['w2']", "P('model', None)") in named(found, "has")
-    assert {one.axes[0].name for one in found.annotations} == {"model"}
-    assert all(one.recorded == (partitioner == "shardy") for one in found.annotations)
+    assert {annotation.axes[0].name for annotation in found.annotations} == {"model"}
+    assert all(annotation.recorded == (partitioner == "shardy") for annotation in found.annotations)
     assert ("not recorded" in origin_text(found)) == (partitioner == "gspmd")
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_each_tensor_of_a_joined_collective_has_its_own(partitioner: Any) -> None:
-    joined = [one for one in of_mlp(partitioner).collectives if len(one.parts) > 1]
+    joined = [
+        collective for collective in of_mlp(partitioner).collectives if len(collective.parts) > 1
+    ]
     assert len(joined) == 1
     ops = [(part.origin.scope, part.origin.op) for part in joined[0].parts if part.origin]
     assert ops == [
@@ -104,10 +110,10 @@ def test_fsdp_gathers_weights(partitioner: Any) -> None:
     def step(w: Any, x: Any) -> Any:
         return constrained(x @ w, "data", None)
 
-    found = collectives_of(
+    collectives = collectives_of(
         step, abstract((64, 32), "data", None), abstract((16, 64), "data"), partitioner=partitioner
     )
-    ((collective, _, origin),) = parts_of(found)
+    ((collective, _, origin),) = parts_of(collectives)
     assert collective.kind == "all-gather"
     assert (origin.kind, origin.value, origin.op) == ("resharding", "w", "dot_general")
     assert (spec_text(origin.before), spec_text(origin.after)) == (
@@ -116,7 +122,7 @@ def test_fsdp_gathers_weights(partitioner: Any) -> None:
     )
     assert named(origin, "has") == {("w", "P('data', None)")}
     assert ("P('data', None)") in {spec for _, spec in named(origin, "needed")}
-    (tally,) = [one.tally for one in found.by_annotation if one.annotation.name == "w"]
+    (tally,) = [one.tally for one in collectives.by_annotation if one.annotation.name == "w"]
     assert (tally.count, tally.bytes) == (1, 64 * 32 * 4)
 
 
@@ -132,17 +138,19 @@ def test_every_change_of_a_sharding(partitioner: Any) -> None:
 
     # Sizes tell arguments apart.
     arrays = [abstract((16 * (number + 1), 32), *one) for number, (one, _) in enumerate(pairs)]
-    found = collectives_of(step, *arrays, partitioner=partitioner)
+    collectives = collectives_of(step, *arrays, partitioner=partitioner)
     seen = set()
-    for collective, _, origin in parts_of(found):
+    for collective, _, origin in parts_of(collectives):
         assert collective.axes, origin_text(origin)
         assert (origin.kind, origin.op) == ("resharding", "sharding_constraint"), origin_text(
             origin
         )
-        (constraint,) = (one for one in origin.annotations if one.role == "needed")
+        (constraint,) = (
+            annotation for annotation in origin.annotations if annotation.role == "needed"
+        )
         assert constraint.kind == "constraint"
-        has = [one for one in origin.annotations if one.role == "has"]
-        numbers = {int(one.name.removeprefix("arrays[").rstrip("]")) for one in has}
+        has = [annotation for annotation in origin.annotations if annotation.role == "has"]
+        numbers = {int(ha.name.removeprefix("arrays[").rstrip("]")) for ha in has}
         for number in numbers:
             one, two = pairs[number]
             # As JAX writes them since 0.8.
@@ -153,22 +161,22 @@ def test_every_change_of_a_sharding(partitioner: Any) -> None:
     assert seen == {number for number, pair in enumerate(pairs) if not is_there(*pair)}
 
 
-def is_there(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
+def is_there(held: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
     """Whether every block of the second sharding lies in the same device's block of the first."""
 
     def axes(spec: tuple[Any, ...], dim: int) -> tuple[str, ...]:
         entry = spec[dim] if dim < len(spec) else None
         return entry if isinstance(entry, tuple) else (entry,) if entry else ()
 
-    return all(axes(two, dim)[: len(axes(one, dim))] == axes(one, dim) for dim in range(2))
+    return all(axes(two, dim)[: len(axes(held, dim))] == axes(held, dim) for dim in range(2))
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_a_result_that_is_wanted_otherwise(partitioner: Any) -> None:
     mesh = compat.abstract_mesh(MESH)
     step = jax.jit(lambda x: {"y": x * 2}, out_shardings=NamedSharding(mesh, P(None, None)))
-    found = collectives_of(step, abstract((16, 8), "data", None), partitioner=partitioner)
-    ((_, _, origin),) = parts_of(found)
+    collectives = collectives_of(step, abstract((16, 8), "data", None), partitioner=partitioner)
+    ((_, _, origin),) = parts_of(collectives)
     assert spec_text(origin.before) == "P('data', None)"
     assert ("x", "P('data', None)") in named(origin, "has")
     if origin.op == "return":
@@ -178,24 +186,24 @@ def test_a_result_that_is_wanted_otherwise(partitioner: Any) -> None:
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_what_the_program_says_itself(partitioner: Any) -> None:
     program = USER_PROGRAMS["shard_map_full"](compat.abstract_mesh(MESH))
-    found = Inspection(program, [partitioner]).collectives(partitioner)
-    (origin,) = (origin for _, _, origin in parts_of(found) if origin.kind == "program")
+    collectives = Inspection(program, [partitioner]).collectives(partitioner)
+    (origin,) = (origin for _, _, origin in parts_of(collectives) if origin.kind == "program")
     assert origin.is_known
     assert origin.op.startswith("psum")
     assert origin.source is not None
     assert origin.source.file.endswith("user_programs.py")
-    others = [origin for _, _, origin in parts_of(found) if origin.kind != "program"]
-    kinds = {one.kind for origin in others for one in origin.annotations}
+    others = [origin for _, _, origin in parts_of(collectives) if origin.kind != "program"]
+    kinds = {annotation.kind for origin in others for annotation in origin.annotations}
     assert not others or kinds == {"shard_map output", "constraint"}
 
 
 def test_the_table_shards_the_residual_stream() -> None:
     """Unconstrained, Shardy takes the residual stream's features from the embedding."""
     program = resolve("fsdp-transformer", settings={**SMALL, "layers": "1", "constrained": "false"})
-    found = Inspection(program, ["shardy"]).collectives()
+    collectives = Inspection(program, ["shardy"]).collectives()
     first = [
         origin
-        for _, _, origin in parts_of(found)
+        for _, _, origin in parts_of(collectives)
         if origin.op == "dot_general" and origin.scope.startswith("jvp(layer0)/attention/bse")
     ]
     assert first
@@ -207,9 +215,9 @@ def test_the_table_shards_the_residual_stream() -> None:
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_reference_models(partitioner: Any, settings: dict[str, str]) -> None:
     program = resolve("fsdp-transformer", settings={**SMALL, **settings})
-    found = Inspection(program, [partitioner]).collectives(partitioner)
-    assert_attributed(found)
-    assert all(part.source is not None for _, part, _ in parts_of(found))
+    collectives = Inspection(program, [partitioner]).collectives(partitioner)
+    assert_attributed(collectives)
+    assert all(part.source is not None for _, part, _ in parts_of(collectives))
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -218,34 +226,34 @@ def test_users_programs(partitioner: Any) -> None:
     for name, make in USER_PROGRAMS.items():
         try:
             program = make(compat.abstract_mesh(MESH))
-            found = Inspection(program, [partitioner]).collectives(partitioner)
+            collectives = Inspection(program, [partitioner]).collectives(partitioner)
         except CompilerError:
             continue  # XLA refuses it, which other tests are about
-        assert all(one.axes is not None for one in found.collectives), name
-        total += found.tensors
-        attributed += found.with_origin
+        assert all(collective.axes is not None for collective in collectives.collectives), name
+        total += collectives.tensors
+        attributed += collectives.with_origin
     assert total >= 20
     assert attributed >= 0.95 * total
 
 
-def assert_attributed(found: Collectives) -> None:
+def assert_attributed(collectives: Collectives) -> None:
     """100 % to axes, at least 95 % to a source line and an origin."""
-    parts = parts_of(found)
+    parts = parts_of(collectives)
     assert len(parts) > 20
     assert all(collective.axes is not None for collective, _, _ in parts)
     assert sum(part.source is not None for _, part, _ in parts) >= 0.95 * len(parts)
     known = sum(origin.is_known for _, _, origin in parts)
-    assert known == found.with_origin >= 0.95 * len(parts)
-    assert found.origins_missing == ""
+    assert known == collectives.with_origin >= 0.95 * len(parts)
+    assert collectives.origins_missing == ""
 
 
 def test_without_a_propagation_it_says_so() -> None:
     inspection = Inspection(resolve("mlp"), ["shardy"])
     inspection._propagated["shardy", False, False] = CompilerError("Shardy refuses it.")
-    found = inspection.collectives()
-    assert found.origins_missing == Remark("not propagated", "Shardy refuses it.")
-    assert found.with_origin == 0
-    assert len(found.collectives) == 2
+    collectives = inspection.collectives()
+    assert collectives.origins_missing == Remark("not propagated", "Shardy refuses it.")
+    assert collectives.with_origin == 0
+    assert len(collectives.collectives) == 2
     assert not inspection.collectives(origins=False).with_origin
 
 
@@ -311,6 +319,6 @@ def test_a_shard_map_gathers_what_it_takes_and_what_its_body_returns() -> None:
     }
     taken, returned = gathers.pop((1, 2, 8)), gathers.pop((2, 8))
     assert not gathers
-    assert [one.kind for one in taken.annotations] == ["argument"]
-    assert [one.kind for one in returned.annotations] == ["constraint"]
+    assert [annotation.kind for annotation in taken.annotations] == ["argument"]
+    assert [annotation.kind for annotation in returned.annotations] == ["constraint"]
     assert "P('y', None) but manual_computation requires P(None, None)" in origin_text(returned)

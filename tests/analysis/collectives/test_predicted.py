@@ -62,8 +62,10 @@ def of_text(text):
     return Predictor(lowered, build(lowered.module)).predict()
 
 
-def sent(found):
-    return {(one.kind, one.axes): one.tally.sent for one in found.by_kind_and_axes}
+def sent(program_collectives):
+    return {
+        (tally.kind, tally.axes): tally.tally.sent for tally in program_collectives.by_kind_and_axes
+    }
 
 
 CUBE = abstract(a=2, b=2, c=2)
@@ -79,9 +81,10 @@ class Imported:
         self.lowered, self.graph = inspection.lowered["shardy"], inspection.graph("shardy")
         self.predictor = Predictor(self.lowered, self.graph)
         self.annotations = [
-            one
-            for one in inspection.annotations("shardy")
-            if one.kind in ("argument", "result") and one.function == self.graph.main.name
+            annotation
+            for annotation in inspection.annotations("shardy")
+            if annotation.kind in ("argument", "result")
+            and annotation.function == self.graph.main.name
         ]
 
 
@@ -115,11 +118,11 @@ def shard_mapped(body, mesh=CUBE):
 @pytest.mark.parametrize("kind", KNOWN)
 def test_a_shard_map_is_predicted_as_it_is_written(kind, axes):
     body, bytes_sent = KNOWN[kind]
-    (one,) = shard_mapped(partial(body, axes)).collectives.collectives
-    assert (one.kind, names(one.axes)) == (kind, tuple(f'"{axis}"' for axis in axes))
-    assert one.group_size == size_of(axes)
-    assert (one.sent, one.received) == (bytes_sent(size_of(axes)),) * 2
-    assert one.parts[0].source.file.endswith("test_read.py")
+    (collective,) = shard_mapped(partial(body, axes)).collectives.collectives
+    assert (collective.kind, names(collective.axes)) == (kind, tuple(f'"{axis}"' for axis in axes))
+    assert collective.group_size == size_of(axes)
+    assert (collective.sent, collective.received) == (bytes_sent(size_of(axes)),) * 2
+    assert collective.parts[0].source.file.endswith("test_read.py")
 
 
 def sublayer(x, w1, w2):
@@ -159,19 +162,29 @@ def test_in_a_shard_map_scopes_and_passes_are_those_of_the_compiled_program(loop
     if looped and jax.__version_info__ < (0, 8):
         pytest.skip("JAX 0.7 leaves the scope of a loop to XLA, which adds it when it inlines")
     inspection = Inspection(layers(GRID, looped=looped), ("shardy",))
-    found = inspection.predicted_collectives().collectives
+    program_collectives = inspection.predicted_collectives().collectives
     compiled = inspection.collectives(origins=False)
 
     def scopes(collectives):
-        parts = ((one, part) for one in collectives.collectives for part in one.parts)
+        parts = (
+            (collective, part)
+            for collective in collectives.collectives
+            for part in collective.parts
+        )
         return sorted((one.kind, part.scope, part.phase, part.sent) for one, part in parts)
 
-    assert scopes(found) == scopes(compiled)
-    assert {part.phase for one in found.collectives for part in one.parts} == {
+    assert scopes(program_collectives) == scopes(compiled)
+    assert {
+        part.phase for collective in program_collectives.collectives for part in collective.parts
+    } == {
         "forward",
         "backward",
     }
-    assert all("block" in part.scope for one in found.collectives for part in one.parts)
+    assert all(
+        "block" in part.scope
+        for collective in program_collectives.collectives
+        for part in collective.parts
+    )
 
 
 def ragged(x):
@@ -191,10 +204,14 @@ def ragged_program(mesh):
 
 def test_a_ragged_all_to_all_sends_at_most_its_operand():
     inspection = Inspection(ragged_program(GRID), ("shardy",))
-    (one,) = inspection.predicted_collectives().collectives.collectives
-    assert (one.kind, names(one.axes), one.group_size) == ("ragged-all-to-all", ('"data"',), 4)
-    assert (one.sent, one.received) == (64 * 128 * 4,) * 2
-    assert one.at_most
+    (collective,) = inspection.predicted_collectives().collectives.collectives
+    assert (collective.kind, names(collective.axes), collective.group_size) == (
+        "ragged-all-to-all",
+        ('"data"',),
+        4,
+    )
+    assert (collective.sent, collective.received) == (64 * 128 * 4,) * 2
+    assert collective.at_most
     document = predicted_document(inspection)
     assert [unknown.reason for unknown in document.account.unknowns] == [Why.RAGGED]
 
@@ -215,10 +232,10 @@ def test_loops_are_multiplied_out():
     def outer(x, _):
         return jax.lax.scan(inner, x, length=3)[0], None
 
-    found = shard_mapped(lambda x: jax.lax.scan(outer, x, length=7)[0]).collectives
-    (one,) = found.collectives
-    assert (one.count, one.unknown_trips) == (21, False)
-    assert found.total.sent == 21 * BLOCK
+    collectives = shard_mapped(lambda x: jax.lax.scan(outer, x, length=7)[0]).collectives
+    (collective,) = collectives.collectives
+    assert (collective.count, collective.unknown_trips) == (21, False)
+    assert collectives.total.sent == 21 * BLOCK
 
 
 @pytest.mark.parametrize(("start", "end", "step", "trips"), [(0, 9, 2, 5), (10, 0, -3, 4)])
@@ -232,24 +249,24 @@ def test_loops_count_up_and_down(start, end, step, trips):
 
         return jax.lax.while_loop(condition, more, (start, x))[1]
 
-    (one,) = shard_mapped(body).collectives.collectives
-    assert (one.count, one.unknown_trips) == (trips, False)
+    (collective,) = shard_mapped(body).collectives.collectives
+    assert (collective.count, collective.unknown_trips) == (trips, False)
 
 
 def test_a_loop_of_unknown_length_says_so():
     def body(x):
         return jax.lax.while_loop(lambda x: x[0, 0] < 1, lambda x: jax.lax.psum(x, "a"), x)
 
-    (one,) = shard_mapped(body).collectives.collectives
-    assert (one.count, one.unknown_trips) == (1, True)
+    (collective,) = shard_mapped(body).collectives.collectives
+    assert (collective.count, collective.unknown_trips) == (1, True)
 
 
 def test_a_branch_says_so():
     def body(x):
         return jax.lax.cond(x[0, 0] > 0, lambda x: jax.lax.psum(x, "a"), lambda x: x, x)
 
-    (one,) = shard_mapped(body).collectives.collectives
-    assert (one.count, one.conditional) == (1, True)
+    (collective,) = shard_mapped(body).collectives.collectives
+    assert (collective.count, collective.conditional) == (1, True)
 
 
 def test_axes_left_to_the_compiler_cut_the_blocks_of_a_shard_map():
@@ -257,10 +274,10 @@ def test_axes_left_to_the_compiler_cut_the_blocks_of_a_shard_map():
         return jax.lax.psum(x, "data")
 
     mapped = jax.shard_map(body, mesh=GRID, in_specs=P("data"), out_specs=P(), axis_names={"data"})
-    found = predicted(lambda x: mapped(jnp.sin(x)), array(GRID, (16, 8), "data", "model"))
-    (one,) = found.collectives.collectives
-    assert names(one.axes) == ('"data"',)
-    assert str(one.parts[0].shape) == "f32[4,4]"
+    prediction = predicted(lambda x: mapped(jnp.sin(x)), array(GRID, (16, 8), "data", "model"))
+    (collective,) = prediction.collectives.collectives
+    assert names(collective.axes) == ('"data"',)
+    assert str(collective.parts[0].shape) == "f32[4,4]"
 
 
 @pytest.mark.parametrize(
@@ -274,21 +291,21 @@ def test_axes_left_to_the_compiler_cut_the_blocks_of_a_shard_map():
     ],
 )
 def test_a_resharding_is_what_it_takes(before, after, kind, axes, sent):
-    found = predicted(
+    collectives = predicted(
         lambda x: constrain(jnp.sin(x), GRID, *after), array(GRID, (16, 8), *before)
     ).collectives
-    assert [one.kind for one in found.collectives] == ([kind] if kind else [])
-    assert found.total.sent == sent
-    for one in found.collectives:
-        assert names(one.axes) == (axes or ('"data"', '"model"'))
+    assert [collective.kind for collective in collectives.collectives] == ([kind] if kind else [])
+    assert collectives.total.sent == sent
+    for collective in collectives.collectives:
+        assert names(collective.axes) == (axes or ('"data"', '"model"'))
 
 
 def test_the_same_value_is_gathered_once():
     def fun(x, y):
         return constrain(x, GRID) @ y + jnp.sin(constrain(x, GRID)) @ y
 
-    found = predicted(fun, array(GRID, (16, 16), "data"), array(GRID, (16, 16))).collectives
-    assert found.by_kind["all-gather"].tensors == 1
+    collectives = predicted(fun, array(GRID, (16, 16), "data"), array(GRID, (16, 16))).collectives
+    assert collectives.by_kind["all-gather"].tensors == 1
 
 
 def test_a_sum_of_reductions_is_one_but_on_cpus():
@@ -310,9 +327,11 @@ def test_cpus_reduce_one_dimension_after_the_other_and_send_bf16_as_f32():
         (AxisRef("model"),),
     )
     assert set(sent(ready.predict().collectives)) == {("all-reduce", both)}
-    found = ready.predict(on_cpu=True).collectives
-    assert set(sent(found)) == {("all-reduce", data), ("all-reduce", model)}
-    assert {str(part.shape) for one in found.collectives for part in one.parts} == {"f32[4]"}
+    collectives = ready.predict(on_cpu=True).collectives
+    assert set(sent(collectives)) == {("all-reduce", data), ("all-reduce", model)}
+    assert {
+        str(part.shape) for collective in collectives.collectives for part in collective.parts
+    } == {"f32[4]"}
 
 
 # --- textbook formulas ----------------------------------------------------------------------------
@@ -341,28 +360,28 @@ def train_step(mesh, first, second, batch, rows=BATCH, scale=1):
 
 
 def test_a_megatron_mlp_reduces_activations_once_a_pass_and_layer():
-    found = train_step(abstract(model=8), (None, "model"), ("model",), ()).collectives
-    assert found.predicted
-    assert set(found.by_kind) == {"all-reduce"}
-    assert found.total.sent == (2 * LAYERS - 1) * 2 * 7 * (BATCH * WIDTH * 4) // 8
-    assert found.by_phase["forward"].tensors == LAYERS
-    assert found.by_phase["backward"].tensors == LAYERS - 1
+    collectives = train_step(abstract(model=8), (None, "model"), ("model",), ()).collectives
+    assert collectives.predicted
+    assert set(collectives.by_kind) == {"all-reduce"}
+    assert collectives.total.sent == (2 * LAYERS - 1) * 2 * 7 * (BATCH * WIDTH * 4) // 8
+    assert collectives.by_phase["forward"].tensors == LAYERS
+    assert collectives.by_phase["backward"].tensors == LAYERS - 1
 
 
 @pytest.mark.parametrize(("devices", "scale"), [(8, 1), (32_768, 2_048)])
 def test_fsdp_gathers_weights_and_scatters_gradients(devices, scale):
     # With fewer rows it is cheaper to move the activations, as Shardy would, and XLA would not.
     rows = 8 * HIDDEN * scale
-    found = train_step(abstract(fsdp=devices), ("fsdp",), (None, "fsdp"), ("fsdp",), rows, scale)
+    program = train_step(abstract(fsdp=devices), ("fsdp",), (None, "fsdp"), ("fsdp",), rows, scale)
     weights = 2 * LAYERS * WIDTH * HIDDEN * scale**2 * 4
     share = (devices - 1) * weights // devices
-    assert {kind: tally.sent for kind, tally in found.collectives.by_kind.items()} == {
+    assert {kind: tally.sent for kind, tally in program.collectives.by_kind.items()} == {
         "all-gather": share,
         "reduce-scatter": share,
     }
-    assert found.collectives.devices == devices
-    assert found.argument_bytes == (weights + rows * WIDTH * scale * 4) // devices
-    assert found.result_bytes == weights // devices
+    assert program.collectives.devices == devices
+    assert program.argument_bytes == (weights + rows * WIDTH * scale * 4) // devices
+    assert program.result_bytes == weights // devices
 
 
 # --- against the compiler -------------------------------------------------------------------------
@@ -396,18 +415,23 @@ def fsdp_step(layout, *, looped):
         array(mesh, (*size, HIDDEN, WIDTH), *more, *second),
     )
     inputs = weights, array(mesh, (8 * HIDDEN, WIDTH), *batch)
-    shardings = [one.sharding for one in weights]
+    shardings = [weight.sharding for weight in weights]
     jitted = jax.jit(step, out_shardings=tuple(shardings))
     return Inspection(Program("step", jitted, inputs), ("shardy",))
 
 
-def reductions(found, counted=True):
+def reductions(program_collectives, counted=True):
     """What is summed over devices, without scalars: kind, axes, shape, times."""
     return sorted(
-        (one.kind, names(one.axes), str(part.shape), one.count if counted else 0)
-        for one in found.collectives
-        for part in one.parts
-        if one.kind in ("all-reduce", "reduce-scatter") and part.shape.dimensions
+        (
+            collective.kind,
+            names(collective.axes),
+            str(part.shape),
+            collective.count if counted else 0,
+        )
+        for collective in program_collectives.collectives
+        for part in collective.parts
+        if collective.kind in ("all-reduce", "reduce-scatter") and part.shape.dimensions
     )
 
 
@@ -420,7 +444,7 @@ def test_gradients_are_scattered_or_summed_whole_as_xla_partitions_them(layout, 
     partitioned = reduce_scatters(collectives(module, inspection.meshes.values()), module)
     found = reductions(inspection.predicted_collectives().collectives)
     # XLA of JAX 0.12 says how often a loop runs when it has partitioned it, and not yet here.
-    counted = not any(one.unknown_trips for one in partitioned.collectives)
+    counted = not any(collective.unknown_trips for collective in partitioned.collectives)
     assert counted or looped
     if not counted:
         found = reductions(inspection.predicted_collectives().collectives, counted)
@@ -434,24 +458,26 @@ def test_gradients_are_scattered_or_summed_whole_as_xla_partitions_them(layout, 
 @pytest.mark.compiles
 def test_hybrid_gradients_on_cpus_are_two_all_reduces():
     inspection = fsdp_step("hybrid", looped=False)
-    found = inspection.predicted_collectives(on_cpu=True).collectives
-    assert sent(found) == sent(inspection.collectives(origins=False))
-    assert "reduce-scatter" not in found.by_kind
+    collectives = inspection.predicted_collectives(on_cpu=True).collectives
+    assert sent(collectives) == sent(inspection.collectives(origins=False))
+    assert "reduce-scatter" not in collectives.by_kind
 
 
 @pytest.mark.compiles
 def test_mlp_is_predicted_as_it_is_compiled():
     inspection = Inspection(resolve("mlp"), ("shardy",))
-    found = inspection.predicted_collectives(on_cpu=True)
+    prediction = inspection.predicted_collectives(on_cpu=True)
     program = inspection.compiled("shardy")
     compiled = collectives(read_hlo(program.hlo), inspection.graph("shardy").meshes.values())
-    assert sent(found.collectives) == sent(compiled)
-    assert found.argument_bytes == program.memory.arguments
+    assert sent(prediction.collectives) == sent(compiled)
+    assert prediction.argument_bytes == program.memory.arguments
     scopes = {scope: tally.sent for scope, tally in compiled.by_scope.items()}
-    assert {scope: tally.sent for scope, tally in found.collectives.by_scope.items()} == scopes
-    lines = {part.source.line for one in compiled.collectives for part in one.parts}
+    assert {scope: tally.sent for scope, tally in prediction.collectives.by_scope.items()} == scopes
+    lines = {part.source.line for collective in compiled.collectives for part in collective.parts}
     assert {
-        part.source.line for one in found.collectives.collectives for part in one.parts
+        part.source.line
+        for collective in prediction.collectives.collectives
+        for part in collective.parts
     } == lines
 
 
@@ -482,10 +508,10 @@ def test_matmuls_that_fit_together_are_predicted_as_they_are_compiled(factors):
     ]
     jitted = jax.jit(product, out_shardings=NamedSharding(mesh, P(rows, features)))
     inspection = Inspection(Program("f", jitted, tuple(arguments)), ("shardy",))
-    found = inspection.predicted_collectives(on_cpu=True).collectives
+    program_collectives = inspection.predicted_collectives(on_cpu=True).collectives
     text = jitted.lower(*arguments).compile().as_text()
     compiled = collectives(read_hlo(text), [Mesh.of({"a": 2, "b": 2, "c": 2})])
-    assert sent(found) == sent(compiled)
+    assert sent(program_collectives) == sent(compiled)
 
 
 # --- other annotations, what is not known, refusals -----------------------------------------------
@@ -502,7 +528,11 @@ def test_other_shardings_of_arguments_need_no_new_import(name, data):
     """What is written into the imported module is what is imported of the changed one."""
     found = of_user_program(name)
     chosen = data.draw(
-        st.lists(st.sampled_from(found.annotations), max_size=3, unique_by=lambda one: one.path)
+        st.lists(
+            st.sampled_from(found.annotations),
+            max_size=3,
+            unique_by=lambda annotation: annotation.path,
+        )
     )
     changes = [
         ShardingEdit(one, to_sharding(data.draw(SPECS)))
@@ -524,9 +554,9 @@ CUSTOM_CALL = """module @m {
 
 
 def test_what_no_rule_is_known_for_is_listed():
-    found = of_text(CUSTOM_CALL)
-    assert not found.collectives.collectives
-    (note,) = (note for note in found.collectives.notes if note.kind == "no rule")
+    read = of_text(CUSTOM_CALL)
+    assert not read.collectives.collectives
+    (note,) = (note for note in read.collectives.notes if note.kind == "no rule")
     assert note.names == (("custom_call unknown", 1),)
 
 
@@ -535,9 +565,9 @@ def test_custom_calls_in_a_shard_map_that_may_send_are_named():
         x = jax.ffi.ffi_call("lapack_sgeqrf_ffi", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
         return jax.ffi.ffi_call("put_signal", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
 
-    found = shard_mapped(body).collectives
-    assert not found.collectives
-    assert found.notes == (Remark("unknown calls", names=(("put_signal", 1),)),)
+    collectives = shard_mapped(body).collectives
+    assert not collectives.collectives
+    assert collectives.notes == (Remark("unknown calls", names=(("put_signal", 1),)),)
 
 
 def test_gspmd_s_shardings_predict_nothing():
@@ -553,7 +583,7 @@ def test_gspmd_s_shardings_predict_nothing():
 
 @pytest.mark.skipif(compat.version_tuple() < (0, 12), reason="StableHLO has no such groups yet")
 def test_groups_may_be_written_as_axes_of_a_mesh():
-    found = of_text(
+    read = of_text(
         """module @m {
           sdy.mesh @mesh = <["a"=4, "b"=2]>
           func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
@@ -570,8 +600,8 @@ def test_groups_may_be_written_as_axes_of_a_mesh():
           }
         }"""
     )
-    (one,) = found.collectives.collectives
-    assert (names(one.axes), one.group_size) == (('"a":(2)2', '"b"'), 4)
+    (collective,) = read.collectives.collectives
+    assert (names(collective.axes), collective.group_size) == (('"a":(2)2', '"b"'), 4)
 
 
 GROUPS = '"replica_groups": [[0, 1], [2, 3], [4, 5], [6, 7]], "use_global_device_ids": true'
@@ -584,23 +614,23 @@ STARTED = {
 }
 
 
-def started(kind, config, made):
+def started(kind, config, dims):
     """A `shard_map` with an asynchronous collective over an axis of two, as JAX 0.12 writes it."""
     config = config.replace('"', "\\22")
     return f"""module @m attributes {{mhlo.num_partitions = 8 : i32}} {{
       sdy.mesh @mesh = <["a"=4, "b"=2]>
       func.func public @main(%x: tensor<64xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"b"}}]>}})
-          -> tensor<{2 * made}xf32> {{
+          -> tensor<{2 * dims}xf32> {{
         %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{{"b"}}]>]
             out_shardings=[<@mesh, [{{"b"}}]>] manual_axes={{"a", "b"}} (%y: tensor<32xf32>) {{
           %1 = stablehlo.custom_call @"{kind}-start"(%y) {{backend_config = "",
               mhlo.frontend_attributes = {{async_collective_config = "{{{config}}}"}}}}
-              : (tensor<32xf32>) -> tensor<{made}xf32>
+              : (tensor<32xf32>) -> tensor<{dims}xf32>
           %2 = stablehlo.custom_call @"{kind}-done"(%1) {{backend_config = ""}}
-              : (tensor<{made}xf32>) -> tensor<{made}xf32>
-          sdy.return %2 : tensor<{made}xf32>
-        }} : (tensor<64xf32>) -> tensor<{2 * made}xf32>
-        return %0 : tensor<{2 * made}xf32>
+              : (tensor<{dims}xf32>) -> tensor<{dims}xf32>
+          sdy.return %2 : tensor<{dims}xf32>
+        }} : (tensor<64xf32>) -> tensor<{2 * dims}xf32>
+        return %0 : tensor<{2 * dims}xf32>
       }}
     }}"""
 
@@ -608,19 +638,19 @@ def started(kind, config, made):
 @pytest.mark.parametrize("kind", STARTED)
 def test_a_collective_that_the_program_starts_counts_as_what_it_is(kind):
     config, made, bytes_sent = STARTED[kind]
-    found = of_text(started(kind, config, made)).collectives
-    (one,) = found.collectives
-    assert (one.kind, names(one.axes), one.group_size) == (kind, ('"b"',), 2)
-    assert (one.sent, one.received) == (bytes_sent,) * 2
-    assert one.asynchronous
-    assert found.notes == ()
+    collectives = of_text(started(kind, config, made)).collectives
+    (collective,) = collectives.collectives
+    assert (collective.kind, names(collective.axes), collective.group_size) == (kind, ('"b"',), 2)
+    assert (collective.sent, collective.received) == (bytes_sent,) * 2
+    assert collective.asynchronous
+    assert collectives.notes == ()
 
 
 @pytest.mark.parametrize("config", ["", '"replica_groups": 3', '"permutation": [["a"]]'])
 def test_what_a_started_collective_does_not_say_is_not_counted(config):
-    found = of_text(started("all-to-all", config, 32)).collectives
-    assert found.collectives == ()
-    assert found.not_understood_count == 1
+    collectives = of_text(started("all-to-all", config, 32)).collectives
+    assert collectives.collectives == ()
+    assert collectives.not_understood_count == 1
 
 
 @pytest.mark.skipif(compat.version_tuple() < (0, 12), reason="JAX has no psum_scatter_start yet")
@@ -634,12 +664,18 @@ def test_what_jax_starts_is_predicted_as_it_is_compiled(manual):
     )
     program = Program("f", jax.jit(mapped), (array(CUBE, (64, 64), None, "b"),))
     inspection = Inspection(program, ("shardy",))
-    found = inspection.predicted_collectives().collectives
-    (one,) = (one for one in found.collectives if one.kind == "reduce-scatter")
-    (made,) = (one for one in inspection.collectives().collectives if one.kind == "reduce-scatter")
+    collectives = inspection.predicted_collectives().collectives
+    (one,) = (
+        collective for collective in collectives.collectives if collective.kind == "reduce-scatter"
+    )
+    (made,) = (
+        collective
+        for collective in inspection.collectives().collectives
+        if collective.kind == "reduce-scatter"
+    )
     assert (one.axes, one.sent) == (made.axes, made.sent)
     (part,) = made.parts
     assert part.origin.kind == "program"
-    assert any("reduce-scatter-start (1)" in note for note in remark_texts(found.notes)) == (
+    assert any("reduce-scatter-start (1)" in note for note in remark_texts(collectives.notes)) == (
         len(manual) == 1
     )

@@ -82,12 +82,12 @@ KNOWN = {
 def test_shard_map_sends_what_its_collective_says(kind, axes):
     body, sent = KNOWN[kind]
     module = shard_mapped(partial(body, axes), jax_mesh(), P(), P())
-    (one,) = collectives(module, [MESH]).collectives
-    assert (one.kind, names(one.axes)) == (kind, tuple(f'"{axis}"' for axis in axes))
-    assert one.group_size == size_of(axes)
-    assert (one.sent, one.received) == (sent(size_of(axes)),) * 2
-    assert one.parts[0].source.file == __file__
-    assert one.parts[0].phase == "forward"
+    (collective,) = collectives(module, [MESH]).collectives
+    assert (collective.kind, names(collective.axes)) == (kind, tuple(f'"{axis}"' for axis in axes))
+    assert collective.group_size == size_of(axes)
+    assert (collective.sent, collective.received) == (sent(size_of(axes)),) * 2
+    assert collective.parts[0].source.file == __file__
+    assert collective.parts[0].phase == "forward"
 
 
 @pytest.mark.compiles
@@ -97,9 +97,9 @@ def test_shard_map_sends_what_its_collective_says(kind, axes):
 def test_the_order_of_the_devices_does_not_matter(kind, axes, order):
     body, sent = KNOWN[kind]
     module = shard_mapped(partial(body, axes), jax_mesh(order), P(), P())
-    (one,) = collectives(module, [MESH]).collectives
-    assert names(one.axes) == tuple(f'"{axis}"' for axis in axes)
-    assert one.sent == sent(size_of(axes))
+    (collective,) = collectives(module, [MESH]).collectives
+    assert names(collective.axes) == tuple(f'"{axis}"' for axis in axes)
+    assert collective.sent == sent(size_of(axes))
 
 
 @pytest.mark.compiles
@@ -108,10 +108,10 @@ def test_a_scan_counts_as_often_as_it_runs():
         return jax.lax.scan(lambda x, _: (jnp.sin(jax.lax.psum(x, "a")), None), x, length=7)[0]
 
     module = shard_mapped(body, jax_mesh(), P(), P())
-    found = collectives(module, [MESH])
-    (one,) = found.collectives
-    assert (one.count, one.unknown_trips) == (7, False)
-    assert found.total.sent == 7 * BLOCK
+    program_collectives = collectives(module, [MESH])
+    (collective,) = program_collectives.collectives
+    assert (collective.count, collective.unknown_trips) == (7, False)
+    assert program_collectives.total.sent == 7 * BLOCK
 
 
 def test_the_loop_of_a_scan_is_counted_without_xla_s_help():
@@ -137,8 +137,8 @@ def test_a_while_of_unknown_length_says_so():
             lambda x: x[0, 0] < 100, lambda x: jax.lax.psum(jnp.exp(x), "a"), x
         )
 
-    (one,) = collectives(shard_mapped(body, jax_mesh(), P(), P()), [MESH]).collectives
-    assert (one.count, one.unknown_trips) == (1, True)
+    (collective,) = collectives(shard_mapped(body, jax_mesh(), P(), P()), [MESH]).collectives
+    assert (collective.count, collective.unknown_trips) == (1, True)
 
 
 # --- textbook formulas ----------------------------------------------------------------------------
@@ -183,37 +183,37 @@ def line_mesh(name, size=8):
 
 @pytest.mark.compiles
 def test_a_megatron_mlp_reduces_activations_once_a_pass_and_layer():
-    found = train_step(line_mesh("model"), P(None, "model"), P("model", None), P())
-    assert [one.axes for one in found.by_axes] == [(AxisRef("model"),)]
-    assert set(found.by_kind) == {"all-reduce"}
+    program = train_step(line_mesh("model"), P(None, "model"), P("model", None), P())
+    assert [axes_tally.axes for axes_tally in program.by_axes] == [(AxisRef("model"),)]
+    assert set(program.by_kind) == {"all-reduce"}
     # One forward and one backward a layer, but nobody asks for the gradient of the batch.
     activations = BATCH * WIDTH * 4
-    assert found.by_kind["all-reduce"].tensors == 2 * LAYERS - 1
-    assert found.total.sent == (2 * LAYERS - 1) * 2 * 7 * activations // 8
-    assert found.by_phase["forward"].tensors == LAYERS
-    assert found.by_phase["backward"].tensors == LAYERS - 1
+    assert program.by_kind["all-reduce"].tensors == 2 * LAYERS - 1
+    assert program.total.sent == (2 * LAYERS - 1) * 2 * 7 * activations // 8
+    assert program.by_phase["forward"].tensors == LAYERS
+    assert program.by_phase["backward"].tensors == LAYERS - 1
 
 
 @pytest.mark.compiles
 def test_data_parallelism_reduces_every_gradient_once():
-    found = train_step(line_mesh("data"), P(), P(), P("data"))
+    program = train_step(line_mesh("data"), P(), P(), P("data"))
     weights = 2 * LAYERS * WIDTH * HIDDEN * 4
-    assert set(found.by_kind) == {"all-reduce"}
-    assert found.total.tensors == 2 * LAYERS
-    assert found.total.sent == 2 * 7 * weights // 8
-    assert found.by_phase["backward"].sent == found.total.sent
+    assert set(program.by_kind) == {"all-reduce"}
+    assert program.total.tensors == 2 * LAYERS
+    assert program.total.sent == 2 * 7 * weights // 8
+    assert program.by_phase["backward"].sent == program.total.sent
 
 
 @pytest.mark.compiles
 def test_fsdp_gathers_weights_and_reduces_gradients():
-    found = train_step(line_mesh("fsdp"), P("fsdp"), P(None, "fsdp"), P("fsdp"))
+    program = train_step(line_mesh("fsdp"), P("fsdp"), P(None, "fsdp"), P("fsdp"))
     weights = 2 * LAYERS * WIDTH * HIDDEN * 4
-    assert [one.axes for one in found.by_axes] == [(AxisRef("fsdp"),)]
+    assert [axes_tally.axes for axes_tally in program.by_axes] == [(AxisRef("fsdp"),)]
     # Each weight is gathered once: XLA keeps it for the backward pass. CPUs have no
     # reduce-scatter of the partitioner: the gradients take whole all-reduces.
-    assert found.by_kind["all-gather"].sent == 7 * weights // 8
-    scattered = found.by_kind.get("reduce-scatter")
-    reduced = found.by_kind.get("all-reduce")
+    assert program.by_kind["all-gather"].sent == 7 * weights // 8
+    scattered = program.by_kind.get("reduce-scatter")
+    reduced = program.by_kind.get("all-reduce")
     total = (0 if scattered is None else 2 * scattered.sent) + (
         0 if reduced is None else reduced.sent
     )

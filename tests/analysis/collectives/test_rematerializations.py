@@ -64,11 +64,21 @@ ENTRY e {
   ROOT %p = f32[] parameter(0)
 }
 """)
-    (one,) = rematerializations([WARNING, WARNING], module)
-    assert (one.operation, one.opcode, str(one.shape)) == ("c.0", "copy", "f32[2,16,16]")
-    assert (one.before, one.after) == ("{devices=[4,1,2]<=[2,4]T(1,0)}", "{devices=[1,8,1]<=[8]}")
-    assert (one.scope, one.primitive) == ("layer", "sharding_constraint")
-    assert str(one.source) == "/a.py:8"
+    (rematerialization,) = rematerializations([WARNING, WARNING], module)
+    assert (
+        rematerialization.operation,
+        rematerialization.opcode,
+        str(rematerialization.shape),
+    ) == ("c.0", "copy", "f32[2,16,16]")
+    assert (rematerialization.before, rematerialization.after) == (
+        "{devices=[4,1,2]<=[2,4]T(1,0)}",
+        "{devices=[1,8,1]<=[8]}",
+    )
+    assert (rematerialization.scope, rematerialization.primitive) == (
+        "layer",
+        "sharding_constraint",
+    )
+    assert str(rematerialization.source) == "/a.py:8"
     (unknown,) = rematerializations(
         ["[SPMD] Involuntary full rematerialization of something."], module
     )
@@ -79,5 +89,5 @@ def test_a_rematerialization_that_is_cut_short_says_so():
     module = read_hlo("HloModule m\n\nENTRY e {\n  ROOT %p = f32[] parameter(0)\n}\n")
     end = WARNING.index("As the last resort")
     for length in range(len(WARNING)):
-        (one,) = rematerializations([WARNING[:length]], module)
-        assert one.is_cut == (length < end), WARNING[:length]
+        (rematerialization,) = rematerializations([WARNING[:length]], module)
+        assert rematerialization.is_cut == (length < end), WARNING[:length]

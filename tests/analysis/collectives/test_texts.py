@@ -21,8 +21,8 @@ def of(lines, before="", header=", num_partitions=8", meshes=(MESH,)):
 
 
 def only(*args, **kwargs):
-    (one,) = of(*args, **kwargs).collectives
-    return one
+    (collective,) = of(*args, **kwargs).collectives
+    return collective
 
 
 GROUPS = "channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true"
@@ -70,9 +70,9 @@ GROUPS = "channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true"
     ],
 )
 def test_start_and_done_are_one(start, done, kind, sent):
-    one = only(f"%p = f32[4]{{0}} parameter(0)\n%s = {start}\nROOT %d = {done}")
-    assert (one.kind, one.count, one.asynchronous, one.sent) == (kind, 1, True, sent)
-    assert names(one.axes) == ('"c"',)
+    op = only(f"%p = f32[4]{{0}} parameter(0)\n%s = {start}\nROOT %d = {done}")
+    assert (op.kind, op.count, op.asynchronous, op.sent) == (kind, 1, True, sent)
+    assert names(op.axes) == ('"c"',)
 
 
 def test_a_wrapped_asynchronous_collective_is_one():
@@ -82,7 +82,7 @@ w {{
   ROOT %r = f32[2]{{0}} reduce-scatter(%q), {GROUPS}, dimensions={{0}}
 }}
 """
-    one = only(
+    op = only(
         """
 %p = f32[4]{0} parameter(0)
 %s = ((f32[4]{0}), f32[2]{0}, u32[]) async-start(%p), calls=%w
@@ -91,7 +91,7 @@ ROOT %d = f32[2]{0} async-done(%u), calls=%w
 """,
         before=wrapped,
     )
-    assert (one.kind, one.count, one.asynchronous, one.sent) == ("reduce-scatter", 1, True, 8)
+    assert (op.kind, op.count, op.asynchronous, op.sent) == ("reduce-scatter", 1, True, 8)
 
 
 def test_async_collective_fusions_are_one_by_channel():
@@ -104,7 +104,7 @@ f{i} {{
 """
         for i in range(3)
     )
-    one = only(
+    op = only(
         """
 %p = f32[4]{0} parameter(0)
 %s = f32[8]{0} fusion(%p), kind=kCustom, calls=%f0
@@ -113,7 +113,7 @@ ROOT %d = f32[8]{0} fusion(%p), kind=kCustom, calls=%f2
 """,
         before=fused,
     )
-    assert (one.count, one.asynchronous, one.sent) == (1, True, 16)
+    assert (op.count, op.asynchronous, op.sent) == (1, True, 16)
 
 
 def test_the_same_channel_in_a_function_that_is_called_twice_is_two():
@@ -123,11 +123,11 @@ f {{
   ROOT %r = f32[4]{{0}} all-reduce(%q), {GROUPS}, to_apply=%f
 }}
 """
-    one = only(
+    op = only(
         "%p = f32[4]{0} parameter(0)\n%a = f32[4]{0} call(%p), to_apply=%f\nROOT %b = f32[4]{0} call(%a), to_apply=%f",
         before=called,
     )
-    assert (one.count, one.sent) == (2, 32)
+    assert (op.count, op.sent) == (2, 32)
 
 
 def test_a_reduce_scatter_fusion_is_one_and_takes_its_caller_s_line():
@@ -139,12 +139,12 @@ all-reduce-scatter {{
   ROOT %s = f32[4]{{0}} dynamic-slice(%r, %i), dynamic_slice_sizes={{4}}
 }}
 """
-    one = only(
+    op = only(
         '%p = f32[8]{0} parameter(0)\nROOT %f = f32[4]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter, metadata={op_name="jit(f)/transpose(jvp(g))/dot_general" source_file="/a.py" source_line=3}',
         before=fused,
     )
-    assert (one.kind, one.sent) == ("reduce-scatter", 16)
-    (part,) = one.parts
+    assert (op.kind, op.sent) == ("reduce-scatter", 16)
+    (part,) = op.parts
     assert (part.scope, part.primitive, part.phase) == (
         "transpose(jvp(g))",
         "dot_general",
@@ -179,21 +179,21 @@ ROOT %f = (f32[4]{0}, f32[2]{0}) fusion(%a, %c), kind=kCustom, calls=%all-reduce
 
 
 def test_a_fusion_that_slices_all_that_it_reduces_is_a_reduce_scatter_of_each():
-    one = only(FUSED_WITH_TWO, before=joined_reduce_scatter("%t"))
-    assert (one.kind, one.sent) == ("reduce-scatter", 16 + 8)
-    assert [(part.scope, str(part.source)) for part in one.parts] == [
+    op = only(FUSED_WITH_TWO, before=joined_reduce_scatter("%t"))
+    assert (op.kind, op.sent) == ("reduce-scatter", 16 + 8)
+    assert [(part.scope, str(part.source)) for part in op.parts] == [
         ("transpose(jvp(a))", "/a.py:3"),
         ("jvp(b)", "/a.py:4"),
     ]
 
 
 def test_a_fusion_that_keeps_the_whole_of_one_is_an_all_reduce():
-    one = only(FUSED_WITH_TWO, before=joined_reduce_scatter("%y"))
-    assert (one.kind, one.sent) == ("all-reduce", 2 * (16 + 8))
+    op = only(FUSED_WITH_TWO, before=joined_reduce_scatter("%y"))
+    assert (op.kind, op.sent) == ("all-reduce", 2 * (16 + 8))
 
 
 def test_a_gather_of_no_op_has_the_line_of_what_gives_it_another_form():
-    one = only(
+    op = only(
         f"""
 %p = f32[4]{{0}} parameter(0), metadata={{op_name="params[0]"}}
 %c = f32[4]{{0}} copy(%p), metadata={{op_name="params[0]"}}
@@ -202,7 +202,7 @@ def test_a_gather_of_no_op_has_the_line_of_what_gives_it_another_form():
 ROOT %n = f32[8]{{0}} negate(%d)
 """
     )
-    (part,) = one.parts
+    (part,) = op.parts
     assert (part.scope, part.primitive, str(part.source)) == (
         "jvp(a)",
         "convert_element_type",
@@ -220,8 +220,8 @@ def test_joined_tensors_are_parts_with_their_own_scopes():
 ROOT %y = f32[2]{{0}} get-tuple-element(%r), index=1, metadata={{op_name="jit(f)/transpose(jvp(b))/add"}}
 """
     )
-    (one,) = found.collectives
-    assert [(part.scope, part.phase, part.sent) for part in one.parts] == [
+    (collective,) = found.collectives
+    assert [(part.scope, part.phase, part.sent) for part in collective.parts] == [
         ("jvp(a)", "forward", 16),
         ("transpose(jvp(b))", "backward", 8),
     ]
@@ -234,7 +234,7 @@ ROOT %y = f32[2]{{0}} get-tuple-element(%r), index=1, metadata={{op_name="jit(f)
 
 
 def test_without_a_name_it_is_named_for_the_value_that_it_moves():
-    one = only(
+    op = only(
         f"""
 %p = f32[4]{{0}} parameter(0)
 %m = f32[4]{{0}} multiply(%p, %p), metadata={{op_name="jit(f)/optimizer/mul" source_file="/a.py" source_line=9}}
@@ -242,7 +242,7 @@ def test_without_a_name_it_is_named_for_the_value_that_it_moves():
 ROOT %r = f32[8]{{0}} all-gather(%c), {GROUPS}, dimensions={{0}}
 """
     )
-    (part,) = one.parts
+    (part,) = op.parts
     assert (part.scope, part.primitive, str(part.source)) == ("optimizer", "mul", "/a.py:9")
 
 
@@ -257,7 +257,7 @@ cat {
   ROOT %c = f32[6]{0} concatenate(%a, %b), dimensions={0}
 }
 """
-    one = only(
+    op = only(
         f"""
 %p = f32[2,2]{{1,0}} parameter(0)
 %m = f32[2,2]{{1,0}} negate(%p), metadata={{op_name="jit(f)/one/neg"}}
@@ -268,7 +268,7 @@ ROOT %r = f32[6]{{0}} all-reduce(%j), {GROUPS}
 """,
         before=cat,
     )
-    assert [(str(part.shape), part.scope, part.sent) for part in one.parts] == [
+    assert [(str(part.shape), part.scope, part.sent) for part in op.parts] == [
         ("f32[2,2]", "one", 16),
         ("f32[2]", "two", 8),
     ]
@@ -277,25 +277,25 @@ ROOT %r = f32[6]{{0}} all-reduce(%j), {GROUPS}
 @pytest.mark.parametrize(("is_sync", "asynchronous"), [("true", False), ("false", True)])
 def test_a_start_may_say_that_it_is_synchronous(is_sync, asynchronous):
     config = f'backend_config={{"collective_backend_config":{{"is_sync":{is_sync}}}}}'
-    one = only(
+    op = only(
         f"%p = f32[4]{{0}} parameter(0)\n%s = f32[4]{{0}} all-reduce-start(%p), {GROUPS}, {config}"
     )
-    assert one.asynchronous is asynchronous
+    assert op.asynchronous is asynchronous
 
 
 def test_pieces_of_an_all_to_all_are_one_tensor():
-    one = only(
+    op = only(
         f"%p = f32[4]{{0}} parameter(0)\n%q = f32[4]{{0}} parameter(1)\nROOT %r = (f32[4]{{0}}, f32[4]{{0}}) all-to-all(%p, %q), {GROUPS}"
     )
-    assert (len(one.parts), one.bytes, one.sent) == (1, 32, 16)
+    assert (len(op.parts), op.bytes, op.sent) == (1, 32, 16)
 
 
 def test_without_global_ids_a_channel_takes_all_partitions_of_its_replicas():
     line = "%p = f32[4]{0} parameter(0)\nROOT %r = f32[4]{0} all-reduce(%p), channel_id=1, replica_groups={{0}}"
     assert names(only(line).axes) == ('"a"', '"b"', '"c"')
     line = "%p = f32[4]{0} parameter(0)\nROOT %r = f32[4]{0} all-reduce(%p), replica_groups={{0,1}}"
-    one = only(line, header=", replica_count=2, num_partitions=4")
-    assert (names(one.axes), one.group_size, one.sent) == (('"a"',), 2, 16)
+    op = only(line, header=", replica_count=2, num_partitions=4")
+    assert (names(op.axes), op.group_size, op.sent) == (('"a"',), 2, 16)
 
 
 def test_send_and_recv_are_one_way():
@@ -309,17 +309,20 @@ def test_send_and_recv_are_one_way():
 ROOT %rd = (f32[4]{0}, token[]) recv-done(%r), channel_id=2
 """
     )
-    assert [(one.kind, one.sent, one.received, one.axes) for one in found.collectives] == [
+    assert [
+        (collective.kind, collective.sent, collective.received, collective.axes)
+        for collective in found.collectives
+    ] == [
         ("send", 16, 0, None),
         ("recv", 0, 16, None),
     ]
 
 
 def test_groups_that_no_axes_have_are_left_without():
-    one = only(
+    op = only(
         "%p = f32[4]{0} parameter(0)\nROOT %r = f32[4]{0} all-reduce(%p), channel_id=1, replica_groups={{0,3},{1,2},{4,7},{5,6}}, use_global_device_ids=true"
     )
-    assert (one.axes, one.group_size, one.sent) == (None, 2, 16)
+    assert (op.axes, op.group_size, op.sent) == (None, 2, 16)
 
 
 def test_the_mesh_that_explains_most_is_taken():
@@ -341,4 +344,4 @@ ROOT %r = f32[4]{{0}} all-reduce(%p), {GROUPS}
     )
     assert len(found.collectives) == 1
     assert found.not_understood_count == 2
-    assert {one.line for one in found.not_understood} == {5, 6}
+    assert {line.line for line in found.not_understood} == {5, 6}

@@ -70,45 +70,47 @@ def made(hlo=HLO, devices=256, kind="TPU v5 lite", topology=POD, xla=None):
 
 
 def test_a_gathered_matmul_by_hand():
-    found = cost(made(), [MESH])
+    program_cost = cost(made(), [MESH])
     gathered, product = 4096 * 1024 * 2, 2 * 4096 * 1024 * 1024
     ring = 9e10  # 45 GB/s each way
     model = 15 / 16 * gathered / ring + 8e-6
     data = 2 * (15 / 16 * gathered / ring + 8e-6)
-    busy = {roof.axis or roof.resource: roof.seconds for roof in found.roofs}
+    busy = {roof.axis or roof.resource: roof.seconds for roof in program_cost.roofs}
     assert math.isclose(busy["model"], model)
     assert math.isclose(busy["data"], data)
     # The sum counts one operation an element, at the same peak.
     assert math.isclose(busy["compute"], (product + 4096 * 1024) / 1.97e14)
-    assert found.limit.axis == "data"
-    assert found.overlapped == busy["data"]
-    assert math.isclose(found.sequential, max(busy["compute"], busy["memory"]) + model + data)
-    assert [tally.seconds for tally in found.by_phase.values()] == [model, data]
-    assert list(found.by_scope) == ["transpose(jvp(sum))", "jvp(gather)"]
-    assert math.isclose(found.communication.seconds, model + data)
+    assert program_cost.limit.axis == "data"
+    assert program_cost.overlapped == busy["data"]
+    assert math.isclose(
+        program_cost.sequential, max(busy["compute"], busy["memory"]) + model + data
+    )
+    assert [tally.seconds for tally in program_cost.by_phase.values()] == [model, data]
+    assert list(program_cost.by_scope) == ["transpose(jvp(sum))", "jvp(gather)"]
+    assert math.isclose(program_cost.communication.seconds, model + data)
 
 
 def test_xla_s_count_is_kept_where_there_are_no_loops():
     xla = {"flops": 5e12, "bytes accessed": 8.19e9}
-    found = cost(made(xla=xla), [MESH])
-    assert (found.compute.flops, found.compute.by_xla) == (5e12, 5e12)
-    assert (found.memory.bytes, found.memory.seconds) == (8.19e9, 0.01)
-    assert found.limit.resource == "compute"
+    program_cost = cost(made(xla=xla), [MESH])
+    assert (program_cost.compute.flops, program_cost.compute.by_xla) == (5e12, 5e12)
+    assert (program_cost.memory.bytes, program_cost.memory.seconds) == (8.19e9, 0.01)
+    assert program_cost.limit.resource == "compute"
 
 
 def test_a_bandwidth_that_is_given_takes_the_place_of_the_table():
-    found = cost(made(), [MESH], Given({"data": 1e9}, {"data": 1e-3, "model": 0.0}))
-    busy = {roof.axis: roof.seconds for roof in found.roofs}
+    program_cost = cost(made(), [MESH], Given({"data": 1e9}, {"data": 1e-3, "model": 0.0}))
+    busy = {roof.axis: roof.seconds for roof in program_cost.roofs}
     gathered = 4096 * 1024 * 2
     assert math.isclose(busy["data"], 2 * (15 / 16 * gathered / 1e9 + 15e-3))
     assert math.isclose(busy["model"], 15 / 16 * gathered / 9e10)
 
 
 def test_what_is_not_known_is_not_guessed():
-    found = cost(made(kind="cpu", topology=None), [MESH])
-    assert found.limit is found.overlapped is found.sequential is None
-    assert found.communication.unknown == found.communication.tensors == 2
-    assert {roof.seconds for roof in found.roofs} == {None}
+    program_cost = cost(made(kind="cpu", topology=None), [MESH])
+    assert program_cost.limit is program_cost.overlapped is program_cost.sequential is None
+    assert program_cost.communication.unknown == program_cost.communication.tensors == 2
+    assert {roof.seconds for roof in program_cost.roofs} == {None}
     half = cost(made(kind="cpu", topology=None), [MESH], Given({"model": 9e10}))
     assert half.limit.axis == "model"
     assert half.communication.unknown == 1
@@ -165,9 +167,12 @@ def test_many_devices_are_no_work():
     hlo = hlo.replace("[16,16]<=[256]", "[128,256]<=[32768]")
     hlo = hlo.replace("[16,16]<=[16,16]T(1,0)", "[256,128]<=[128,256]T(1,0)")
     mesh = Mesh.of({"data": 128, "model": 256})
-    found = cost(made(hlo, devices, "TPU v5", topology), [mesh])
-    assert [level.name for level in found.axes["data"]] == ["ICI", "DCN"]
-    assert [span.ring for level in found.axes["model"] for span in level.spans] == [True, True]
+    program_cost = cost(made(hlo, devices, "TPU v5", topology), [mesh])
+    assert [level.name for level in program_cost.axes["data"]] == ["ICI", "DCN"]
+    assert [span.ring for level in program_cost.axes["model"] for span in level.spans] == [
+        True,
+        True,
+    ]
 
 
 MEGASCALE = """HloModule jit_f, num_partitions=4
@@ -194,16 +199,18 @@ ENTRY e {
 def test_what_crosses_slices_is_the_collective_that_it_is(mesh, axes):
     program = made(MEGASCALE, 8, topology=SLICES)
     module = read_hlo(MEGASCALE)
-    found = collectives_of(program, module, [Mesh.of(mesh)])
+    collectives = collectives_of(program, module, [Mesh.of(mesh)])
     expected = [
         AxisRef(axis) if isinstance(axis, str) else AxisRef(axis[0], SubAxisInfo(*axis[1:]))
         for axis in axes
     ]
-    assert [one.axes for one in found.collectives] == [(axis,) for axis in expected]
-    assert [one.kind for one in found.collectives] == ["all-gather"] * 3
-    between = found.collectives[0]
+    assert [collective.axes for collective in collectives.collectives] == [
+        (axis,) for axis in expected
+    ]
+    assert [collective.kind for collective in collectives.collectives] == ["all-gather"] * 3
+    between = collectives.collectives[0]
     assert (between.group_size, between.bytes, between.sent) == (2, 64, 32)
-    assert (found.mesh, found.devices) == (Mesh.of(mesh), 8)
+    assert (collectives.mesh, collectives.devices) == (Mesh.of(mesh), 8)
     times = cost(program, [Mesh.of(mesh)])
     assert math.isclose(times.collectives[0].each, 32 / 3.125e9)
 
@@ -245,14 +252,14 @@ def megatron(mesh):
 @pytest.mark.compiles
 def test_a_megatron_mlp_is_one_all_reduce_of_its_output():
     program = megatron(AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2))
-    found = inspect(program).cost(
+    cost = inspect(program).cost(
         "shardy", bandwidths={"model": "10GB/s"}, latencies={"model": "1us"}
     )
     output = 1024 // 2 * 512 * 4
-    assert [one.collective.kind for one in found.collectives] == ["all-reduce"]
-    assert math.isclose(found.communication.seconds, 2 * (3 / 4 * output / 10e9 + 3e-6))
-    assert found.work.total.matmuls == {"f32": 2 * 2 * 512 * 512 * 512}
-    assert found.compute.seconds is None
+    assert [collective.collective.kind for collective in cost.collectives] == ["all-reduce"]
+    assert math.isclose(cost.communication.seconds, 2 * (3 / 4 * output / 10e9 + 3e-6))
+    assert cost.work.total.matmuls == {"f32": 2 * 2 * 512 * 512 * 512}
+    assert cost.compute.seconds is None
 
 
 LAYERS, WIDTH, HIDDEN, HEADS, VOCAB = 2, 256, 512, 8 * 32, 1024
@@ -270,20 +277,20 @@ def transformer(scan):
 @pytest.mark.libtpu
 def test_a_transformer_step_by_hand():
     """6 operations a parameter and token (Kaplan et al., 2020), and attention's own."""
-    found = transformer("false")
+    program = transformer("false")
     devices = 16
     parameters = LAYERS * (4 * WIDTH * HEADS + 3 * WIDTH * HIDDEN) + VOCAB * WIDTH
     attention = 3 * LAYERS * 2 * 2 * TOKENS * SEQUENCE * HEADS
-    products = sum(found.work.total.matmuls.values()) * devices
+    products = sum(program.work.total.matmuls.values()) * devices
     assert math.isclose(products, 6 * parameters * TOKENS + attention, rel_tol=0.02)
-    assert set(found.work.total.matmuls) == {"bf16"}
-    assert math.isclose(found.compute.seconds, products / devices / 1.97e14, rel_tol=0.05)
+    assert set(program.work.total.matmuls) == {"bf16"}
+    assert math.isclose(program.compute.seconds, products / devices / 1.97e14, rel_tol=0.05)
     # Every matrix is gathered over fsdp at least once, in bf16 and half of it on a device.
-    busy = {roof.axis: roof.seconds for roof in found.roofs}
+    busy = {roof.axis: roof.seconds for roof in program.roofs}
     gathered = 2 * parameters / 2
     assert busy["fsdp"] > 7 / 8 * gathered / 67.5e9
-    assert found.limit.axis == "fsdp"
-    assert found.memory.hbm < found.memory.bytes
+    assert program.limit.axis == "fsdp"
+    assert program.memory.hbm < program.memory.bytes
 
 
 @pytest.mark.compiles
@@ -294,10 +301,12 @@ def test_a_scanned_transformer_computes_what_an_unrolled_one_does():
 
 
 def test_the_share_of_each_tensor_adds_up():
-    found = cost(made(), [MESH])
-    for one in found.collectives:
-        assert math.isclose(sum(map(one.of_part, one.collective.parts)), one.seconds)
-    empty = replace(found.collectives[0], each=None)
+    program_cost = cost(made(), [MESH])
+    for collective in program_cost.collectives:
+        assert math.isclose(
+            sum(map(collective.of_part, collective.collective.parts)), collective.seconds
+        )
+    empty = replace(program_cost.collectives[0], each=None)
     assert empty.seconds is None
     assert empty.of_part(empty.collective.parts[0]) is None
 
@@ -318,7 +327,7 @@ ENTRY %e (p: bf16[256,1024]) -> bf16[4096,1024] {
 
 
 def test_what_is_offloaded_to_sparse_cores_is_not_missed():
-    found = cost(made(OFFLOADED), [MESH])
-    (gather,) = found.collectives
+    program_cost = cost(made(OFFLOADED), [MESH])
+    (gather,) = program_cost.collectives
     assert gather.collective.asynchronous
     assert math.isclose(gather.seconds, 15 / 16 * 4096 * 1024 * 2 / 9e10 + 8e-6)

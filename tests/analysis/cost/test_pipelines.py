@@ -65,20 +65,20 @@ INSIDE = """  %y = f32[4,8]{1,0} tanh(%x)
 @pytest.mark.parametrize("body", [AT_THE_END, AT_THE_START])
 @pytest.mark.parametrize(("steps", "microbatches"), [(5, 2), (7, 4), (19, 16)])
 def test_a_loop_that_hands_its_value_on_is_a_pipeline(body, steps, microbatches):
-    (found,) = pipelines(module(steps, body), MESH)
-    assert (found.axis, found.stages, found.microbatches) == ("pp", 4, microbatches)
-    assert found.bubble == 3 / steps == (4 - 1) / (4 + microbatches - 1)
-    assert found.bytes == 4 * 8 * 4
+    (pipeline,) = pipelines(module(steps, body), MESH)
+    assert (pipeline.axis, pipeline.stages, pipeline.microbatches) == ("pp", 4, microbatches)
+    assert pipeline.bubble == 3 / steps == (4 - 1) / (4 + microbatches - 1)
+    assert pipeline.bytes == 4 * 8 * 4
 
 
 def test_the_other_direction_is_as_good():
-    (found,) = pipelines(module(7, AT_THE_END, BACKWARDS), MESH)
-    assert found.stages == 4
+    (pipeline,) = pipelines(module(7, AT_THE_END, BACKWARDS), MESH)
+    assert pipeline.stages == 4
 
 
 def test_pairs_without_the_last_to_the_first_are_as_good():
-    (found,) = pipelines(module(7, AT_THE_END, "{{0,2},{2,4},{4,6},{1,3},{3,5},{5,7}}"), MESH)
-    assert found.axis == "pp"
+    (pipeline,) = pipelines(module(7, AT_THE_END, "{{0,2},{2,4},{4,6},{1,3},{3,5},{5,7}}"), MESH)
+    assert pipeline.axis == "pp"
 
 
 #: One value onwards, another one backwards: a forward and a backward pass in one loop.

@@ -104,12 +104,12 @@ def made(hlo, mesh=MESH, data=1e11, model=1e11):
     return schedule_of(cost(compiled, [mesh], Given(rates, dict.fromkeys(rates, 0.0))))
 
 
-def by_name(found):
-    return {one.name: one for one in found.collectives}
+def by_name(program_collectives):
+    return {collective.name: collective for collective in program_collectives.collectives}
 
 
-def close(one, other):
-    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
+def close(value, other):
+    return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-12)
 
 
 def test_what_is_beside_an_asynchronous_collective_hides_it():
@@ -133,11 +133,13 @@ def test_what_is_waited_for_at_once_is_exposed():
     assert close(reduced.exposed, reduced.seconds)
     assert (reduced.work, reduced.way) == (0.0, "less")
     assert close(found.seconds, found.compute + found.exposed)
-    assert close(found.exposed + found.hidden, sum(one.seconds for one in found.collectives))
+    assert close(
+        found.exposed + found.hidden, sum(collective.seconds for collective in found.collectives)
+    )
     compute, *links = found.lanes
     assert close(compute.busy, found.compute)
     assert {lane.name for lane in links} == {"data", "model"}
-    alone = [one for lane in links for one in lane.segments if one.exposed]
+    alone = [segment for lane in links for segment in lane.segments if segment.exposed]
     assert close(sum(one.end - one.start for one in alone), found.exposed)
 
 

@@ -224,10 +224,12 @@ def groups(draw):
 @given(groups())
 def test_levels_hold_the_group(drawn):
     topology, sizes, axes = drawn
-    found = levels(axes, sizes, topology, V5E)
-    assert found is not None
-    assert math.prod(level.size for level in found) == math.prod(sizes[axis] for axis in axes)
-    for level in found:
+    found_levels = levels(axes, sizes, topology, V5E)
+    assert found_levels is not None
+    assert math.prod(level.size for level in found_levels) == math.prod(
+        sizes[axis] for axis in axes
+    )
+    for level in found_levels:
         for span in level.spans:
             assert span.size <= topology.size(span.dimension or "slice")
             assert not span.dimension or span.bandwidth <= 2 * 4.5e10
@@ -242,16 +244,16 @@ def test_levels_hold_the_group(drawn):
 )
 def test_more_bytes_take_longer_and_faster_links_do_not(drawn, kind, size, more, faster):
     topology, sizes, axes = drawn
-    found = levels(axes, sizes, topology, V5E)
-    seconds = collective_seconds(kind, size, found)
-    assert 0 <= seconds <= collective_seconds(kind, size + more, found)
+    found_levels = levels(axes, sizes, topology, V5E)
+    seconds = collective_seconds(kind, size, found_levels)
+    assert 0 <= seconds <= collective_seconds(kind, size + more, found_levels)
     quick = [
         Level(
             level.name,
             tuple(Span(s.dimension, s.size, s.ring, s.bandwidth * faster) for s in level.spans),
             level.latency,
         )
-        for level in found
+        for level in found_levels
     ]
     assert collective_seconds(kind, size, quick) <= seconds * (1 + 1e-12)
 
@@ -259,6 +261,8 @@ def test_more_bytes_take_longer_and_faster_links_do_not(drawn, kind, size, more,
 @given(groups(), st.integers(1, 10**9))
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(drawn, size):
     topology, sizes, axes = drawn
-    found = levels(axes, sizes, topology, V5E)
-    apart = [collective_seconds(kind, size, found) for kind in ("reduce-scatter", "all-gather")]
-    assert math.isclose(collective_seconds("all-reduce", size, found), sum(apart))
+    found_levels = levels(axes, sizes, topology, V5E)
+    apart = [
+        collective_seconds(kind, size, found_levels) for kind in ("reduce-scatter", "all-gather")
+    ]
+    assert math.isclose(collective_seconds("all-reduce", size, found_levels), sum(apart))

@@ -193,12 +193,15 @@ def test_texts_of_compiled_programs():
         for name, text in zip("ab", texts, strict=True)
     ]
     assert compared(sides[0], sides[0]).same
-    found = compared(*sides)
-    assert [(one.key.kind, one.key.scope, one.change) for one in found.collectives] == [
+    comparison = compared(*sides)
+    assert [
+        (collective.key.kind, collective.key.scope, collective.change)
+        for collective in comparison.collectives
+    ] == [
         ("all-reduce", "layer", "only in a"),
         ("all-gather", "layer", "only in b"),
-    ] or found.collectives[0].sent == 0
-    assert found.memory == ()
+    ] or comparison.collectives[0].sent == 0
+    assert comparison.memory == ()
 
 
 # --- against the compiler -------------------------------------------------------------------------
@@ -229,42 +232,44 @@ def layers(*turned, count=3):
 
 @pytest.mark.compiles
 def test_a_constraint_in_one_layer_is_exactly_the_extra_collectives():
-    found = layers(1).compiled_diff(layers())
-    assert not found.same
-    assert found.b.total.count == 0
-    assert {one.change for one in found.collectives} == {"only in a"}
-    assert sum(one.a.tensors for one in found.collectives) == found.a.total.tensors
+    diff = layers(1).compiled_diff(layers())
+    assert not diff.same
+    assert diff.b.total.count == 0
+    assert {collective.change for collective in diff.collectives} == {"only in a"}
+    assert sum(collective.a.tensors for collective in diff.collectives) == diff.a.total.tensors
     # It is turned in its layer, and turned back where the next one needs it.
-    scopes = {one.key.scope for one in found.collectives}
+    scopes = {collective.key.scope for collective in diff.collectives}
     assert "layer1" in scopes
     assert scopes <= {"layer1", "layer2"}
-    (cause,) = {one.cause for one in found.collectives}
-    places = found.causes[cause].places
-    assert [(one.kind, one.change, one.tensor) for one in places] == [
+    (cause,) = {collective.cause for collective in diff.collectives}
+    places = diff.causes[cause].places
+    assert [(place.kind, place.change, place.tensor) for place in places] == [
         ("constraint", "only in a", "jit(step)/layer1")
     ]
-    total = found.memory[-1]
+    total = diff.memory[-1]
     assert (total.kind, total.differs) == ("total", True)
 
 
 @pytest.mark.compiles
 def test_a_constraint_in_every_layer_is_one_row():
-    found = layers(0, 1, 2, 3, 4, count=5).compiled_diff(layers(count=5))
-    (cause,) = {one.cause for one in found.collectives}
-    assert [one.tensor for one in found.causes[cause].places] == [
+    diff = layers(0, 1, 2, 3, 4, count=5).compiled_diff(layers(count=5))
+    (cause,) = {collective.cause for collective in diff.collectives}
+    assert [place.tensor for place in diff.causes[cause].places] == [
         f"jit(step)/layer{layer}" for layer in range(5)
     ]
     # The first and the last layer may be turned otherwise; those between them are alike.
-    assert [one for one in found.collectives if len(one.scopes) >= 3]
-    assert all("*" in one.key.scope for one in found.collectives if len(one.scopes) > 1)
+    assert [collective for collective in diff.collectives if len(collective.scopes) >= 3]
+    assert all(
+        "*" in collective.key.scope for collective in diff.collectives if len(collective.scopes) > 1
+    )
 
 
 @pytest.mark.compiles
 def test_the_same_program_twice_is_the_same():
-    found = layers(1).compiled_diff(layers(1))
-    assert found.same
-    assert found.memory
-    assert found.moved == 0
+    diff = layers(1).compiled_diff(layers(1))
+    assert diff.same
+    assert diff.memory
+    assert diff.moved == 0
 
 
 @pytest.mark.compiles
@@ -293,11 +298,11 @@ def test_a_scan_and_the_loop_written_out_come_to_the_same():
         ws = jax.ShapeDtypeStruct((5, 64, 32), jnp.float32, sharding=on(None, "model", None))
         return Inspection(Program("step", jax.jit(mapped), (x, ws)), ["shardy"])
 
-    found = inspection(looped).compiled_diff(inspection(written_out))
-    assert found.a.total == found.b.total
-    assert found.a.total.count == 5
-    assert found.collectives == ()
-    assert found.moved == 5
+    diff = inspection(looped).compiled_diff(inspection(written_out))
+    assert diff.a.total == diff.b.total
+    assert diff.a.total.count == 5
+    assert diff.collectives == ()
+    assert diff.moved == 5
 
 
 @pytest.mark.compiles
@@ -309,22 +314,22 @@ def test_two_partitioners_differ_because_propagation_does():
 
     x = jax.ShapeDtypeStruct((16, 8), jnp.int32, sharding=on("data", None))
     w = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=on("model", "data"))
-    found = Inspection(Program("take", jax.jit(step), (x, w))).compiled_diff()
-    assert (found.a.label, found.b.label) == ("shardy", "gspmd")
-    assert not found.same
-    kinds = {(one.change, one.key.kind) for one in found.collectives}
+    diff = Inspection(Program("take", jax.jit(step), (x, w))).compiled_diff()
+    assert (diff.a.label, diff.b.label) == ("shardy", "gspmd")
+    assert not diff.same
+    kinds = {(collective.change, collective.key.kind) for collective in diff.collectives}
     assert kinds == {("only in a", "all-gather"), ("only in b", "all-to-all")}
-    for one in found.collectives:
-        assert one.cause is not None
-        (place,) = found.causes[one.cause].places
-        if one.key.kind == "all-to-all":
-            assert one.key.primitive == "gather"
+    for collective in diff.collectives:
+        assert collective.cause is not None
+        (place,) = diff.causes[collective.cause].places
+        if collective.key.kind == "all-to-all":
+            assert collective.key.primitive == "gather"
             assert place.begins.value.kind == "stablehlo.gather"
 
 
 @pytest.mark.compiles
 def test_two_kinds_of_hardware_have_one_propagation():
-    found = layers(1).compiled_diff(on="cpu", other_on="cpu:8")
-    assert (found.a.label, found.b.label) == ("cpu", "cpu:8")
-    assert found.causes == ()
-    assert found.same
+    diff = layers(1).compiled_diff(on="cpu", other_on="cpu:8")
+    assert (diff.a.label, diff.b.label) == ("cpu", "cpu:8")
+    assert diff.causes == ()
+    assert diff.same

@@ -51,11 +51,11 @@ def program_renamed(source):
 
 
 def lines_moved(source):
-    return re.sub(r'(\.py":)(\d+)', lambda found: f"{found[1]}{int(found[2]) + 1000}", source)
+    return re.sub(r'(\.py":)(\d+)', lambda match: f"{match[1]}{int(match[2]) + 1000}", source)
 
 
 def locations_renumbered(source):
-    return re.sub(r"#loc(\d*)\b", lambda found: f"#loc{int(found[1] or 0) + 5000}", source)
+    return re.sub(r"#loc(\d*)\b", lambda match: f"#loc{int(match[1] or 0) + 5000}", source)
 
 
 def arguments_numbered_otherwise(source):
@@ -100,16 +100,16 @@ def test_no_difference(change, partitioner):
     source = text(partitioner)
     changed = change(source)
     assert change is as_is or changed != source
-    found = differences(source, changed)
-    assert found.same, found
-    assert found.same_tensors == 22
+    differing = differences(source, changed)
+    assert differing.same, differing
+    assert differing.same_tensors == 22
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(PARTITIONERS))
 def test_another_order_of_ops_is_no_difference(random, partitioner):
     source = text(partitioner)
-    found = differences(source, values_renamed(reordered(source, random)))
-    assert found.same, found
+    differing = differences(source, values_renamed(reordered(source, random)))
+    assert differing.same, differing
 
 
 def test_the_orders_are_others():
@@ -129,8 +129,8 @@ def test_nothing_differs_from_itself(name):
     except CompilerError:
         return  # This JAX can't lower it, which is test_check's to judge.
     for lowered in modules:
-        found = Inspection(program).diff(Inspection(program))
-        assert found.same, found
+        diff = Inspection(program).diff(Inspection(program))
+        assert diff.same, diff
         reread = differences(lowered.text(), lowered.text())
         assert reread.same, reread
         assert (reread.tensors, reread.ops, reread.meshes) == ((), (), ())
@@ -142,18 +142,18 @@ SHARDY = re.compile(r"<@mesh, \[[^\]]*\]>")
 GSPMD = re.compile(r'(?<=mhlo\.sharding = )"[^"]*"')
 
 
-def another_shardy(found):
-    dims = re.search(r"\[(.*)\]", found[0])[1]
+def another_shardy(match):
+    dims = re.search(r"\[(.*)\]", match[0])[1]
     each = re.findall(r"\{[^}]*\}", dims)
     if not each:
         return None
     free = [axis for axis in ("data", "model") if axis not in dims]
     each[-1] = f'{{"{free[0]}"}}' if free and each[-1] == "{}" else "{?}"
-    return found[0].replace(f"[{dims}]", f"[{', '.join(each)}]")
+    return match[0].replace(f"[{dims}]", f"[{', '.join(each)}]")
 
 
-def another_gspmd(found):
-    if found[0] == '"{replicated}"':
+def another_gspmd(match):
+    if match[0] == '"{replicated}"':
         return None
     return '"{replicated}"'
 
@@ -172,8 +172,8 @@ def test_every_changed_annotation_is_found(partitioner, pattern, another):
             continue
         assert other != place[0]
         after = module(source[: place.start()] + other + source[place.end() :])
-        found = before.diff(after)
-        (only,) = found.tensors
+        diff = before.diff(after)
+        (only,) = diff.tensors
         assert only.change == "changed"
         assert set(only.what) <= {"placement", "open dimensions"}
         assert only.what
@@ -187,42 +187,42 @@ def test_every_changed_annotation_is_found(partitioner, pattern, another):
         assert only.a is not None
         assert only.a.source == olds[changed].source
         seen.add(changed)
-        assert (found.meshes, found.ops, found.same_tensors) == ((), (), 21)
+        assert (diff.meshes, diff.ops, diff.same_tensors) == ((), (), 21)
     # All but the scalars.
     assert len(seen) == 19
 
 
 def test_another_mesh():
     source = text("shardy")
-    found = differences(source, source.replace('"data"=4, "model"=2', '"data"=2, "model"=4'))
-    assert [lone_mesh_text(one) for one in found.meshes] == [
+    differing = differences(source, source.replace('"data"=4, "model"=2', '"data"=2, "model"=4'))
+    assert [lone_mesh_text(mesh) for mesh in differing.meshes] == [
         "Only jit_step (a) has this mesh: data=4 x model=2, 8 devices.",
         "Only jit_step (b) has this mesh: data=2 x model=4, 8 devices.",
     ]
-    assert {difference.what for difference in found.tensors} == {("placement",)}
+    assert {difference.what for difference in differing.tensors} == {("placement",)}
 
 
 def test_another_type():
     one, two = text("shardy"), text("shardy", batch="32")
-    found = differences(one, two)
-    types = {d.tensor: d.what for d in found.tensors}
+    differing = differences(one, two)
+    types = {d.tensor: d.what for d in differing.tensors}
     assert types["batch['x']"] == ("type",)
     assert "params['w1']" not in types
-    assert all(op.count_a == op.count_b for op in found.ops), "other types, not other ops"
-    assert all(op.types_a and op.types_b for op in found.ops)
+    assert all(op.count_a == op.count_b for op in differing.ops), "other types, not other ops"
+    assert all(op.types_a and op.types_b for op in differing.ops)
 
 
 def test_constraints_that_are_gone():
-    found = differences(text("shardy"), text("shardy", constrained="false"))
-    assert [(d.kind, d.change) for d in found.tensors] == [("constraint", "only in a")] * 5
-    assert found.ops == (), "a constraint is a tensor, not once more an op"
+    differing = differences(text("shardy"), text("shardy", constrained="false"))
+    assert [(d.kind, d.change) for d in differing.tensors] == [("constraint", "only in a")] * 5
+    assert differing.ops == (), "a constraint is a tensor, not once more an op"
 
 
 def test_other_ops():
     source = text("gspmd")
-    found = differences(source, source.replace("stablehlo.tanh %", "stablehlo.sine %", 1))
-    assert found.tensors == ()
-    assert {(op.kind, op.count_a - op.count_b) for op in found.ops} == {
+    differing = differences(source, source.replace("stablehlo.tanh %", "stablehlo.sine %", 1))
+    assert differing.tensors == ()
+    assert {(op.kind, op.count_a - op.count_b) for op in differing.ops} == {
         ("stablehlo.tanh", 1),
         ("stablehlo.sine", -1),
     }
@@ -231,20 +231,20 @@ def test_other_ops():
 def test_one_more_argument_is_the_only_difference():
     source = text("shardy")
     more = source.replace("@main(", '@main(%extra: tensor<4xf32> loc("extra"), ', 1)
-    found = differences(source, more)
-    assert [(d.tensor, d.change) for d in found.tensors] == [("extra", "only in b")]
-    assert found.same_tensors == 22
+    differing = differences(source, more)
+    assert [(d.tensor, d.change) for d in differing.tensors] == [("extra", "only in b")]
+    assert differing.same_tensors == 22
 
 
 def test_one_program_under_both_partitioners():
-    found = Inspection(resolve("mlp")).diff()
-    assert (found.a, found.b, found.same, found.same_tensors) == (*PARTITIONERS, True, 22)
+    diff = Inspection(resolve("mlp")).diff()
+    assert (diff.a, diff.b, diff.same, diff.same_tensors) == (*PARTITIONERS, True, 22)
 
 
 def test_files_for_different_partitioners():
-    found = differences(text("shardy"), text("gspmd"))
-    assert found.same
-    assert any("Ops not compared" in note for note in lowered_notes(found))
+    differing = differences(text("shardy"), text("gspmd"))
+    assert differing.same
+    assert any("Ops not compared" in note for note in lowered_notes(differing))
 
 
 def test_one_module_alone_has_nothing_to_be_compared_with():

@@ -25,8 +25,8 @@ T = "tensor<8x16xf32>"
 BATCH, FEATURES = sharded('[{"a"}, {}]'), sharded('[{}, {"a"}]')
 
 
-def side(label, found):
-    return PropagatedSide(label, Decisions(found.propagated, found.graph))
+def side(label, decided):
+    return PropagatedSide(label, Decisions(decided.propagated, decided.graph))
 
 
 def chain_of_ops(sharding, *, first="negate"):
@@ -56,8 +56,8 @@ def both(settings):
     return one, two
 
 
-def left_out(found):
-    return sum(one.values for one in found.not_compared)
+def left_out(diff):
+    return sum(missing.values for missing in diff.not_compared)
 
 
 def diff(a, b, across="partitioners"):
@@ -65,17 +65,17 @@ def diff(a, b, across="partitioners"):
 
 
 def test_the_same_is_the_same():
-    found = chain_of_ops(BATCH)
-    same = diff(side("one", found), side("two", found))
+    chain = chain_of_ops(BATCH)
+    same = diff(side("one", chain), side("two", chain))
     assert same.same
-    assert same.compared == same.same_values == len(found.propagated.values)
+    assert same.compared == same.same_values == len(chain.propagated.values)
     assert same.not_compared == ()
 
 
 def test_everything_that_follows_from_one_argument_is_one_group():
     a, b = chain_of_ops(BATCH), chain_of_ops(FEATURES)
-    found = diff(side("batch", a), side("features", b))
-    (group,) = found.beginnings
+    difference = diff(side("batch", a), side("features", b))
+    (group,) = difference.beginnings
     assert group.begins.value.kind == "argument"
     assert group.inputs == ()
     kinds = [value.value.kind for value in group.follows]
@@ -86,7 +86,7 @@ def test_everything_that_follows_from_one_argument_is_one_group():
         "stablehlo.add",
         "result",
     ]
-    assert (group.values, found.different_values, found.same_values) == (6, 6, 3)
+    assert (group.values, difference.different_values, difference.same_values) == (6, 6, 3)
     assert group.bytes == 6 * 8 * 16 * 4
     assert group.bytes_a == group.bytes_b == group.bytes // 4
     assert group.begins.a.placement.shards == (4, 1)
@@ -103,8 +103,8 @@ def test_a_difference_begins_where_inputs_agree():
         of_text(body.replace("SHARDING", sharding), f"%arg0: {T} {BATCH}", T)
         for sharding in ('[{"a"}, {}]', '[{}, {"a"}]')
     ]
-    found = diff(side("a", cases[0]), side("b", cases[1]))
-    (group,) = found.beginnings
+    difference = diff(side("a", cases[0]), side("b", cases[1]))
+    (group,) = difference.beginnings
     assert group.begins.value.kind in ("stablehlo.negate", "sdy.sharding_constraint")
     assert len(group.inputs) == len(inputs(cases[0].graph, group.begins.value.id)) == 1
     (before,) = inputs(cases[0].graph, group.begins.value.id)
@@ -115,11 +115,11 @@ def test_a_difference_begins_where_inputs_agree():
 
 def test_values_that_one_side_does_not_have_are_counted():
     a, b = chain_of_ops(BATCH), chain_of_ops(BATCH, first="exponential")
-    found = diff(side("a", a), side("b", b))
-    assert found.not_compared == (NotComparedValues("absent", "b", 1),)
+    difference = diff(side("a", a), side("b", b))
+    assert difference.not_compared == (NotComparedValues("absent", "b", 1),)
     # Of the first's two negates, the one that negates the same argument is the same.
-    assert found.same
-    assert found.compared + left_out(found) == len(a.propagated.values)
+    assert difference.same
+    assert difference.compared + left_out(difference) == len(a.propagated.values)
 
 
 def test_different_programs_match_arguments_by_path():
@@ -131,8 +131,8 @@ def test_different_programs_match_arguments_by_path():
     matched = [(names[a], others[b]) for (a, _), (b, _) in pairs.items() if a in names]
     assert matched
     assert all(one == other for one, other in matched)
-    found = diff(side("adamw", mlp), side("sgd", wide), "programs")
-    assert found.compared + left_out(found) == len(mlp.propagated.values)
+    difference = diff(side("adamw", mlp), side("sgd", wide), "programs")
+    assert difference.compared + left_out(difference) == len(mlp.propagated.values)
 
 
 def test_modules_are_paired_once_for_each_way_and_forgotten_with_them():
@@ -175,28 +175,28 @@ def test_inputs_of_a_loop_flow_over_its_boundary():
 
 @pytest.mark.compiles
 def test_the_unconstrained_transformer_differs_from_the_embedding_lookup_on():
-    found = diff(*both('{"constrained": false}'))
-    first = found.beginnings[0]
+    difference = diff(*both('{"constrained": false}'))
+    first = difference.beginnings[0]
     assert first.begins.value.name == "jvp(embed)/gather"
     assert [one.placement.shards[:3] for one in (first.begins.a, first.begins.b)] == [
         (1, 1, 4),
         (4, 1, 1),
     ]
-    assert first.values > 0.9 * found.different_values
+    assert first.values > 0.9 * difference.different_values
     assert first.bytes_a > 2 * first.bytes_b
-    assert found.compared > 10 * len(found.not_compared)
-    assert [group.bytes for group in found.beginnings] == sorted(
-        (group.bytes for group in found.beginnings), reverse=True
+    assert difference.compared > 10 * len(difference.not_compared)
+    assert [group.bytes for group in difference.beginnings] == sorted(
+        (group.bytes for group in difference.beginnings), reverse=True
     )
 
 
 @pytest.mark.compiles
 def test_the_constrained_transformer_does_not_differ():
-    found = diff(*both("{}"))
-    assert found.same_values > 1000
+    difference = diff(*both("{}"))
+    assert difference.same_values > 1000
     # GSPMD of JAX up to 0.9 leaves the two halves that jnp.roll puts together without a sharding.
-    assert all("roll" in group.begins.value.ssa for group in found.beginnings)
-    assert found.same or compat.version_tuple() < (0, 10)
+    assert all("roll" in group.begins.value.ssa for group in difference.beginnings)
+    assert difference.same or compat.version_tuple() < (0, 10)
 
 
 @pytest.mark.compiles

@@ -32,28 +32,28 @@ def examples(count, *phases):
     )
 
 
-def agree(found, dumps):
+def agree(diff, dumps):
     """Whether a diff says "same" where the dumps do, and "different" where they do."""
     return (
-        not different(*dumps, surely=True) if found.same else bool(different(*dumps, surely=False))
+        not different(*dumps, surely=True) if diff.same else bool(different(*dumps, surely=False))
     )
 
 
-def compiled_agree(found, dumps):
+def compiled_agree(diff, dumps):
     """The same of what one device sends and holds."""
-    if found.entries is None or found.entries.not_compared:
+    if diff.entries is None or diff.entries.not_compared:
         return False
-    differ = different_compiled(*dumps, surely=found.same)
-    return not differ if found.same else bool(differ)
+    differ = different_compiled(*dumps, surely=diff.same)
+    return not differ if diff.same else bool(differ)
 
 
 @examples(12)
 @given(recipe=recipes())
 def test_propagated_by_two_partitioners(recipe):
     program = recipe.program()
-    found = Inspection(program).propagated_diff()
+    diff = Inspection(program).propagated_diff()
     dumps = [before_partitioning(program, each) for each in PARTITIONERS]
-    assert agree(found, dumps), (found.beginnings, different(*dumps, surely=False))
+    assert agree(diff, dumps), (diff.beginnings, different(*dumps, surely=False))
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -62,18 +62,18 @@ def test_propagated_by_two_partitioners(recipe):
 def test_propagated_of_two_programs(partitioner, pair):
     programs = [recipe.program() for recipe in pair]
     one, two = (Inspection(program, (partitioner,)) for program in programs)
-    found = one.propagated_diff(two)
+    diff = one.propagated_diff(two)
     dumps = [before_partitioning(program, partitioner) for program in programs]
-    assert agree(found, dumps), (found.beginnings, different(*dumps, surely=False))
+    assert agree(diff, dumps), (diff.beginnings, different(*dumps, surely=False))
 
 
 @examples(30)
 @given(recipe=recipes())
 def test_lowered_for_two_partitioners(recipe):
     program = recipe.program()
-    found = Inspection(program).diff()
+    diff = Inspection(program).diff()
     one, two = (lowered_shardings(program, each) for each in PARTITIONERS)
-    assert found.same == (one == two), (found.tensors, one, two)
+    assert diff.same == (one == two), (diff.tensors, one, two)
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -82,9 +82,9 @@ def test_lowered_for_two_partitioners(recipe):
 def test_lowered_of_two_programs(partitioner, pair):
     programs = [recipe.program() for recipe in pair]
     one, two = (Inspection(program, (partitioner,)) for program in programs)
-    found = one.diff(two)
+    diff = one.diff(two)
     texts = [lowered_shardings(program, partitioner) for program in programs]
-    assert found.same == (texts[0] == texts[1]), (found.tensors, texts)
+    assert diff.same == (texts[0] == texts[1]), (diff.tensors, texts)
 
 
 # A smaller example would take minutes of compiles to find.
@@ -115,7 +115,7 @@ def test_what_a_loop_uses_and_never_changes_is_where_the_loop_has_it():
         Step("scan", (3, 0), (None, None)),
     )
     program = Recipe(((None, None), ("a", None)), steps, (5,), (None,)).program()
-    found = Inspection(program).propagated_diff()
-    assert found.same, found.beginnings
+    diff = Inspection(program).propagated_diff()
+    assert diff.same, diff.beginnings
     dumps = [before_partitioning(program, each) for each in PARTITIONERS]
     assert not different(*dumps, surely=False)

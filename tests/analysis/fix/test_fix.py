@@ -10,6 +10,7 @@ from sdyscope.analysis.fix.change import Change
 from sdyscope.analysis.fix.fix import Effort, fixed
 from sdyscope.analysis.fix.focus import focus_on
 from sdyscope.analysis.fix.proposals import specs_near
+from sdyscope.analysis.search.space import Member
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
 from sdyscope.patches.diff import applied
@@ -69,6 +70,30 @@ def test_the_patch_makes_the_program_that_was_priced(fix, logits, tmp_path):
     assert program.compiled("shardy").memory.total == best.after.total
 
 
+def test_what_of_a_plan_can_be_written_is_tried_and_the_rest_is_said(logits):
+    def build():
+        return resolve(f"{logits}:program")
+
+    embedding = Member("argument", "params['embedding']", 0, P((None, None)), "searched")
+    returned = Member("result", "result['embedding']", 0, None, "result")
+    tokens = Member("argument", "tokens", 3, P(("data",)), "searched")
+    plan = [(embedding, P(("data", None))), (returned, P(("data", None))), (tokens, P(("model",)))]
+    answer = fixed(Inspection(build(), ("shardy",)), build, plan=plan, root=str(logits.parent))
+    reasons = {each.edits[0].name: each.detail for each in answer.not_taken if each.detail}
+    assert reasons == {
+        "result['embedding']": "the program leaves it to the compiler",
+        "tokens": "the same place shards targets",
+    }
+    (tried,) = [
+        each.edits
+        for each in (*answer.remedies, *answer.not_taken)
+        if each.edits[0].source is not None
+    ]
+    assert [(edit.name, edit.before, edit.after) for edit in tried] == [
+        ("params['embedding']", P((None, None)), P(("data", None)))
+    ]
+
+
 def test_what_is_not_the_best_is_not_run_and_not_called_proven(fix):
     for other in fix.remedies[1:]:
         assert not other.proven
@@ -79,8 +104,8 @@ def test_the_same_program_without_the_faults_gets_no_remedy_that_costs_more(fix,
     """What is left after the first remedy does not pay twice."""
     best = fix.remedies[0]
     scores = [
-        (one.after.sent / fix.before.sent) * (one.after.total / fix.before.total)
-        for one in fix.remedies
+        (remedy.after.sent / fix.before.sent) * (remedy.after.total / fix.before.total)
+        for remedy in fix.remedies
     ]
     assert scores[0] <= min(scores) + 0.01
     assert best.after.sent < fix.before.sent
@@ -125,8 +150,8 @@ def test_a_sum_of_a_sum_is_corrected_and_compared_with_one_device(tmp_path):
     assert '-        return jax.lax.psum(g, "d")\n+        return g\n' in best.patch
     # Without a mesh of one device nothing says which of the two is right.
     found = fixed(Inspection(build(), ("shardy",)), build, effort=replace(QUICK, arguments=0))
-    assert not any(one.verdict == "corrects" for one in found.remedies)
-    assert not any(one.proven for one in found.remedies if one.edits[0].kind != "donation")
+    assert not any(remedy.verdict == "corrects" for remedy in found.remedies)
+    assert not any(remedy.proven for remedy in found.remedies if remedy.edits[0].kind != "donation")
 
 
 def test_two_dimensions_are_exchanged_where_both_are_sharded():
@@ -159,8 +184,8 @@ def test_an_edit_is_weighed_beside_those_that_are_taken():
 
 def test_shardings_near_another_divide_and_differ_in_one_axis():
     mesh = Mesh.of({"a": 4, "b": 2})
-    found = specs_near(P(("a", None)), (8, 6), mesh, ["b"])
-    assert found == [P((("a", "b"), None)), P(("a", "b")), P((None, None))]
+    specs = specs_near(P(("a", None)), (8, 6), mesh, ["b"])
+    assert specs == [P((("a", "b"), None)), P(("a", "b")), P((None, None))]
     assert specs_near(P((None,)), (3,), mesh) == []
 
 
@@ -170,7 +195,7 @@ def test_what_is_to_be_fixed_has_to_be_there(fix, logits):
     table = program.tensors
     assert focus_on("", table, collectives).is_anything
     gathers = focus_on("all-gather", table, collectives).of(collectives)
-    assert {one.kind for one in gathers.collectives} == {"all-gather"}
+    assert {collective.kind for collective in gathers.collectives} == {"all-gather"}
     about = focus_on("params['head']", table, collectives).of(collectives)
     assert 0 < len(about.collectives) < len(collectives.collectives)
     line = focus_on("logits.py:19", table, collectives)

@@ -12,7 +12,7 @@ from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection, read
 from sdyscope.stages import compat
 from sdyscope.targets import resolve
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 from sdyscope.words.memory import group_text
 
 pytestmark = pytest.mark.compiles
@@ -150,7 +150,7 @@ def test_what_is_left_to_the_compiler():
 def test_a_donation_that_no_result_has_the_shape_of():
     fun = jax.jit(lambda w, x: (w @ x).sum(), donate_argnums=0)
     found = memory(fun, given((16, 32), "data"), given((32, 8)))
-    (finding,) = map(told, found.findings)
+    (finding,) = map(finding_of, found.findings)
     assert (finding.rule, finding.severity, finding.tensor) == ("donation-unused", "warning", "w")
     assert "512 bytes per device" in finding.message
     assert "no result is f32[16,32]" in finding.message
@@ -161,7 +161,7 @@ def test_a_donation_that_no_result_has_the_shape_of():
 def test_a_donation_whose_result_is_placed_otherwise(partitioner):
     fun = jax.jit(lambda w: w + 1, donate_argnums=0, out_shardings=on("data"))
     found = memory(fun, given((16, 32), None, "model"), partitioner=partitioner)
-    (finding,) = map(told, found.findings)
+    (finding,) = map(finding_of, found.findings)
     assert "no f32[16,32] result has its placement, P(None, 'model')" in finding.message
     assert "P('data')" in finding.message
     assert "out_shardings" in finding.hint
@@ -171,14 +171,14 @@ def test_a_donation_whose_result_is_placed_otherwise(partitioner):
 def test_a_donation_that_came_too_late():
     fun = jax.jit(lambda v, w: v + w, donate_argnums=(0, 1), out_shardings=on("data"))
     found = memory(fun, given((16, 32), "data"), given((16, 32), "data"))
-    (finding,) = map(told, found.findings)
+    (finding,) = map(finding_of, found.findings)
     assert "took another argument's buffer" in finding.message
 
 
 def test_a_donation_of_what_is_not_used():
     fun = jax.jit(lambda v, w: v + 1, donate_argnums=(0, 1))
     found = memory(fun, given((16, 32), "data"), given((3,)))
-    (finding,) = map(told, found.findings)
+    (finding,) = map(finding_of, found.findings)
     assert (finding.severity, finding.tensor) == ("note", "w")
     assert found.passed
 
@@ -282,7 +282,7 @@ def test_parameters_in_one_tuple_have_numbers(tmp_path):
 @pytest.mark.compiles
 @pytest.mark.parametrize("model", ["mlp", "fsdp-transformer"])
 def test_a_text_is_what_the_compiler_counts(model, tmp_path):
-    program = resolve(model, settings={"donate": True})
+    program = resolve(model, settings={"layers": 1, "donate": True})
     made = Inspection(program, ["shardy"]).compiled()
     found = of_text(tmp_path, made.hlo)
     said = made.memory

@@ -17,7 +17,13 @@ from sdyscope.values.mesh import Mesh
 
 pytestmark = pytest.mark.compiles
 
-MODELS = ("mlp", "fsdp-transformer", "axlearn-transformer", "parallel-3d", "parallel-3d:decode")
+MODELS = (
+    "mlp",
+    "fsdp-transformer",
+    pytest.param("axlearn-transformer", marks=pytest.mark.thorough),
+    pytest.param("parallel-3d", marks=pytest.mark.thorough),
+    "parallel-3d:decode",
+)
 
 
 def facts(tensors):

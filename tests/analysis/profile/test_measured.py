@@ -112,8 +112,8 @@ def written(tmp_path):
 def test_waiting_apart_from_moving(written):
     (program,) = read_trace(written(space(EVENTS), with_program(HLO))).programs
     assert (program.name, program.devices, program.steps, program.hosts) == ("jit_f", 4, 2, 1)
-    found = measured(program, [Mesh.of({"data": 2, "model": 2})])
-    (collective,) = found.collectives
+    measurement = measured(program, [Mesh.of({"data": 2, "model": 2})])
+    (collective,) = measurement.collectives
     assert [axis.name for axis in collective.axes] == ["model"]
     # On average over four devices: one waits 20 us, and each moves for 10.
     assert collective.seconds == pytest.approx(15e-6)
@@ -122,25 +122,25 @@ def test_waiting_apart_from_moving(written):
     assert collective.late == 1
     # An all-reduce of 32 B in a group of two sends 32 B.
     assert collective.bandwidth == pytest.approx(32 / 10e-6)
-    assert found.step_seconds == pytest.approx((40e-6, 40e-6))
-    assert found.compute == pytest.approx(15e-6)
-    assert {(one.source.line, round(one.seconds * 1e6)) for one in found.by_line} == {
+    assert measurement.step_seconds == pytest.approx((40e-6, 40e-6))
+    assert measurement.compute == pytest.approx(15e-6)
+    assert {(line.source.line, round(line.seconds * 1e6)) for line in measurement.by_line} == {
         (3, 15),
         (4, 15),
     }
-    assert found.unknown == ()
-    (sine,) = (one for one in found.ops if one.name == "sine")
+    assert measurement.unknown == ()
+    (sine,) = (op for op in measurement.ops if op.name == "sine")
     assert (sine.scope, sine.primitive, sine.count) == ("layer0", "sin", 1)
     assert (sine.least, sine.most) == pytest.approx((10e-6, 30e-6))
 
 
 def test_without_its_program_names_are_all_there_is(written):
     (program,) = read_trace(written(space(EVENTS))).programs
-    found = measured(program)
-    assert found.unknown == ("no program",)
-    (collective,) = found.collectives
+    measurement = measured(program)
+    assert measurement.unknown == ("no program",)
+    (collective,) = measurement.collectives
     assert (collective.kind, collective.axes, collective.waiting) == ("all-reduce", None, None)
-    assert found.collective == pytest.approx(15e-6)
+    assert measurement.collective == pytest.approx(15e-6)
 
 
 def test_several_hosts_have_several_clocks(written):
@@ -150,11 +150,11 @@ def test_several_hosts_have_several_clocks(written):
     ]
     (program,) = read_trace(written(space(later), name="b")).programs
     assert (program.devices, program.hosts, program.steps) == (8, 2, 2)
-    found = measured(program, [Mesh.of({"data": 4, "model": 2})])
-    assert "several clocks" in found.unknown
-    assert found.collectives[0].waiting is None
+    measurement = measured(program, [Mesh.of({"data": 4, "model": 2})])
+    assert "several clocks" in measurement.unknown
+    assert measurement.collectives[0].waiting is None
     # Each host's step is by its own clock.
-    assert found.step_seconds == pytest.approx((40e-6, 40e-6))
+    assert measurement.step_seconds == pytest.approx((40e-6, 40e-6))
 
 
 def test_what_is_started_and_done_is_one(written):

@@ -50,7 +50,7 @@ def test_a_cause_that_others_can_stand_in_for_is_not_necessary(program, answers)
     found = answers.without(value(program, "dot_general"), "model")
     (causes,) = found.causes
     assert (causes.dimension, causes.cause.kind, causes.necessary) == (1, "constraint", False)
-    names = {one.name for one in causes.sufficient}
+    names = {cause.name for cause in causes.sufficient}
     assert {"params['w1']", "params['w2']"} <= names
     without = program.what_if({f"{causes.cause.source.file}:{causes.cause.source.line}": None})
     assert "model" in spec_of(without, value(program, "dot_general"))
@@ -91,26 +91,35 @@ def test_a_collective_goes_with_what_it_needs_and_stays_with_what_it_does_not(pr
 
     def kinds(changed):
         text = spmd(changed.lowered["shardy"], changed.graph("shardy"))
-        found = collectives(read_hlo(text), (program.only_mesh("shardy"),))
+        program_collectives = collectives(read_hlo(text), (program.only_mesh("shardy"),))
         return {
-            (one.kind, tuple(axis.name for axis in one.axes or ()), part.scope, part.primitive)
-            for one in found.collectives
-            for part in one.parts
+            (
+                collective.kind,
+                tuple(axis.name for axis in collective.axes or ()),
+                part.scope,
+                part.primitive,
+            )
+            for collective in program_collectives.collectives
+            for part in collective.parts
         }
 
     compiled = program.collectives("shardy").collectives
-    model = [one for one in compiled if [axis.name for axis in one.axes or ()] == ["model"]]
-    asked = max(model, key=lambda one: one.sent)
-    found = answers.collective(asked)
-    assert (found.name, found.axes, found.is_found) == (asked.name, ("model",), True)
-    assert found.causes
-    key = (asked.kind, found.axes, asked.largest.scope, asked.largest.primitive)
+    model = [
+        compiled_program
+        for compiled_program in compiled
+        if [axis.name for axis in compiled_program.axes or ()] == ["model"]
+    ]
+    asked = max(model, key=lambda collective: collective.sent)
+    collective = answers.collective(asked)
+    assert (collective.name, collective.axes, collective.is_found) == (asked.name, ("model",), True)
+    assert collective.causes
+    key = (asked.kind, collective.axes, asked.largest.scope, asked.largest.primitive)
     assert key in kinds(program)
-    for tried in found.causes:
+    for tried in collective.causes:
         one = tried.cause
         name = f"{one.source.file}:{one.source.line}" if one.kind == "constraint" else one.name
         assert (key in kinds(program.what_if({name: None}))) != tried.necessary
-    for remedy in found.remedies:
+    for remedy in collective.remedies:
         names = {
             f"{edit.source.file}:{edit.source.line}" if edit.kind == "constraint" else edit.name
             for edit in remedy.edits

@@ -28,11 +28,11 @@ def test_what_is_followed_is_what_shardy_records(name, settings):
     compared = 0
     for value in case.propagated.values:
         wanted = recorded.decided(value).origins
-        found = followed.decided(value).origins
+        origins = followed.decided(value).origins
         assert all(one.recorded for one in wanted)
-        assert not any(one.recorded for one in found)
-        assert {key(one) for one in found} == {key(one) for one in wanted}, value
-        compared += len(found)
+        assert not any(one.recorded for one in origins)
+        assert {key(one) for one in origins} == {key(one) for one in wanted}, value
+        compared += len(origins)
     assert compared > 80
 
 
@@ -55,5 +55,5 @@ def test_values_that_are_alike_have_one_sharding():
     """The page and the documents describe each distinct one once."""
     inspection = Inspection(resolve("fsdp-transformer"), ["shardy"])
     decisions = inspection.explainer("shardy").decisions
-    found = [decisions.sharded(value) for value in decisions.propagated.values]
-    assert len(set(map(id, found))) < len(found) / 4
+    sharded = [decisions.sharded(value) for value in decisions.propagated.values]
+    assert len(set(map(id, sharded))) < len(sharded) / 4

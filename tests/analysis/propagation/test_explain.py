@@ -53,27 +53,29 @@ def case(body, arguments, results=T, mesh='"a"=4, "b"=2'):
     return of_text(body, arguments, results, mesh)
 
 
-def explainer(found, propagated=None):
-    return Explainer(Decisions(propagated or found.propagated, found.graph, found.annotations))
+def explainer(program, propagated=None):
+    return Explainer(
+        Decisions(propagated or program.propagated, program.graph, program.annotations)
+    )
 
 
-def explained(found, name):
-    (value,) = resolve_value(found.graph, name)
-    return explainer(found).explain(value)
+def explained(program, name):
+    (value,) = resolve_value(program.graph, name)
+    return explainer(program).explain(value)
 
 
-def chain(found, name, dimension=0, axis="a"):
-    chains = explained(found, name).chains
+def chain(program, name, dimension=0, axis="a"):
+    chains = explained(program, name).chains
     (chosen,) = [c for c in chains if c.dimension == dimension and c.axis.name == axis]
     return chosen
 
 
-def is_complete(found):
-    return completeness(found.propagated, found.graph, found.annotations).is_complete
+def is_complete(program):
+    return completeness(program.propagated, program.graph, program.annotations).is_complete
 
 
-def absence(found, name, reason):
-    absences = explained(found, name).absences
+def absence(program, name, reason):
+    absences = explained(program, name).absences
     matching = [one for one in absences if one.reason == reason]
     assert matching, [absence_text(one) for one in absences]
     return matching[0]
@@ -83,11 +85,11 @@ def absence(found, name, reason):
 
 
 def test_forward_through_two_ops():
-    found = case(
+    program = case(
         f"%0 = stablehlo.negate %arg0 : {T}\n%1 = stablehlo.tanh %0 : {T}\nreturn %1 : {T}",
         f"%arg0: {T} {A}",
     )
-    steps = chain(found, "%1")
+    steps = chain(program, "%1")
     assert steps.beginning.kind == "argument"
     assert steps.beginning.dimension == 0
     assert [move.direction for move in steps.moves] == ["forward", "forward"]
@@ -98,35 +100,35 @@ def test_forward_through_two_ops():
         first.rule
     )
     assert beginning_text(steps.beginning).startswith("the annotation {a} on dim 0 of the argument")
-    assert is_complete(found)
+    assert is_complete(program)
 
 
 def test_an_annotated_value_has_no_moves():
-    found = case(f"return %arg0 : {T}", f"%arg0: {T} {A}")
-    assert chain(found, "%arg0").moves == ()
+    program = case(f"return %arg0 : {T}", f"%arg0: {T} {A}")
+    assert chain(program, "%arg0").moves == ()
 
 
 def test_backward_from_a_result():
-    found = case(
+    program = case(
         f"%0 = stablehlo.negate %arg0 : {T}\nreturn %0 : {T}",
         f"%arg0: {T}",
         f"{T} {A}",
     )
-    steps = chain(found, "%arg0")
+    steps = chain(program, "%arg0")
     assert steps.beginning.kind == "result"
     assert [move.direction for move in steps.moves] == ["backward"]
-    assert is_complete(found)
+    assert is_complete(program)
 
 
 def test_sideways_through_a_contraction():
     types = "(tensor<8x16xf32>, tensor<16x4xf32>) -> tensor<8x4xf32>"
-    found = case(
+    program = case(
         f"%0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : {types}\n"
         "return %0 : tensor<8x4xf32>",
         f"%arg0: {T} {A_ON_1}, %arg1: tensor<16x4xf32>",
         "tensor<8x4xf32>",
     )
-    steps = chain(found, "%arg1")
+    steps = chain(program, "%arg1")
     assert [move.direction for move in steps.moves] == ["sideways"]
     assert "dim 1 of the left operand is dim 0 of the right operand" in allowed_text(
         steps.moves[0].rule
@@ -135,17 +137,17 @@ def test_sideways_through_a_contraction():
 
 
 def test_from_a_constraint_to_what_it_constrains():
-    found = case(
+    program = case(
         f"%0 = stablehlo.negate %arg0 : {T}\n"
         f'%1 = sdy.sharding_constraint %0 <@mesh, [{{"a"}}, {{}}]> : {T}\nreturn %1 : {T}',
         f"%arg0: {T}",
     )
-    assert chain(found, "%1").beginning.kind == "constraint"
-    steps = chain(found, "%arg0")
+    assert chain(program, "%1").beginning.kind == "constraint"
+    steps = chain(program, "%arg0")
     assert steps.beginning.kind == "constraint"
     assert steps.beginning.annotation.ordinal == 0
     assert [move.direction for move in steps.moves] == ["backward", "backward"]
-    assert is_complete(found)
+    assert is_complete(program)
 
 
 def test_over_the_boundary_of_a_loop():
@@ -163,15 +165,15 @@ def test_over_the_boundary_of_a_loop():
       }}
       %1 = stablehlo.negate %0#1 : {T}
       return %1 : {T}"""
-    found = case(body, f"%arg0: {T} {A}")
-    steps = chain(found, "%1")
+    program = case(body, f"%arg0: {T} {A}")
+    steps = chain(program, "%1")
     assert steps.beginning.kind == "argument"
     assert [move.direction for move in steps.moves] == ["data flow", "forward"]
     assert "loop" in allowed_text(steps.moves[0].rule)
-    (loop,) = [op for op in found.graph.ops if op.kind == "stablehlo.while"]
-    names = resolve_value(found.graph, f"{loop.name}#1")
-    assert [move.direction for move in chain(found, names[0].ssa).moves] == ["data flow"]
-    assert is_complete(found)
+    (loop,) = [op for op in program.graph.ops if op.kind == "stablehlo.while"]
+    names = resolve_value(program.graph, f"{loop.name}#1")
+    assert [move.direction for move in chain(program, names[0].ssa).moves] == ["data flow"]
+    assert is_complete(program)
 
 
 def test_into_and_out_of_a_manual_computation():
@@ -185,53 +187,53 @@ def test_into_and_out_of_a_manual_computation():
       }} : ({T}) -> {T}
       %2 = stablehlo.negate %1 : {T}
       return %2 : {T}"""
-    found = case(body, f"%arg0: {T}")
-    assert is_complete(found)
-    entering = {c.axis.name: c for c in explained(found, "%0").chains}
+    program = case(body, f"%arg0: {T}")
+    assert is_complete(program)
+    entering = {c.axis.name: c for c in explained(program, "%0").chains}
     assert {c.beginning.kind for c in entering.values()} == {"shard_map input"}
-    inside = next(op for op in found.graph.ops if op.kind == "stablehlo.tanh")
-    (own,) = explained(found, inside.name).chains
+    inside = next(op for op in program.graph.ops if op.kind == "stablehlo.tanh")
+    (own,) = explained(program, inside.name).chains
     assert (own.axis.name, own.beginning.kind) == ("b", "shard_map input")
-    leaving = chain(found, "%2", 1, "b")
+    leaving = chain(program, "%2", 1, "b")
     assert leaving.beginning.kind == "shard_map output"
     assert [move.direction for move in leaving.moves] == ["forward"]
 
 
 def test_values_of_a_sharding_group():
-    found = case(
+    program = case(
         f"sdy.sharding_group %arg0 group_id=21 : {T}\n"
         f"%0 = stablehlo.negate %arg1 : {T}\n"
         f"sdy.sharding_group %0 group_id=21 : {T}\nreturn %0 : {T}",
         f"%arg0: {T} {A}, %arg1: {T}",
     )
-    steps = chain(found, "%arg1")
-    assert steps.beginning.name == found.annotations[0].path
+    steps = chain(program, "%arg1")
+    assert steps.beginning.name == program.annotations[0].path
     assert [move.direction for move in steps.moves] == ["group", "backward"]
     assert steps.moves[0].step is None
-    assert is_complete(found)
+    assert is_complete(program)
 
 
 def test_an_axis_whose_halves_come_from_two_places():
-    found = case(
+    program = case(
         f"%0 = stablehlo.add %arg0, %arg1 : {T}\nreturn %0 : {T}",
         f"%arg0: {T} {HALF_OF_A}, %arg1: {T} {A_OPEN}",
     )
-    own, brought = explained(found, "%arg0").chains
+    own, brought = explained(program, "%arg0").chains
     assert str(own.axis) == '"a":(1)2'
     assert own.moves == ()
     assert str(brought.axis) == '"a":(2)2'
     assert [move.direction for move in brought.moves] == ["sideways"]
-    assert is_complete(found)
+    assert is_complete(program)
 
 
 def test_a_constant_is_sharded_as_its_use():
-    found = case(
+    program = case(
         f"%c = stablehlo.constant dense<1.0> : {T}\n"
         f"%0 = stablehlo.add %arg0, %c : {T}\nreturn %0 : {T}",
         f"%arg0: {T} {A}",
     )
-    (constant,) = [op for op in found.graph.ops if op.kind == "stablehlo.constant"]
-    steps = chain(found, constant.name)
+    (constant,) = [op for op in program.graph.ops if op.kind == "stablehlo.constant"]
+    steps = chain(program, constant.name)
     assert steps.beginning.kind == "argument"
     assert [move.direction for move in steps.moves] == ["sideways"]
 
@@ -241,29 +243,29 @@ def test_a_constant_is_sharded_as_its_use():
 
 def test_conflict_with_another_dimension():
     types = "(tensor<8x16xf32>, tensor<16x4xf32>) -> tensor<8x4xf32>"
-    found = case(
+    program = case(
         f"%0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : {types}\n"
         "return %0 : tensor<8x4xf32>",
         f"%arg0: {T} {A_OPEN}, %arg1: tensor<16x4xf32> {A_OPEN}",
         "tensor<8x4xf32>",
     )
-    stopped = absence(found, "%arg0", "conflict")
+    stopped = absence(program, "%arg0", "conflict")
     assert (stopped.dimension, stopped.axis.name) == (1, "a")
     assert tensor_text(stopped.neighbour) == "dim 0 of the right operand"
     assert "dim 0 of the value already has a, from the annotation" in absence_text(stopped)
     assert stopped.rival.beginning.kind == "argument"
-    missing = absence(found, "%0", "no factor")
+    missing = absence(program, "%0", "no factor")
     assert missing.dimension is None
     assert "reduced over" in absence_text(missing)
 
 
 def test_two_operands_that_can_not_agree():
-    found = case(
+    program = case(
         f"%0 = stablehlo.add %arg0, %arg1 : {T}\nreturn %0 : {T}",
         f"%arg0: {T} {A}, %arg1: {T} {B}",
     )
-    assert "the same factor" in absence_text(absence(found, "%0", "conflict"))
-    closed = absence(found, "%arg1", "closed")
+    assert "the same factor" in absence_text(absence(program, "%0", "conflict"))
+    closed = absence(program, "%arg1", "closed")
     assert "closed by the annotation {b} on dim 0 of the argument" in absence_text(closed)
 
 
@@ -355,29 +357,29 @@ def test_a_barrier():
 
 @pytest.mark.parametrize(("name", "settings"), MODELS)
 def test_models_are_explained_completely(name, settings):
-    found = of_model(name, **settings)
-    counted = completeness(found.propagated, found.graph, found.annotations)
+    program = of_model(name, **settings)
+    counted = completeness(program.propagated, program.graph, program.annotations)
     assert counted.missing == ()
     assert counted.explained == counted.total > 80
 
 
 @pytest.mark.parametrize(("name", "settings"), MODELS[:2] + MODELS[4:5] + MODELS[6:])
 def test_chains_begin_where_shardy_says_that_axes_come_from(name, settings):
-    found = of_model(name, **settings)
-    explains = explainer(found)
-    flow = Flow(found.propagated, found.graph)
-    constraints = found.propagated.debug_info.names
+    program = of_model(name, **settings)
+    explains = explainer(program)
+    flow = Flow(program.propagated, program.graph)
+    constraints = program.propagated.debug_info.names
     checked = 0
-    for value in found.propagated.values.values():
+    for value in program.propagated.values.values():
         if value.node is None:
             continue
-        for one in explains.explain(value.id).chains:
-            part = part_of(one.axis, flow.mesh)
+        for chain in explains.explain(value.id).chains:
+            part = part_of(chain.axis, flow.mesh)
             origin = next(o for a, o in value.origins if part_of(a, flow.mesh).shared(part))
-            start = one.beginning
+            start = chain.beginning
             checked += 1
             if origin.type == "self":
-                assert one.moves == ()
+                assert chain.moves == ()
             elif origin.type == "constraint":
                 nodes = [node for node, _ in flow.lowered_ids[constraints[str(origin)], 0]]
                 assert start.annotation.op in nodes
@@ -389,38 +391,38 @@ def test_chains_begin_where_shardy_says_that_axes_come_from(name, settings):
 
 @pytest.mark.parametrize(("name", "settings"), MODELS[2:4])
 def test_every_absence_on_a_model_has_a_reason(name, settings):
-    found = of_model(name, **settings)
-    explains = explainer(found)
+    program = of_model(name, **settings)
+    explains = explainer(program)
     reasons = set()
-    for value in found.propagated.values:
-        for one in explains.explain(value).absences:
-            assert one.reason != "unknown", absence_text(one)
-            reasons.add(one.reason)
+    for value in program.propagated.values:
+        for absence in explains.explain(value).absences:
+            assert absence.reason != "unknown", absence_text(absence)
+            reasons.add(absence.reason)
     assert {"conflict", "no factor"} <= reasons
 
 
 def test_why_the_unconstrained_lookup_is_sharded_on_features():
-    found = of_model("fsdp-transformer", constrained=False)
-    (value,) = resolve_value(found.graph, "embed/gather")
-    why = explainer(found).explain(value)
+    program = of_model("fsdp-transformer", constrained=False)
+    (value,) = resolve_value(program.graph, "embed/gather")
+    why = explainer(program).explain(value)
     (only,) = why.chains
     assert (only.dimension, only.axis.name) == (2, "fsdp")
     assert only.beginning.name == "params['embedding']"
-    (stopped,) = [one for one in why.absences if one.dimension == 0]
+    (stopped,) = [absence for absence in why.absences if absence.dimension == 0]
     assert stopped.reason == "conflict"
     assert "dim 2 of the value already has" in absence_text(stopped)
     assert stopped.rival.beginning.name == "params['embedding']"
 
 
 def test_a_result_is_explained_by_its_own_annotation():
-    found = of_model("mlp")
-    main = found.graph.main
-    sharded_results = [a for a in found.annotations if a.kind == "result" and a.placement]
+    program = of_model("mlp")
+    main = program.graph.main
+    sharded_results = [a for a in program.annotations if a.kind == "result" and a.placement]
     annotation = next(a for a in sharded_results if any(a.placement.dims))
-    (value,) = resolve_value(found.graph, annotation.path)
+    (value,) = resolve_value(program.graph, annotation.path)
     assert value.id == (main.results[annotation.index].node, 0)
     assert value.name == main.results[annotation.index].name
-    why = explainer(found).explain(value)
+    why = explainer(program).explain(value)
     assert why.chains
     assert {c.beginning.kind for c in why.chains} == {"result"}
 
@@ -428,24 +430,27 @@ def test_a_result_is_explained_by_its_own_annotation():
 @pytest.mark.parametrize("name", [*PROGRAMS, *USER_PROGRAMS])
 def test_whatever_jax_lets_one_write_is_explained(name):
     try:
-        found = of_program(name)
+        collectives = of_program(name)
     except NotLowerable:
         return  # This JAX can't lower it, which is the test of the lowering to judge.
-    assert completeness(found.propagated, found.graph, found.annotations).missing == ()
-    explains = explainer(found)
-    for value in found.propagated.values:
-        for one in explains.explain(value).absences:
-            assert one.reason != "unknown", absence_text(one)
+    assert (
+        completeness(collectives.propagated, collectives.graph, collectives.annotations).missing
+        == ()
+    )
+    explains = explainer(collectives)
+    for value in collectives.propagated.values:
+        for absence in explains.explain(value).absences:
+            assert absence.reason != "unknown", absence_text(absence)
 
 
 def test_what_can_not_be_explained_says_so():
-    found = of_model("mlp")
-    values = [v for v in found.propagated.values.values() if v.node is not None and v.origins]
-    without_steps = replace(found.propagated, read_debug_info=DebugInfo)
-    why = explainer(found, without_steps).explain(values[0].id)
+    program = of_model("mlp")
+    values = [v for v in program.propagated.values.values() if v.node is not None and v.origins]
+    without_steps = replace(program.propagated, read_debug_info=DebugInfo)
+    why = explainer(program, without_steps).explain(values[0].id)
     assert "no steps" in note_text(why.notes[-1])
-    gspmd = replace(found.propagated, partitioner="gspmd")
-    why = explainer(found, gspmd).explain(values[0].id)
+    gspmd = replace(program.propagated, partitioner="gspmd")
+    why = explainer(program, gspmd).explain(values[0].id)
     assert why.chains == why.absences == ()
     assert "GSPMD does not say" in note_text(why.notes[-1])
 
@@ -454,17 +459,17 @@ def test_what_can_not_be_explained_says_so():
     ("fate", "words"), [("merged", "merged this value with"), ("folded", "folded this value")]
 )
 def test_the_fate_of_a_value_is_said(fate, words):
-    found = of_model("mlp")
-    value = next(v for v in found.propagated.values.values() if v.fate == fate)
-    why = explainer(found).explain(value.id)
+    program = of_model("mlp")
+    value = next(v for v in program.propagated.values.values() if v.fate == fate)
+    why = explainer(program).explain(value.id)
     assert words in note_text(why.notes[0])
     assert fate == "merged" or why.chains == ()
 
 
 def test_a_chain_that_begins_nowhere_is_missing():
-    found = of_model("mlp")
+    program = of_model("mlp")
     counted = completeness(
-        replace(found.propagated, read_debug_info=DebugInfo), found.graph, found.annotations
+        replace(program.propagated, read_debug_info=DebugInfo), program.graph, program.annotations
     )
     assert counted.missing
     assert counted.explained + len(counted.missing) == counted.total
@@ -496,9 +501,9 @@ def test_values_by_source_line():
     graph = of_model("fsdp-transformer").graph
     (gather,) = resolve_value(graph, "jit(step)/jvp(embed)/gather")
     line = f"fsdp_transformer.py:{gather.source.line}"
-    found = resolve_value(graph, line)
-    assert gather.id in [v.id for v in found]
-    assert [v.id for v in resolve_value(graph, str(gather.source))] == [v.id for v in found]
+    value = resolve_value(graph, line)
+    assert gather.id in [v.id for v in value]
+    assert [v.id for v in resolve_value(graph, str(gather.source))] == [v.id for v in value]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from sdyscope.facts.tensors import TensorTable, tensor_table
 from sdyscope.values.convert import to_hlo_sharding, to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 from sdyscope.words.run import random_numbers_text
 
 MESH = Mesh.of({"data": 4, "model": 2})
@@ -93,7 +93,7 @@ def test_one_shard_elsewhere_is_found_and_the_device_named(case, data):
     shards[device] = replace(shard, index=tuple(moved))
     found = run([tensor], replace(array, shards=tuple(shards)))
     assert found.tensors[0].verdicts == {"shardy": "differs"}
-    (finding,) = map(told, found.findings)
+    (finding,) = map(finding_of, found.findings)
     assert (finding.rule, finding.tensor, finding.severity) == ("executed-differs", "x", "error")
     assert f"device {device} has [" in finding.message
     assert not found.passed
@@ -103,7 +103,7 @@ def test_a_buffer_of_another_shape_is_found():
     array = held(to_placement(spec("data"), 2), (8, 4))
     shards = (replace(array.shards[0], shape=(2, 3)), *array.shards[1:])
     found = run([asked(spec("data"), (8, 4))], replace(array, shards=shards))
-    assert "in a buffer of [2, 3]" in told(found.findings[0]).message
+    assert "in a buffer of [2, 3]" in finding_of(found.findings[0]).message
 
 
 def test_what_nobody_asked_for_is_chosen_and_its_placement_is_known():
@@ -150,7 +150,7 @@ def test_wrong_results_are_one_finding_that_names_the_worst():
         reference=Reference(outputs=right, compute_dtypes=("f32",)),
     )
     assert [numeric.within for numeric in found.numerics["shardy"]] == [True, False, False]
-    (finding,) = map(told, found.findings)
+    (finding,) = map(finding_of, found.findings)
     assert (finding.rule, finding.tensor) == ("numerics-differ", "result[1]")
     assert "2 of 3 results" in finding.message
     assert "result[2]" in finding.message
@@ -166,14 +166,14 @@ def test_a_wrong_number_is_told_with_its_place_and_its_device():
         outputs=(wrong,),
         reference=Reference(outputs=(np.zeros((8, 2)),)),
     )
-    (finding,) = map(told, found.findings)
+    (finding,) = map(finding_of, found.findings)
     assert finding.found == "an error of inf: nan where one device has 0, at [5, 1] on device 4"
 
 
 def test_no_reference_is_said():
     found = run([], reference=Reference(failure="out of memory"))
     assert [(f.rule, f.severity) for f in found.findings] == [("not-compared", "note")]
-    assert "out of memory" in told(found.findings[0]).message
+    assert "out of memory" in finding_of(found.findings[0]).message
 
 
 @pytest.mark.parametrize(("error", "severity"), [(1.4, "error"), (1e-7, "note")])
@@ -181,7 +181,7 @@ def test_copies_that_differ(error, severity):
     array = held(to_placement(spec(), 1), (4,), "result")
     array = replace(array, unequal=(UnequalCopy(5, 0, error),))
     found = run([asked(None, (4,), "result", "result")], array)
-    (finding,) = map(told, found.findings)
+    (finding,) = map(finding_of, found.findings)
     assert (finding.rule, finding.severity) == ("copies-differ", severity)
     assert "device 5 and device 0" in finding.message
 

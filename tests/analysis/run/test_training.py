@@ -15,7 +15,7 @@ from sdyscope.facts.program import Program, RequestedTensor
 from sdyscope.facts.tensors import tensor_table
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
-from sdyscope.words.findings import told
+from sdyscope.words.findings import finding_of
 
 
 def table(*rows):
@@ -47,7 +47,7 @@ def compared(here, there, steps=3):
         ("f32",),
         lambda one: (0, 0, 0, []),
     )
-    return found, [told(one) for one in findings]
+    return found, [finding_of(one) for one in findings]
 
 
 def test_state_goes_on_and_scalar_floats_are_watched():
@@ -84,7 +84,7 @@ def test_steps_that_fail_are_said():
     alone = Trained(None, numbers=((2.0,), (1.0,)))
     found, findings = training(plan, 2, [failed], alone, (), lambda one: (0, 0, 0, []))
     assert [one.rule for one in findings] == ["not-trained"]
-    assert "under shardy: XlaRuntimeError" in told(findings[0]).message
+    assert "under shardy: XlaRuntimeError" in finding_of(findings[0]).message
     assert found.partitioners[0].steps == 1
 
 

@@ -26,7 +26,7 @@ def array(shape, *spec):
 
 
 def changes(candidate):
-    return {one.decision.name: str(one.after) for one in candidate.changes}
+    return {change.decision.name: str(change.after) for change in candidate.changes}
 
 
 def forward(w1, w2, x):
@@ -48,17 +48,17 @@ def mlp(batch=64, width=256, spec=()):
 def test_megatron_is_found_where_weights_are_large():
     """Columns, then rows: one sum over `model`, and half of each gradient to sum over `data`."""
     program = mlp()
-    found = searched(program, ["w*"], ["model"], **PREDICTED)
-    assert changes(found.best) == {"w1": "P(None, 'model')", "w2": "P('model', None)"}
-    start, best = found.start.prediction, found.best.prediction
+    search = searched(program, ["w*"], ["model"], **PREDICTED)
+    assert changes(search.best) == {"w1": "P(None, 'model')", "w2": "P('model', None)"}
+    start, best = search.start.prediction, search.best.prediction
     assert best.flops == start.flops / 2
     # Weights are 256 x 1024: their gradients are summed over data, 2 (n - 1) / n of what is held.
     weights = 2 * 256 * 1024 * 4
     assert start.sent == pytest.approx(2 * 3 / 4 * weights, rel=0.01)
-    sums = [one.sent for one in best.traffic if one.axes == ("data",)]
+    sums = [sent.sent for sent in best.traffic if sent.axes == ("data",)]
     assert sum(sums) == pytest.approx(2 * 3 / 4 * weights / 2, rel=0.01)
     # One sum of [16, 256] forward; backward there is none, as the input needs no gradient.
-    (over_model,) = [one for one in best.traffic if one.axes == ("model",)]
+    (over_model,) = [sent for sent in best.traffic if sent.axes == ("model",)]
     assert over_model.sent == 16 * 256 * 4
     # Donated buffers count once: half of what was held, and the same batch.
     held = start.held - best.held
@@ -73,9 +73,9 @@ def test_replication_is_found_where_weights_are_tiny():
         array((4096, 8), ("data", "model")),
         partitioners=("shardy",),
     )
-    found = searched(program, ["w*"], **PREDICTED)
-    assert changes(found.best) == {"w1": "P()", "w2": "P()"}
-    assert found.best.prediction.sent == 0 < found.start.prediction.sent
+    search = searched(program, ["w*"], **PREDICTED)
+    assert changes(search.best) == {"w1": "P()", "w2": "P()"}
+    assert search.best.prediction.sent == 0 < search.start.prediction.sent
 
 
 def test_a_limit_of_memory_shards_the_weights():
@@ -83,14 +83,14 @@ def test_a_limit_of_memory_shards_the_weights():
     program = mlp(batch=8192)
     start = searched(program, ["w*"], ["data"], budget=Budget(1), **PREDICTED).start.prediction
     weights = 2 * 256 * 1024 * 4
-    found = searched(program, ["w*"], ["data"], limit=start.held - weights // 2, **PREDICTED)
-    best = found.best.prediction
-    assert len(found.best.changes) == 2
-    assert all("data" in spec for spec in changes(found.best).values())
+    search = searched(program, ["w*"], ["data"], limit=start.held - weights // 2, **PREDICTED)
+    best = search.best.prediction
+    assert len(search.best.changes) == 2
+    assert all("data" in spec for spec in changes(search.best).values())
     assert best.held == start.held - weights * 3 // 4
     # An all-reduce is an all-gather and a reduce-scatter.
     assert start.sent == best.sent == 2 * weights * 3 // 4
-    assert [one.kind for one in best.traffic] == ["all-gather", "reduce-scatter"]
+    assert [sent.kind for sent in best.traffic] == ["all-gather", "reduce-scatter"]
 
 
 def test_bandwidths_choose_between_axes():
@@ -104,10 +104,10 @@ def test_bandwidths_choose_between_axes():
             partitioners=("shardy",),
         )
         rates = Rates({fast: 1e12, slow: 1e6}, flops_per_byte=1.0)
-        found = searched(program, ["w*"], rates=rates, **PREDICTED)
-        used = {axis for one in found.best.prediction.traffic for axis in one.axes}
+        search = searched(program, ["w*"], rates=rates, **PREDICTED)
+        used = {axis for sent in search.best.prediction.traffic for axis in sent.axes}
         assert used == {fast}
-        assert rates.seconds(found.best.prediction) < rates.seconds(found.start.prediction)
+        assert rates.seconds(search.best.prediction) < rates.seconds(search.start.prediction)
 
 
 def test_the_same_seed_is_the_same_search():
@@ -125,12 +125,12 @@ def test_results_that_were_left_open_follow_their_arguments():
     program = inspect(
         jax.jit(step), array((64, 64)), array((128, 64), "data"), partitioners=("shardy",)
     )
-    found = searched(program, [], ["data"], limit=10_000, **PREDICTED)
-    (change,) = found.best.changes
+    search = searched(program, [], ["data"], limit=10_000, **PREDICTED)
+    (change,) = search.best.changes
     assert [member.kind for member in change.decision.members] == ["argument", "result"]
     # Both are held in quarters: no reshard is bought at the end.
     batch = 128 * 64 * 4 // 4
-    assert found.best.prediction.arguments - batch == found.best.prediction.results == 64 * 64
+    assert search.best.prediction.arguments - batch == search.best.prediction.results == 64 * 64
 
 
 def test_what_can_not_be_searched_is_said():
@@ -145,23 +145,23 @@ def test_what_can_not_be_searched_is_said():
 @pytest.mark.compiles
 def test_what_is_found_is_partitioned_and_compiled():
     program = mlp(batch=32, width=128)
-    found = program.search(["w*"], ["model"], checks=4, compiles=1)
-    assert found.confirmed is found.best
-    assert changes(found.best) == {"w1": "P(None, 'model')", "w2": "P('model', None)"}
+    search = program.search(["w*"], ["model"], checks=4, compiles=1)
+    assert search.confirmed is search.best
+    assert changes(search.best) == {"w1": "P(None, 'model')", "w2": "P('model', None)"}
     # Of a program without bf16 and reduce-scatters, all three say the same.
-    (trial,) = found.trials
-    sent = found.best.prediction.sent
-    assert found.best.partitioned.sent == pytest.approx(sent, rel=0.01)
+    (trial,) = search.trials
+    sent = search.best.prediction.sent
+    assert search.best.partitioned.sent == pytest.approx(sent, rel=0.01)
     assert trial.compiled.measured.sent == pytest.approx(sent, rel=0.01)
-    assert trial.compiled.measured.arguments == found.best.prediction.arguments
-    assert trial.compiled.measured.shared == found.best.prediction.shared
-    assert trial.compiled.total < found.compiled_start.total
+    assert trial.compiled.measured.arguments == search.best.prediction.arguments
+    assert trial.compiled.measured.shared == search.best.prediction.shared
+    assert trial.compiled.total < search.compiled_start.total
 
 
 @pytest.mark.compiles
 def test_a_limit_that_the_compiler_exceeds_is_said():
     program = mlp(batch=32, width=128)
     held = searched(program, ["w*"], budget=Budget(1), **PREDICTED).start.prediction.held
-    found = program.search(["w*"], ["data"], max_memory=held // 2, checks=0, compiles=1)
-    assert found.confirmed is None
-    assert found.trials[0].why == Remark("over the limit")
+    search = program.search(["w*"], ["data"], max_memory=held // 2, checks=0, compiles=1)
+    assert search.confirmed is None
+    assert search.trials[0].why == Remark("over the limit")

@@ -205,7 +205,7 @@ def test_results_that_are_left_open_are_known(transformer):
     step = jax.jit(lambda w, x: w - (x.T @ x))
     found = decided(inspect(step, array((8, 8), "data"), array((4, 8))))
     (decision,) = found.decisions
-    assert [(one.kind, one.spec) for one in decision.members] == [
+    assert [(member.kind, member.spec) for member in decision.members] == [
         ("argument", PartitionSpec.of("data")),
         ("result", None),
     ]

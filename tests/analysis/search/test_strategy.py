@@ -31,16 +31,16 @@ def sending(sent, held=0, flops=None):
     return Prediction((Traffic("all-reduce", ("a",), 1, int(sent)),), held, 0, 0, flops)
 
 
-def separate(made, seed):
+def separate(choices, seed):
     """Each option costs something by itself."""
     draw = random.Random(seed)
-    costs = [[draw.randrange(1000) for _ in one.options] for one in made]
+    costs = [[draw.randrange(1000) for _ in one.options] for one in choices]
     return costs, lambda at: sending(sum(row[n] for row, n in zip(costs, at, strict=True)))
 
 
-def searched(made, evaluate, goal=None, budget=None, seed=0):
+def searched(choices, evaluate, goal=None, budget=None, seed=0):
     strategy = Strategy(
-        made,
+        choices,
         tuple(AXES),
         evaluate,
         goal or Goal(Rates().cost),
@@ -53,77 +53,77 @@ def searched(made, evaluate, goal=None, budget=None, seed=0):
 @settings(deadline=None, max_examples=12)
 @given(SHAPES, st.integers(0, 1000))
 def test_decisions_that_do_not_meet_are_solved(shapes, seed):
-    made = decisions(shapes)
-    costs, evaluate = separate(made, seed)
-    best, strategy = searched(made, evaluate)
+    choices = decisions(shapes)
+    costs, evaluate = separate(choices, seed)
+    best, strategy = searched(choices, evaluate)
     # What is 0.1 % better is not worth a change.
     least = sum(map(min, costs))
     assert evaluate(best).sent <= least * 1.02
-    assert len(strategy.found) <= 600
+    assert len(strategy.evaluated) <= 600
 
 
 @settings(deadline=None, max_examples=8)
 @given(st.integers(0, 1000))
 def test_two_that_only_gain_together_are_found(seed):
     """As the two matrices of Megatron's MLP, if each alone costs a reshard."""
-    made = decisions([(8, 8), (8, 8), (16, 4)])
-    _, evaluate = separate(made, seed)
-    pair = (len(made[0].options) - 2, len(made[1].options) - 3)
+    choices = decisions([(8, 8), (8, 8), (16, 4)])
+    _, evaluate = separate(choices, seed)
+    pair = (len(choices[0].options) - 2, len(choices[1].options) - 3)
 
     def together(at):
         return sending(1) if at[:2] == pair else evaluate(at)
 
-    best, _ = searched(made, together, budget=Budget(800), seed=seed)
+    best, _ = searched(choices, together, budget=Budget(800), seed=seed)
     assert best[:2] == pair
 
 
 def test_the_budget_is_kept_and_the_seed_decides():
-    made = decisions([(16, 8)] * 4)
-    _, evaluate = separate(made, 3)
-    first, one = searched(made, evaluate, budget=Budget(60), seed=5)
-    again, other = searched(made, evaluate, budget=Budget(60), seed=5)
-    assert len(one.found) == 60
-    assert (first, one.found) == (again, other.found)
-    _, hurried = searched(made, evaluate, budget=Budget(None, 0.05))
-    assert hurried.found
+    choices = decisions([(16, 8)] * 4)
+    _, evaluate = separate(choices, 3)
+    first, one = searched(choices, evaluate, budget=Budget(60), seed=5)
+    again, other = searched(choices, evaluate, budget=Budget(60), seed=5)
+    assert len(one.evaluated) == 60
+    assert (first, one.evaluated) == (again, other.evaluated)
+    _, hurried = searched(choices, evaluate, budget=Budget(None, 0.05))
+    assert hurried.evaluated
 
 
 def test_a_small_space_is_searched_to_its_end():
-    made = decisions([(2, 4)])
-    _, strategy = searched(made, lambda _: sending(1))
-    assert len(strategy.found) == len(made[0].options)
+    choices = decisions([(2, 4)])
+    _, strategy = searched(choices, lambda _: sending(1))
+    assert len(strategy.evaluated) == len(choices[0].options)
 
 
 def test_the_programs_own_is_kept_where_nothing_is_better():
-    made = decisions([(16, 8), (8, 8)])
-    best, _ = searched(made, lambda _: sending(100))
+    choices = decisions([(16, 8), (8, 8)])
+    best, _ = searched(choices, lambda _: sending(100))
     assert best == (0, 0)
     # A change that brings nothing is taken back.
-    best, _ = searched(made, lambda at: sending(10 if at[0] == 5 else 100))
+    best, _ = searched(choices, lambda at: sending(10 if at[0] == 5 else 100))
     assert best == (5, 0)
 
 
 def test_what_can_not_be_is_passed_over():
-    made = decisions([(16, 8), (8, 8)])
-    best, _ = searched(made, lambda at: None if at[0] % 2 else sending(100 - at[0]))
-    assert best[0] == max(n for n in range(len(made[0].options)) if n % 2 == 0)
+    choices = decisions([(16, 8), (8, 8)])
+    best, _ = searched(choices, lambda at: None if at[0] % 2 else sending(100 - at[0]))
+    assert best[0] == max(n for n in range(len(choices[0].options)) if n % 2 == 0)
 
 
 def test_a_limit_of_memory_comes_before_cost():
     """Sending rises as what is held falls, as with parameters that are gathered."""
-    made = decisions([(16, 8), (16, 8)])
+    choices = decisions([(16, 8), (16, 8)])
 
     def evaluate(at):
-        sharded = [sum(map(len, one.options[n])) for one, n in zip(made, at, strict=True)]
+        sharded = [sum(map(len, one.options[n])) for one, n in zip(choices, at, strict=True)]
         return sending(100 * sum(sharded), held=sum(1000 >> 2 * count for count in sharded))
 
-    free, strategy = searched(made, evaluate)
+    free, strategy = searched(choices, evaluate)
     assert evaluate(free).sent == 0
-    tight, _ = searched(made, evaluate, Goal(Rates().cost, 500))
+    tight, _ = searched(choices, evaluate, Goal(Rates().cost, 500))
     assert (evaluate(tight).held, evaluate(tight).sent) == (500, 200)
-    assert evaluate(searched(made, evaluate, Goal(Rates().cost, 1))[0]).held == 124
+    assert evaluate(searched(choices, evaluate, Goal(Rates().cost, 1))[0]).held == 124
     # The other end of the front is looked for as well.
-    assert min(one.held for one in strategy.found.values()) == 124
+    assert min(assignment.held for assignment in strategy.evaluated.values()) == 124
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
@@ -137,21 +137,21 @@ def test_the_front(points):
 
 
 def test_cost_is_bytes_and_arithmetic():
-    made = Prediction(
+    prediction = Prediction(
         (Traffic("all-gather", ("a",), 1, 1000), Traffic("all-reduce", ("a", "b"), 2, 600)),
         50,
         30,
         20,
         flops=2_200_000.0,
     )
-    assert (made.sent, made.held) == (1600, 60)
-    assert Rates().cost(made) == 2600
-    assert Rates(flops_per_byte=float("inf")).cost(made) == 1600
-    assert Rates().seconds(made) is None
+    assert (prediction.sent, prediction.held) == (1600, 60)
+    assert Rates().cost(prediction) == 2600
+    assert Rates(flops_per_byte=float("inf")).cost(prediction) == 1600
+    assert Rates().seconds(prediction) is None
     # b is four times slower than a, and so is what runs over both.
     rates = Rates({"a": 400.0, "b": 100.0}, float("inf"))
-    assert rates.cost(made) == 1000 + 4 * 600
-    assert rates.seconds(made) == pytest.approx(3400 / 400)
+    assert rates.cost(prediction) == 1000 + 4 * 600
+    assert rates.seconds(prediction) == pytest.approx(3400 / 400)
 
 
 # --- what XLA makes of them -----------------------------------------------------------------------
@@ -165,11 +165,11 @@ def test_options_that_promise_too_much_are_found_out():
 
 def _share_of_gain(seed):
     """How much of what XLA's partitioner could save is saved, between 0 and 1."""
-    made = decisions([(16, 8), (8, 8), (8, 16)])
+    choices = decisions([(16, 8), (8, 8), (8, 16)])
     draw = random.Random(seed)
-    costs, predict = separate(made, seed)
+    costs, predict = separate(choices, seed)
     # Of each decision a few options cost more than is predicted.
-    hidden = [[draw.choice((0, 0, 800)) for _ in one.options] for one in made]
+    hidden = [[draw.choice((0, 0, 800)) for _ in one.options] for one in choices]
     for row in hidden:
         row[0] = 0
 
@@ -182,23 +182,23 @@ def _share_of_gain(seed):
         asked.append(at)
         return sending(truth(at)).traffic
 
-    _, strategy = searched(made, predict, budget=Budget(300))
+    _, strategy = searched(choices, predict, budget=Budget(300))
     goal = Goal(Rates().cost)
-    found = refine(made, strategy.found, predict, partition, goal, 24)
-    assert len(asked) == len(set(asked)) == len(found.checked) <= 24
-    assert found.checked[0].assignment == (0, 0, 0)
-    assert found.best.partitioned.sent == min(one.partitioned.sent for one in found.checked)
+    refined = refine(choices, strategy.evaluated, predict, partition, goal, 24)
+    assert len(asked) == len(set(asked)) == len(refined.checked) <= 24
+    assert refined.checked[0].assignment == (0, 0, 0)
+    assert refined.best.partitioned.sent == min(one.partitioned.sent for one in refined.checked)
     sums = [
         [cost + more for cost, more in zip(*rows, strict=True)]
         for rows in zip(costs, hidden, strict=True)
     ]
     least = sum(map(min, sums))
     start = truth((0, 0, 0))
-    return (start - found.best.partitioned.sent) / (start - least) if start > least else 1.0
+    return (start - refined.best.partitioned.sent) / (start - least) if start > least else 1.0
 
 
 def test_what_xla_refuses_is_counted():
-    made = decisions([(16, 8)])
+    choices = decisions([(16, 8)])
     predicted = {(0,): sending(100), (1,): sending(10), (2,): sending(20)}
 
     def partition(at):
@@ -207,10 +207,10 @@ def test_what_xla_refuses_is_counted():
         return predicted[at].traffic
 
     goal = Goal(Rates().cost)
-    found = refine(made, dict(predicted), lambda _: sending(100), partition, goal, 5)
-    assert (found.best.assignment, found.refused, found.refusal) == ((2,), 1, "No.")
+    refined = refine(choices, dict(predicted), lambda _: sending(100), partition, goal, 5)
+    assert (refined.best.assignment, refined.refused, refined.refusal) == ((2,), 1, "No.")
     with pytest.raises(CompilerError, match="No"):
-        refine(made, {(1,): sending(1)}, lambda _: None, partition, goal, 5)
+        refine(choices, {(1,): sending(1)}, lambda _: None, partition, goal, 5)
 
 
 def test_the_plans_of_textbooks_are_among_the_first():
@@ -237,4 +237,4 @@ def test_the_plans_of_textbooks_are_among_the_first():
         for name, shape in shapes.items()
     } in plans
     strategy.run()
-    assert set(strategy.textbook()) <= set(strategy.found)
+    assert set(strategy.textbook()) <= set(strategy.evaluated)

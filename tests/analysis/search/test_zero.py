@@ -37,10 +37,10 @@ def adam(params=(), state=(), batch=("data",)):
 
 @pytest.mark.compiles
 def test_the_stages_of_zero_hold_and_send_what_their_paper_says():
-    found = adam().training_state()
-    assert (found.parameters, found.bytes_a_parameter) == (64 * 64, 16)
-    assert (found.axes, found.devices, found.partitioned) == (("data",), 4, True)
-    stages = {stage.name: stage for stage in found.stages}
+    state = adam().training_state()
+    assert (state.parameters, state.bytes_a_parameter) == (64 * 64, 16)
+    assert (state.axes, state.devices, state.partitioned) == (("data",), 4, True)
+    stages = {stage.name: stage for stage in state.stages}
     held = {name: stage.held for name, stage in stages.items()}
     assert held == {
         "as it is": 4 * SIZE,
@@ -62,23 +62,23 @@ def test_the_stages_of_zero_hold_and_send_what_their_paper_says():
 
 @pytest.mark.compiles
 def test_other_axes_stay_where_they_are():
-    found = adam((None, "model"), (None, "model")).training_state()
-    stages = {stage.name: stage for stage in found.stages}
+    state = adam((None, "model"), (None, "model")).training_state()
+    stages = {stage.name: stage for stage in state.stages}
     assert stages["data parallel"].held == 4 * SIZE // 2
     assert stages["ZeRO-3"].held == 4 * SIZE // 8
 
 
 def test_without_a_batch_on_an_axis_there_are_no_stages():
-    found = adam(batch=()).training_state()
-    assert (found.axes, found.stages) == ((), ())
-    assert [one.bytes for one in found.kept] == [SIZE, SIZE, 2 * SIZE]
+    state = adam(batch=()).training_state()
+    assert (state.axes, state.stages) == ((), ())
+    assert [kept_part.bytes for kept_part in state.kept] == [SIZE, SIZE, 2 * SIZE]
 
 
 def test_gradients_are_where_their_moments_are():
     """ZeRO's second stage, written by hand."""
     kept = {
-        one.kind: one.bytes_per_device
-        for one in adam(state=("data",), batch=()).training_state().kept
+        kept_part.kind: kept_part.bytes_per_device
+        for kept_part in adam(state=("data",), batch=()).training_state().kept
     }
     assert kept == {
         "parameters": SIZE, "gradients": SIZE // 4, "optimizer state": 2 * SIZE // 4

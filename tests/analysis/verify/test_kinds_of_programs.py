@@ -102,26 +102,28 @@ def two_meshes() -> Program:
 )
 @pytest.mark.usefixtures("own_compiles")  # with the flags of the audit's compile, for the memory
 def test_all_agrees_with_the_compiler(make: Any, causes: int) -> None:
-    found = Inspection(make()).verify(causes)
-    assert not found.not_verified
-    assert len(found.programs) == 2
-    for program in found.programs:
+    verification = Inspection(make()).verify(causes)
+    assert not verification.not_verified
+    assert len(verification.programs) == 2
+    for program in verification.programs:
         stages = {stage.stage: stage for stage in program.stages}
         assert [stage.disagreements for stage in program.stages] == [()] * (4 + bool(causes))
         assert stages["propagated"].compared > 8
         assert stages["collectives"].compared
         assert not causes or stages["causes"].compared == causes
-    assert found.agrees
+    assert verification.agrees
 
 
 def test_a_cause_on_another_mesh_is_named() -> None:
     shown = Inspection(two_meshes()).collectives("shardy")
-    [summed] = [one for one in shown.collectives if one.largest.bytes == 4096]
+    [summed] = [collective for collective in shown.collectives if collective.largest.bytes == 4096]
     origin = summed.largest.origin
     named = [(one.kind, one.name) for one in (*origin.annotations, *origin.otherwise)]
     # `model` of the one mesh is `ep` of the other.
     assert ("argument", "w") in named
-    assert [str(one.spec) for one in origin.annotations if one.name == "w"] == ["P(None, 'model')"]
+    assert [
+        str(annotation.spec) for annotation in origin.annotations if annotation.name == "w"
+    ] == ["P(None, 'model')"]
     assert sum(kind == "constraint" for kind, _ in named) == 2
 
 
@@ -138,10 +140,10 @@ def test_a_ragged_exchange_is_predicted_and_said_to_be_refused() -> None:
     x = array(EXPERT, (128, 32), "expert")
     sizes = array(EXPERT, (64,), "expert", dtype=jnp.int32)
     program = Inspection(Program("ragged", jax.jit(step), (x, sizes)), ["shardy"])
-    found = program.verify(0)
-    assert not found.agrees
-    assert not found.programs
-    [refused] = found.not_verified
+    verification = program.verify(0)
+    assert not verification.agrees
+    assert not verification.programs
+    [refused] = verification.not_verified
     assert "ragged-all-to-all" in refused.reason
-    [one] = program.predicted_collectives("shardy").collectives.collectives
-    assert (one.kind, one.at_most) == ("ragged-all-to-all", True)
+    [collective] = program.predicted_collectives("shardy").collectives.collectives
+    assert (collective.kind, collective.at_most) == ("ragged-all-to-all", True)

@@ -71,17 +71,17 @@ def several(mesh):
     ],
 )
 def test_everything_agrees_under_both_partitioners(make, causes):
-    found = Inspection(make(MESH)).verify(causes)
-    assert not found.not_verified
-    for program in found.programs:
+    verification = Inspection(make(MESH)).verify(causes)
+    assert not verification.not_verified
+    for program in verification.programs:
         stages = {stage.stage: stage for stage in program.stages}
         assert [stage.disagreements for stage in program.stages] == [()] * (4 + bool(causes))
         assert stages["lowered"].compared > 5
         assert stages["propagated"].compared > 4
         assert stages["collectives"].compared or make is user_programs.mapped
         assert stages["memory"].compared >= 6
-    assert found.agrees
-    assert [program.partitioner for program in found.programs] == ["shardy", "gspmd"]
+    assert verification.agrees
+    assert [program.partitioner for program in verification.programs] == ["shardy", "gspmd"]
 
 
 #: Programs of which an audit once disagreed under Shardy: how XLA sees them, and how many causes.
@@ -166,10 +166,10 @@ def test_a_value_that_is_shown_otherwise_is_named(looked_at):
         dims = tuple(() for _ in value.placement.dims)
         whole = value._replace(placement=replace(value.placement, dims=dims), calls=())
         changed = replace(propagated, values={**propagated.values, key: whole})
-        found = propagated_stage(graph, changed, read)
-        left_out = sum(found.left_out.values()) - sum(right.left_out.values())
-        assert len(found.disagreements) + left_out in (0, 1, 2)
-        wrong += bool(found.disagreements)
+        stage = propagated_stage(graph, changed, read)
+        left_out = sum(stage.left_out.values()) - sum(right.left_out.values())
+        assert len(stage.disagreements) + left_out in (0, 1, 2)
+        wrong += bool(stage.disagreements)
     assert wrong > 10
 
 
@@ -179,11 +179,11 @@ def test_an_op_that_is_read_otherwise_is_named(looked_at):
     ops = list(read.ops)
     number = next(k for k, op in enumerate(ops) if op.kind == "stablehlo.sine")
     ops[number] = type(ops[number])("stablehlo.cosine", ops[number].types, ops[number].operands)
-    (found,) = lowered_stage(graph, type(read)(ops=ops)).disagreements
-    assert "stablehlo.sine" in found.shown
-    assert "stablehlo.cosine" in found.found
-    (found,) = lowered_stage(graph, type(read)(ops=ops[1:])).disagreements
-    assert found.name == "ops"
+    (disagreement,) = lowered_stage(graph, type(read)(ops=ops)).disagreements
+    assert "stablehlo.sine" in disagreement.shown
+    assert "stablehlo.cosine" in disagreement.found
+    (disagreement,) = lowered_stage(graph, type(read)(ops=ops[1:])).disagreements
+    assert disagreement.name == "ops"
 
 
 def test_a_collective_that_is_shown_otherwise_is_named(looked_at):
@@ -199,8 +199,8 @@ def test_a_collective_that_is_shown_otherwise_is_named(looked_at):
         replace(first, parts=(replace(first.parts[0], bytes=3),)),
         replace(first, axes=(AxisRef("model"),) if first.axes != (AxisRef("model"),) else ()),
     ):
-        found = collectives_stage(replace(shown, collectives=(changed, *rest)), read)
-        assert found.disagreements, changed
+        stage = collectives_stage(replace(shown, collectives=(changed, *rest)), read)
+        assert stage.disagreements, changed
     assert collectives_stage(replace(shown, collectives=tuple(rest)), read).disagreements
 
 
@@ -210,10 +210,10 @@ def test_a_figure_that_is_shown_otherwise_is_named(looked_at):
     assert memory_stage(shown, read).disagreements == ()
     memory = replace(shown.compiled.memory, temporaries=1)
     changed = replace(shown, compiled=replace(shown.compiled, memory=memory))
-    (found,) = memory_stage(changed, read).disagreements
-    assert found.name == "temporaries"
-    (found,) = memory_stage(replace(shown, tensors=shown.tensors[1:]), read).disagreements
-    assert found.name == "arguments by their shardings"
+    (disagreement,) = memory_stage(changed, read).disagreements
+    assert disagreement.name == "temporaries"
+    (disagreement,) = memory_stage(replace(shown, tensors=shown.tensors[1:]), read).disagreements
+    assert disagreement.name == "arguments by their shardings"
 
 
 def test_a_cause_that_is_none_is_named():
@@ -237,8 +237,8 @@ def test_a_cause_that_is_none_is_named():
     origin = replace(part.origin, annotations=(another,), together=Together())
     one = replace(shown.collectives[0], parts=(replace(part, origin=origin),))
     alone = replace(shown, collectives=(one,))
-    found = causes_stage(alone, read, program.tensors, without, explained, 4)
-    (wrong,) = found.disagreements
+    stage = causes_stage(alone, read, program.tensors, without, explained, 4)
+    (wrong,) = stage.disagreements
     assert wrong.shown == "batch['y']"
     assert "still there" in wrong.found
 
@@ -250,11 +250,11 @@ def test_no_answer_to_what_xla_compiles_is_a_disagreement(monkeypatch):
         raise CompilerError("It was refused.")
 
     monkeypatch.setattr(Inspection, "propagated", refuse)
-    found = program.verify(causes=0)
-    (audited,) = found.programs
+    verification = program.verify(causes=0)
+    (audited,) = verification.programs
     (stage,) = (stage for stage in audited.stages if stage.disagreements)
     assert (stage.stage, stage.disagreements[0].shown) == ("propagated", "It was refused.")
-    assert not found.agrees
+    assert not verification.agrees
 
 
 def test_xla_that_differs_from_itself_is_told_apart(monkeypatch):
@@ -272,21 +272,21 @@ def test_xla_that_differs_from_itself_is_told_apart(monkeypatch):
         )
 
     monkeypatch.setattr(verify, "audit", other_bytes)
-    found = program.verify(causes=0)
-    (stage,) = (stage for stage in found.programs[0].stages if stage.disagreements)
+    verification = program.verify(causes=0)
+    (stage,) = (stage for stage in verification.programs[0].stages if stage.disagreements)
     assert stage.stage == "memory"
-    assert all(one.unstable for one in stage.disagreements)
-    assert found.agrees
+    assert all(disagreement.unstable for disagreement in stage.disagreements)
+    assert verification.agrees
 
 
 def test_what_xla_refuses_is_told_with_its_reason():
     program = Inspection(user_programs.USER_PROGRAMS["branches"](MESH), ["gspmd"])
-    found = program.verify()
-    assert found.programs == ()
-    assert not found.agrees
-    (one,) = found.not_verified
-    assert (one.partitioner, one.crashed) == ("gspmd", False)
-    assert "XLA refuses it" in one.reason
+    verification = program.verify()
+    assert verification.programs == ()
+    assert not verification.agrees
+    (failure,) = verification.not_verified
+    assert (failure.partitioner, failure.crashed) == ("gspmd", False)
+    assert "XLA refuses it" in failure.reason
 
 
 def test_a_value_without_elements_lies_nowhere():

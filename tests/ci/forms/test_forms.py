@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ from ci_cases import NASTY, document
 
 from sdyscope.ci.forms import FORMS, Reader
 from sdyscope.ci.forms.sarif import render_fix
+from sdyscope.ci.remedies import remedy_of
 from sdyscope.commands import document_type
 from sdyscope.commands.ci import command
 from sdyscope.page.markdown import LIMIT
@@ -25,24 +27,24 @@ def found(tmp_path):
     return document(tmp_path)
 
 
-def form(name, found, **options):
-    return FORMS[name](found, Reader(**options))
+def form(name, answer, **options):
+    return FORMS[name](answer, Reader(**options))
 
 
-def terminal(found, columns, **options):
-    return form("text", found, columns=columns, budgets=True, **options).decode()
+def terminal(answer, columns, **options):
+    return form("text", answer, columns=columns, budgets=True, **options).decode()
 
 
-def junit(found):
-    return form("junit", found)
+def junit(answer):
+    return form("junit", answer)
 
 
-def sarif(found):
-    return form("sarif", found)
+def sarif(answer):
+    return form("sarif", answer)
 
 
-def markdown(found):
-    return form("summary", found).decode()
+def markdown(answer):
+    return form("summary", answer).decode()
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -114,9 +116,9 @@ def test_annotations_say_the_same_to_github(found):
     assert NASTY.split("\r")[0] in odd[1]["title"]
     places = {(place["file"], place["line"], place.get("col")) for _, place, _ in read}
     assert ("step.py", "2", "8") in places
-    told = " ".join(place["title"] for _, place, _ in read)
-    assert "known" not in told  # ignored
-    assert "argument-dropped" not in told  # a note
+    text = " ".join(place["title"] for _, place, _ in read)
+    assert "known" not in text  # ignored
+    assert "argument-dropped" not in text  # a note
 
 
 def test_junit_counts_and_tells(found):
@@ -170,8 +172,8 @@ def test_sarif_follows_its_schema(found):
     jsonschema.Draft4Validator(schema).validate(read)
     (run,) = read["runs"]
     rules = run["tool"]["driver"]["rules"]
-    assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in run["results"])
-    by_rule = {one["ruleId"]: one for one in run["results"]}
+    assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in run["results"])
+    by_rule = {result["ruleId"]: result for result in run["results"]}
     place = by_rule["not-divisible"]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"] == {"uri": "step.py", "uriBaseId": "%SRCROOT%"}
     assert place["region"] == {"startLine": 2, "startColumn": 8}
@@ -179,7 +181,7 @@ def test_sarif_follows_its_schema(found):
         {"kind": "external", "justification": "It is well, 100%."}
     ]
     assert "suppressions" not in by_rule["odd"]
-    prints = [tuple(one["partialFingerprints"].values()) for one in run["results"]]
+    prints = [tuple(result["partialFingerprints"].values()) for result in run["results"]]
     assert len(set(prints)) == len(prints) == 8
     assert run["invocations"][0]["executionSuccessful"] is False
     notified = run["invocations"][0]["toolExecutionNotifications"]
@@ -201,6 +203,31 @@ def test_sarif_carries_the_edits_of_proven_remedies_alone(tmp_path):
     assert change["replacements"] == [{"deletedRegion": region}]
     place = proven["locations"][0]["physicalLocation"]
     assert place["region"] == {"startLine": 2}
+
+
+@pytest.fixture
+def remedied(found, tmp_path):
+    """The document, with a proven remedy of its first target."""
+    fix = fix_cases.fix(tmp_path)
+    remedy = remedy_of(fix, fix.proven[0], str(tmp_path))
+    first, *others = found.targets
+    return replace(found, targets=(replace(first, remedy=remedy), *others))
+
+
+def test_a_remedy_is_in_every_form_that_can_carry_a_patch(remedied):
+    remedy = remedied.targets[0].remedy
+    assert remedy.patch.startswith("--- a/step.py\n+++ b/step.py\n@@ ")
+    printed = FORMS["text"](remedied, Reader(columns=120)).decode()
+    assert remedy.patch.rstrip() in printed
+    assert remedy.gain in printed
+    assert f"```diff\n{remedy.patch.rstrip()}\n```" in markdown(remedied)
+    (run,) = json.loads(sarif(remedied))["runs"]
+    result = run["results"][-1]
+    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "remedy"
+    (change,) = result["fixes"][0]["artifactChanges"]
+    assert change["artifactLocation"]["uri"] == "step.py"
+    read = json.loads(FORMS["json"](remedied, Reader()))
+    assert read["targets"][0]["remedy"]["patch"] == remedy.patch
 
 
 def test_the_schema_refuses_what_is_no_sarif(found):

@@ -78,10 +78,14 @@ def test_a_loop_that_lost_what_it_never_changes_and_is_in_another_order():
     graph, after, alignment, (values, counts, notes) = aligned(LOOP, LOOP_AFTER)
     loop, there = only(graph, "stablehlo.while")[0], only(after, "stablehlo.while")[0]
     x, w = (argument.node for argument in after.main.arguments)
-    assert [alignment.found[loop, k] for k in range(3)] == [[(w, 0)], [(there, 1)], [(there, 0)]]
+    assert [alignment.counterparts[loop, k] for k in range(3)] == [
+        [(w, 0)],
+        [(there, 1)],
+        [(there, 0)],
+    ]
     arguments = [op for op in graph.children(loop, 1) if op.is_argument]
     theirs = [op for op in after.children(there, 1) if op.is_argument]
-    assert [alignment.found[argument.id, 0] for argument in arguments] == [
+    assert [alignment.counterparts[argument.id, 0] for argument in arguments] == [
         [(w, 0)],
         [(theirs[1].id, 0)],
         [(theirs[0].id, 0)],
@@ -93,7 +97,7 @@ def test_a_loop_that_lost_what_it_never_changes_and_is_in_another_order():
     assert values[only(graph, "stablehlo.constant")].fate == "kept"  # by the loop's operand
     assert counts["folded"] == 0
     assert notes == ()
-    assert (x, 0) not in alignment.found[loop, 0]
+    assert (x, 0) not in alignment.counterparts[loop, 0]
 
 
 TWICE = """
@@ -130,9 +134,9 @@ def test_each_call_of_a_function_has_values_of_its_own():
     graph, after, alignment, (values, counts, notes) = aligned(TWICE, TWICE_AFTER)
     first, second = [op.id for op in after.ops if op.kind == "stablehlo.tanh"]
     calls = [op.id for op in graph.ops if op.kind == "func.call"]
-    assert [alignment.found[call, 0] for call in calls] == [[(first, 0)], [(second, 0)]]
+    assert [alignment.counterparts[call, 0] for call in calls] == [[(first, 0)], [(second, 0)]]
     tanh = only(graph, "stablehlo.tanh")
-    assert alignment.found[tanh] == [(first, 0), (second, 0)]
+    assert alignment.counterparts[tanh] == [(first, 0), (second, 0)]
     assert values[tanh].node == first
     assert Remark("several calls", count=2) in notes
     assert Remark("never called", count=2) in notes
@@ -171,7 +175,9 @@ func.func public @main(%x: tensor<8x4xf32>) -> tensor<8xf32> {
 def test_a_reductions_body_is_not_partitioned_and_other_shapes_are_not_aligned():
     graph, after, alignment, (values, counts, notes) = aligned(REDUCE, REDUCE_AFTER)
     assert counts["not partitioned"] == 3  # two arguments and a sum
-    assert alignment.found[only(graph, "stablehlo.reduce")] == [only(after, "stablehlo.reduce")]
+    assert alignment.counterparts[only(graph, "stablehlo.reduce")] == [
+        only(after, "stablehlo.reduce")
+    ]
     assert only(graph, "stablehlo.negate")[0] in alignment.retyped
     assert len(alignment.retyped) == 1
     assert not notes

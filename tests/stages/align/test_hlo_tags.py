@@ -110,9 +110,9 @@ def test_a_module_without_locations() -> None:
     inspection = Inspection(resolve("mlp"), ["shardy"])
     lowered = inspection.lowered["shardy"]
     bare = compat.ir.Module.parse(lowered.text(debug_info=False), lowered.context)
-    found = compiler.compile_module(dataclasses.replace(lowered, module=bare))
-    assert "sid" not in found.hlo
-    assert not re.search(r"op_name=\"[^\"]*(?:dot_general|call)", found.hlo)
+    compiled = compiler.compile_module(dataclasses.replace(lowered, module=bare))
+    assert "sid" not in compiled.hlo
+    assert not re.search(r"op_name=\"[^\"]*(?:dot_general|call)", compiled.hlo)
     graph = build(bare)
-    kinds = {graph.ops[path[-1]].kind for paths in found.tags.values() for path in paths}
+    kinds = {graph.ops[path[-1]].kind for paths in compiled.tags.values() for path in paths}
     assert {"stablehlo.dot_general", "stablehlo.add"} <= kinds

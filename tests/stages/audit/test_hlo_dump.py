@@ -60,7 +60,7 @@ def test_collectives_in_a_loop_are_counted_by_its_trips():
         1,
     )
     assert module.root(module.entry).name == "ag"
-    assert [one.name for one in module.parameters] == ["x.1"]
+    assert [parameter.name for parameter in module.parameters] == ["x.1"]
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,10 @@ def test_is_what_jax_compiles(partitioner):
 
 @pytest.mark.compiles
 def test_one_device():
-    found = Inspection(program((1, 1)), ["shardy"]).compiled()
-    assert found.devices == 1
-    assert found.memory is not None
-    assert found.memory.arguments == (16 * 32 + 8 * 16) * 4
+    compiled = Inspection(program((1, 1)), ["shardy"]).compiled()
+    assert compiled.devices == 1
+    assert compiled.memory is not None
+    assert compiled.memory.arguments == (16 * 32 + 8 * 16) * 4
 
 
 @pytest.mark.compiles
@@ -96,8 +96,8 @@ def test_a_resharding_by_replication_is_kept():
         )
 
     fun = jax.jit(step, out_shardings=NamedSharding(mesh, P(None, ("x", "y"), None)))
-    found = Inspection(Program("step", fun, (argument,), mesh=mesh), ["shardy"]).compiled()
-    assert any("full rematerialization" in line for line in found.rematerializations)
+    compiled = Inspection(Program("step", fun, (argument,), mesh=mesh), ["shardy"]).compiled()
+    assert any("full rematerialization" in line for line in compiled.rematerializations)
 
 
 def test_what_asks_python_back():
@@ -217,11 +217,11 @@ def test_a_module_for_another_platform_is_not_compiled(monkeypatch):
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_tpus_that_are_not_there(partitioner):
     inspection = Inspection(resolve("mlp", mesh={"data": 8, "model": 2}), [partitioner])
-    found = inspection.compiled(on="tpu:v5e:4x4")
-    assert (found.devices, found.device_kind) == (16, "TPU v5 lite")
-    assert found.memory is not None
-    assert found.cost is not None
-    assert "all-reduce" in found.hlo
+    compiled = inspection.compiled(on="tpu:v5e:4x4")
+    assert (compiled.devices, compiled.device_kind) == (16, "TPU v5 lite")
+    assert compiled.memory is not None
+    assert compiled.cost is not None
+    assert "all-reduce" in compiled.hlo
 
 
 @pytest.mark.compiles

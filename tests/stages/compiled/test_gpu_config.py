@@ -26,9 +26,9 @@ def test_the_topology_has_it_as_an_attribute(monkeypatch):
     monkeypatch.setattr(jax, "devices", lambda platform: {"gpu": [DEVICE] * 2}[platform])
     there = SimpleNamespace(target_config='platform_name: "CUDA"')
     monkeypatch.setattr(_jax, "get_topology_for_devices", lambda devices: there)
-    found = gpu_config.gpu_config()
-    assert (found.kind, found.count) == ("NVIDIA Abacus", 2)
-    assert found.text == 'platform_name: "CUDA"\n'
+    config = gpu_config.gpu_config()
+    assert (config.kind, config.count) == ("NVIDIA Abacus", 2)
+    assert config.text == 'platform_name: "CUDA"\n'
 
 
 def test_a_dump_is_looked_at_where_the_topology_does_not_say():
@@ -80,8 +80,8 @@ def test_what_is_written_is_read_back(tmp_path):
 @pytest.mark.compiles
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_gpus_that_are_not_there(partitioner):
-    found = Inspection(resolve("mlp"), [partitioner]).memory(on="cuda:h100:1x1x8")
-    assert found.equal is True
-    assert found.compiled.device_kind == "NVIDIA H100 80GB HBM3"
-    assert found.compiled.cost is not None
-    assert "all-reduce" in found.compiled.hlo
+    memory = Inspection(resolve("mlp"), [partitioner]).memory(on="cuda:h100:1x1x8")
+    assert memory.equal is True
+    assert memory.compiled.device_kind == "NVIDIA H100 80GB HBM3"
+    assert memory.compiled.cost is not None
+    assert "all-reduce" in memory.compiled.hlo

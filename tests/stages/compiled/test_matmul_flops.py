@@ -17,7 +17,7 @@ def flops(function, *arguments):
 
 def whole(function, *arguments):
     """XLA counts the program before it is compiled."""
-    alone = [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in arguments]
+    alone = [jax.ShapeDtypeStruct(argument.shape, argument.dtype) for argument in arguments]
     return jax.jit(function).lower(*alone).cost_analysis()["flops"]
 
 

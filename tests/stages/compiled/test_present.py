@@ -11,8 +11,9 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
-from sdyscope.stages.compiled import compiler, compiler_child, present, topology
+from sdyscope.stages.compiled import compiler_child, present, topology
 from sdyscope.stages.compiled.present import Accelerators
+from sdyscope.stages.propagated import xla_dump
 from sdyscope.targets import resolve
 from sdyscope.words.remarks import remark_text
 
@@ -23,7 +24,7 @@ H200 = Accelerators("cuda", "NVIDIA H200", 4)
 def there(monkeypatch):
     """Makes these accelerators the ones that are found."""
     present.accelerators.cache_clear()
-    return lambda *found: monkeypatch.setattr(present, "accelerators", lambda: found)
+    return lambda *counts: monkeypatch.setattr(present, "accelerators", lambda: counts)
 
 
 @pytest.mark.parametrize("word", ["devices", "gpu", "cuda", "gpu:4", "devices:4"])
@@ -107,9 +108,9 @@ def test_a_jax_that_does_not_start_is_one_sentence(monkeypatch):
 
 def test_this_machine_is_asked():
     present.accelerators.cache_clear()
-    found = present.accelerators()
-    assert {one.platform for one in found} <= {"cuda", "tpu"}
-    assert found or Inspection(resolve("mlp")).compiled(on="devices").notes == (
+    accelerators = present.accelerators()
+    assert {one.platform for one in accelerators} <= {"cuda", "tpu"}
+    assert accelerators or Inspection(resolve("mlp")).compiled(on="devices").notes == (
         Remark("CPU devices instead", "accelerator", count=8),
     )
 
@@ -118,9 +119,9 @@ def test_who_asks_for_no_accelerator_starts_none(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cuda,cpu")
     assert topology.environment(parse_hardware("cpu:8"))["JAX_PLATFORMS"] == "cpu"
     assert topology.environment(parse_hardware("cuda:h100:1x1x8"))["JAX_PLATFORMS"] == "cpu"
-    made = topology.environment(Hardware("tpu", 8))
-    assert made["JAX_PLATFORMS"] == "tpu,cpu"
-    assert "TPU_WORKER_HOSTNAMES" not in made
+    environment = topology.environment(Hardware("tpu", 8))
+    assert environment["JAX_PLATFORMS"] == "tpu,cpu"
+    assert "TPU_WORKER_HOSTNAMES" not in environment
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     assert topology.starting()["JAX_PLATFORMS"] == "cuda"
 
@@ -151,7 +152,7 @@ def test_a_compile_on_devices_that_run(monkeypatch, tmp_path):
     )
     module = inspection.lowered["shardy"]
     (tmp_path / compiler_child.MODULE).write_bytes(module.bytecode())
-    free = compiler._free(inspection.graph("shardy"))
+    free = xla_dump.free_boundaries(inspection.graph("shardy"))
     found = compiler_child._compiled(
         tmp_path, Hardware("cuda", 8), num_partitions=8, shardy=True, **free
     )

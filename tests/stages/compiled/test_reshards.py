@@ -30,8 +30,8 @@ def resharder(text):
     return Resharder(lowered, build(lowered.module))
 
 
-def kinds(found):
-    return [one.op for one in found.collectives]
+def kinds(read):
+    return [collective.op for collective in read.collectives]
 
 
 def test_the_module_has_the_collectives_and_tags_of_what_they_are_for():
@@ -46,7 +46,9 @@ def test_the_module_has_the_collectives_and_tags_of_what_they_are_for():
 def test_other_shardings_are_those_of_a_copy():
     ready = resharder(MATMUL)
     annotations = {
-        one.index: one for one in read_annotations(ready.graph) if one.kind == "argument"
+        annotation.index: annotation
+        for annotation in read_annotations(ready.graph)
+        if annotation.kind == "argument"
     }
     mesh = Mesh.of({"a": 4, "b": 2})
     rows = ShardingEdit(annotations[0], NamedSharding(mesh, PartitionSpec.of("a")))
@@ -60,7 +62,7 @@ def test_other_shardings_are_those_of_a_copy():
 
 
 def test_a_loop_runs_its_body_as_often_as_it_counts():
-    found = resharder("""module @m {
+    collectives = resharder("""module @m {
       sdy.mesh @mesh = <["a"=4]>
       func.func public @main(
           %x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>}) -> tensor<i1> {
@@ -84,9 +86,10 @@ def test_a_loop_runs_its_body_as_often_as_it_counts():
         return %r : tensor<i1>
       }
     }""").collectives()
-    assert [(one.op, one.times, one.unknown_trips) for one in found.collectives] == [
-        ("sdy.all_reduce", 5, False)
-    ]
+    assert [
+        (collective.op, collective.times, collective.unknown_trips)
+        for collective in collectives.collectives
+    ] == [("sdy.all_reduce", 5, False)]
 
 
 def test_a_change_that_does_not_fit_is_refused():

@@ -39,9 +39,9 @@ def test_what_jax_asks_for(installed):
     installed["jax-cuda12-plugin"] = "0.10.2"
     assert [mismatched_plugin(one) for one in ("cpu", "tpu", "cuda")] == [None, None, None]
     installed["libtpu"] = "0.0.51"
-    found = mismatched_plugin("tpu")
-    assert str(found) == "libtpu 0.0.51 is installed, and JAX 0.10.2 asks for libtpu==0.0.42.*"
-    assert found.advice == "pip install 'jax[tpu]==0.10.2'"
+    mismatch = mismatched_plugin("tpu")
+    assert str(mismatch) == "libtpu 0.0.51 is installed, and JAX 0.10.2 asks for libtpu==0.0.42.*"
+    assert mismatch.advice == "pip install 'jax[tpu]==0.10.2'"
     installed["jax-cuda12-plugin"] = "0.9.0"
     assert mismatched_plugin("cuda").advice == "pip install 'jax[cuda12-local]==0.10.2'"
 

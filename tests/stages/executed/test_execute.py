@@ -280,8 +280,8 @@ def test_peak_memory_is_the_fullest_devices_and_a_bound_where_it_was_there_befor
     devices = [Device(30), Device(40)]
     assert peak_bytes(devices) == 40
     assert peak_bytes([Device(None)]) is None
-    found = device_memory(compiled, devices, before=10)
-    assert (found.arguments, found.peak, found.peak_is_bound) == (16, 40, False)
+    memory = device_memory(compiled, devices, before=10)
+    assert (memory.arguments, memory.peak, memory.peak_is_bound) == (16, 40, False)
     assert device_memory(compiled, devices, before=40).peak_is_bound
     untold = device_memory(compiled, [Device(None)], before=None)
     assert (untold.peak, untold.peak_is_bound) == (None, False)

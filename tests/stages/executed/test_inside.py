@@ -37,10 +37,10 @@ def differing(source, entered=(), turns=()):
     for value in level.values:
         here, there = looked[value.place]
         if value.dtype:
-            found = compared_inside(here, there, level.frames, turns, 6.1e-5)
+            comparison = compared_inside(here, there, level.frames, turns, 6.1e-5)
             count += 1
-            if found.agrees is not True:
-                wrong.append((value.op, found))
+            if comparison.agrees is not True:
+                wrong.append((value.op, comparison))
     for value in level.values:
         if value.body and not value.place[1]:
             more = (0,) if value.body == "scan" else ()
@@ -139,15 +139,15 @@ def test_the_cut_in_a_shard_map_is_named_on_the_meshes_that_depend_on_it():
         steps=1, on_mesh=make, meshes=[{"data": 8}, {"data": 3}]
     )
     assert [
-        (dict(one.mesh.shape), one.is_base, bool(one.failure), one.compared and one.devices)
-        for one in ran.meshes
+        (dict(mesh.mesh.shape), mesh.is_base, bool(mesh.failure), mesh.compared and mesh.devices)
+        for mesh in ran.meshes
     ] == [
         ({"data": 1, "model": 1}, True, False, 1),
         ({"data": 4, "model": 2}, False, False, 8),
         ({"data": 8, "model": 1}, False, False, 8),
         ({"data": 3, "model": 1}, False, True, {}),
     ]
-    assert [one.compared["shardy"].differing for one in ran.meshes[:3]] == [0, 1, 0]
+    assert [mesh.compared["shardy"].differing for mesh in ran.meshes[:3]] == [0, 1, 0]
     wrong, not_run = ran.findings
     assert (wrong.rule, wrong.severity, wrong.fact.mesh) == (
         "depends-on-mesh",

@@ -56,8 +56,8 @@ def test_xla_dumps_as_shardy_got_them(tmp_path):
         "shardy/module_0000.jit_a/02.after_propagation.mlir",
         "shardy/module_0003.jit_b/00.input_module.mlir",
     )
-    found = read_directory(tmp_path)
-    assert [module.name for module in found] == ["module_0000.jit_a", "module_0003.jit_b"]
+    modules = read_directory(tmp_path)
+    assert [module.name for module in modules] == ["module_0000.jit_a", "module_0003.jit_b"]
 
 
 @pytest.mark.parametrize("folder", ["shardy/", "shardy/module_0001.jit_f/"])
@@ -100,6 +100,6 @@ def test_what_a_script_really_dumps(tmp_path):
     }
     subprocess.run([sys.executable, str(script)], check=True, env=environment)
     of_jax = {module.name: module for module in read_directory(jax_dir)}
-    assert (of_jax["jit_step"].found, of_jax["jit_step"].num_devices) == ("shardy", 8)
+    assert (of_jax["jit_step"].written_for, of_jax["jit_step"].num_devices) == ("shardy", 8)
     of_xla = [module for module in read_directory(xla_dir) if "jit_step" in module.name]
-    assert [(module.found, module.num_devices) for module in of_xla] == [("shardy", 8)]
+    assert [(module.written_for, module.num_devices) for module in of_xla] == [("shardy", 8)]

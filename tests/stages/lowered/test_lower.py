@@ -34,7 +34,11 @@ def program(name="straight"):
 def test_one_trace_lowers_under_both():
     stage = trace(program())
     first, second, again = (lower(stage, name) for name in ("shardy", "gspmd", "shardy"))
-    assert (first.found, second.found, again.found) == ("shardy", "gspmd", "shardy")
+    assert (first.written_for, second.written_for, again.written_for) == (
+        "shardy",
+        "gspmd",
+        "shardy",
+    )
     assert first.text() == again.text() != second.text()
     assert "sdy.sharding_constraint" in first.text()
     assert "@Sharding" in second.text()
@@ -44,14 +48,14 @@ def test_one_trace_lowers_under_both():
 @pytest.mark.parametrize("name", ["straight", "scan_grad", "shard_map", "jit_with_shardings"])
 def test_the_text_is_jaxs_own(name, partitioner):
     stage = trace(program(name))
-    made = lower(stage, partitioner)
+    lowered = lower(stage, partitioner)
     with compat.partitioner(partitioner):
-        assert made.text() == stage.lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
+        assert lowered.text() == stage.lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
         jax.clear_caches()
         # Traced anew under this partitioner, as by a user who sets the flag first.
         fun, args = PROGRAMS[name]
         text = fun.trace(*args).lower(lowering_platforms=("cpu",)).as_text()
-    assert made.text(debug_info=False) == text
+    assert lowered.text(debug_info=False) == text
 
 
 def test_the_configuration_is_as_before():
@@ -64,13 +68,13 @@ def test_the_configuration_is_as_before():
 
 
 def test_what_is_known_of_a_module():
-    made = lower(program(), "shardy")
-    assert made.meshes == {"mesh": Mesh.of({"data": 4, "model": 2})}
-    assert (made.num_partitions, made.num_devices) == (8, 8)
-    assert made.kept_arguments == (0, 1)
-    assert made.platforms == ("cpu",)
-    assert made.jax_version == jax.__version__
-    assert made.bytecode().startswith(b"ML\xefR")
+    lowered = lower(program(), "shardy")
+    assert lowered.meshes == {"mesh": Mesh.of({"data": 4, "model": 2})}
+    assert (lowered.num_partitions, lowered.num_devices) == (8, 8)
+    assert lowered.kept_arguments == (0, 1)
+    assert lowered.platforms == ("cpu",)
+    assert lowered.jax_version == jax.__version__
+    assert lowered.bytecode().startswith(b"ML\xefR")
     assert lower(program(), "gspmd").meshes == {}
 
 
@@ -81,20 +85,22 @@ def test_any_size_of_mesh_without_devices(partitioner):
     shape = jax.ShapeDtypeStruct(
         (256, 2048), jnp.float32, sharding=NamedSharding(mesh, P("b", "d"))
     )
-    made = lower(Program("big", jax.jit(lambda x: x * 2), (shape,)), partitioner)
-    assert made.num_devices == 32768
-    assert made.found == partitioner
-    assert len(made.text()) < 10_000
+    lowered = lower(Program("big", jax.jit(lambda x: x * 2), (shape,)), partitioner)
+    assert lowered.num_devices == 32768
+    assert lowered.written_for == partitioner
+    assert len(lowered.text()) < 10_000
 
 
 @pytest.mark.parametrize("partitioner", BOTH)
 def test_on_the_devices_that_are_there(partitioner):
     mesh = compat.device_mesh(Mesh.of({"data": 4, "model": 2}), jax.devices())
     value = jax.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("data", "model")))
-    made = lower(Program("real", jax.jit(lambda x: x * 2), (value,)), partitioner, platforms=None)
-    assert made.found == partitioner
-    assert made.num_devices == 8
-    assert made.platforms == ("cpu",)
+    lowered = lower(
+        Program("real", jax.jit(lambda x: x * 2), (value,)), partitioner, platforms=None
+    )
+    assert lowered.written_for == partitioner
+    assert lowered.num_devices == 8
+    assert lowered.platforms == ("cpu",)
 
 
 def test_other_platforms():
@@ -121,9 +127,9 @@ def test_a_mesh_that_only_the_body_names_is_lowered_for(partitioner):
 
 
 def test_a_program_without_shardings():
-    made = lower(Program("plain", jax.jit(jnp.sin), (jnp.ones(3),)), "shardy")
-    assert made.found == "none"
-    assert made.num_devices == 1
+    lowered = lower(Program("plain", jax.jit(jnp.sin), (jnp.ones(3),)), "shardy")
+    assert lowered.written_for == "none"
+    assert lowered.num_devices == 1
 
 
 def test_hoisted_constants_are_counted():
@@ -131,16 +137,16 @@ def test_hoisted_constants_are_counted():
     old = jax.config.jax_use_simplified_jaxpr_constants
     jax.config.update("jax_use_simplified_jaxpr_constants", True)
     try:
-        made = lower(
+        lowered = lower(
             Program("f", jax.jit(lambda x, y: y + table), (array((3,)), array((1000,), "data"))),
             "shardy",
         )
     finally:
         jax.config.update("jax_use_simplified_jaxpr_constants", old)
         jax.clear_caches()
-    assert made.kept_arguments == (1,)
-    arguments = made.text(debug_info=False).split("@main(")[1].split(")")[0].count("%arg")
-    assert arguments == made.constants + 1
+    assert lowered.kept_arguments == (1,)
+    arguments = lowered.text(debug_info=False).split("@main(")[1].split(")")[0].count("%arg")
+    assert arguments == lowered.constants + 1
 
 
 def test_not_lowerable_names_the_line_and_keeps_jaxs_words():
@@ -181,8 +187,8 @@ def test_specs_without_a_mesh_mean_the_programs(jitted, mesh):
     told = Program("told", jitted, (shape,), mesh=mesh)
     for program in (told, Program("of its arguments", jitted, (shape,))):
         for partitioner in BOTH:
-            made = lower(program, partitioner)
-            assert (made.found, made.num_devices) == (partitioner, 8)
+            lowered = lower(program, partitioner)
+            assert (lowered.written_for, lowered.num_devices) == (partitioner, 8)
     with pytest.raises(NotLowerable) as caught:
         trace(Program("no_mesh", jitted, (plain,)))
     assert caught.value.hint == "Give the Program its mesh: Program(..., mesh=mesh)."
@@ -203,15 +209,15 @@ def test_what_does_not_divide_is_named(partitioner):
 
 def test_callbacks_are_lowered_for_devices_that_are_not_there():
     jitted = jax.jit(lambda x: jax.pure_callback(np.sin, x, x))
-    one = Program("callback", jitted, (array((8,), "data"),))
+    program = Program("callback", jitted, (array((8,), "data"),))
     if compat.version_tuple() < (0, 8):
         with pytest.raises(NotLowerable) as caught:
-            lower(one, "shardy")
+            lower(program, "shardy")
         assert "real devices" in caught.value.hint
         return
-    found = lower(one, "shardy")
-    assert "callback" in found.text()
-    assert found.num_devices == array((8,), "data").sharding.mesh.size
+    lowered = lower(program, "shardy")
+    assert "callback" in lowered.text()
+    assert lowered.num_devices == array((8,), "data").sharding.mesh.size
 
 
 def test_unreduced_results_are_not_for_gspmd():
@@ -221,12 +227,12 @@ def test_unreduced_results_are_not_for_gspmd():
         return jnp.einsum("ab,bc->ac", x, y, out_sharding=sharding)
 
     args = (array((4, 8), None, "data", mesh=EXPLICIT), array((8, 4), "data", mesh=EXPLICIT))
-    one = Program("unreduced", jax.jit(unreduced), args)
+    program = Program("unreduced", jax.jit(unreduced), args)
     if compat.version_tuple()[:2] == (0, 9):  # it had a form for them
-        assert "last_tile_dims={unreduced, replicated}" in lower(one, "gspmd").text()
+        assert "last_tile_dims={unreduced, replicated}" in lower(program, "gspmd").text()
         return
     with pytest.raises(NotLowerable) as caught:
-        lower(one, "gspmd")
+        lower(program, "gspmd")
     assert caught.value.partitioner == "gspmd"
     assert caught.value.reason
 
@@ -273,7 +279,7 @@ def test_a_librarys_own_jit(jit):
     traced = trace(program)
     assert isinstance(traced, jax.stages.Traced)
     assert [argument.name for argument in compat.arguments(traced)] == ["split[0]", "split[1]"]
-    assert lower(program, "gspmd").found == "gspmd"
+    assert lower(program, "gspmd").written_for == "gspmd"
     # JAX is as it was, for everyone else.
     assert isinstance(jax.jit(jnp.sin).trace(1.0).lower(), jax.stages.Lowered)
 
@@ -321,7 +327,7 @@ def test_mixed_attributes_are_found():
     }"""
     context = compat.new_context()
     module = compat.ir.Module.parse(text, context)
-    assert LoweredModule("mixed", module, context).found == "both"
+    assert LoweredModule("mixed", module, context).written_for == "both"
 
 
 def test_standard_error_of_the_compiler_is_kept():
@@ -346,7 +352,7 @@ def test_a_jax_without_gspmd(monkeypatch):
     monkeypatch.setattr(compat.meshes, "config", SimpleNamespace())
     with pytest.raises(NotLowerable, match="no GSPMD partitioner any more"):
         lower(program(), "gspmd")
-    assert lower(program(), "shardy").found == "shardy"
+    assert lower(program(), "shardy").written_for == "shardy"
 
 
 def test_importing_the_package_and_targets_leaves_jax_out():

@@ -33,8 +33,8 @@ def test_logically_partitioned_of_flax() -> None:
         # Its names are mesh axes.
         "physical": linen.Partitioned(leaf(8, 16), ("data", None)),
     }
-    found = argument_axis_names(Program("p", jax.jit(lambda p: p), (boxed,)))
-    assert found == (("embed", "unnamed"), None)
+    axes = argument_axis_names(Program("p", jax.jit(lambda p: p), (boxed,)))
+    assert axes == (("embed", "unnamed"), None)
 
 
 @dataclass
@@ -56,10 +56,10 @@ def test_of_alike_arguments_the_shortest_path_stands_for_all() -> None:
     args = ({"w": leaf(8, 16)}, {"mu": {"w": leaf(8, 16)}}, leaf(4, 8), leaf(7))
     program = inspect(jax.jit(lambda p, state, x, unused: (p, state, x)), *args)
     names = [("embed", "mlp"), ("embed", "mlp"), ("batch", "embed"), ("embed",)]
-    found = named_axes(MappedMesh(), program.requested, names)
-    assert found is not None
-    assert found.parameters == {"p['w']": ("embed", "mlp")}
+    axes = named_axes(MappedMesh(), program.requested, names)
+    assert axes is not None
+    assert axes.parameters == {"p['w']": ("embed", "mlp")}
     # It has the axis of the batch; what jit drops is not in the module.
-    assert found.activations == {"x": ("batch", "embed")}
+    assert axes.activations == {"x": ("batch", "embed")}
     assert named_axes(MappedMesh(), program.requested, names[:-1]) is None
     assert named_axes(MappedMesh(), program.requested, [None] * 4) is None

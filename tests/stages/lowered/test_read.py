@@ -46,11 +46,11 @@ def varint(number):
 
 
 def test_text(shardy, gspmd):
-    found = read.read_bytes(shardy.text().encode())
-    assert (found.name, found.found, found.num_devices) == ("jit_straight", "shardy", 8)
-    assert found.meshes == MESHES
-    assert found.text() == shardy.text()
-    assert read.read_bytes(gspmd.text().encode()).found == "gspmd"
+    module = read.read_bytes(shardy.text().encode())
+    assert (module.name, module.written_for, module.num_devices) == ("jit_straight", "shardy", 8)
+    assert module.meshes == MESHES
+    assert module.text() == shardy.text()
+    assert read.read_bytes(gspmd.text().encode()).written_for == "gspmd"
 
 
 def test_text_with_a_byte_order_mark_or_windows_line_ends(shardy):
@@ -65,7 +65,7 @@ EXPORTED = Path(__file__).parents[2] / "assets" / "forward.jax_export"
 def test_what_jax_export_serializes():
     """With its gradient, which is a module of its own behind it."""
     found = read.read(EXPORTED)
-    assert (found.name, found.found, found.num_devices) == ("jit_forward", "shardy", 8)
+    assert (found.name, found.written_for, found.num_devices) == ("jit_forward", "shardy", 8)
     assert found.meshes == MESHES
     assert "stablehlo.tanh" in found.text()
     assert found.notes == (Remark("read from an export"),)
@@ -82,9 +82,9 @@ def test_what_jax_export_serializes_and_somebody_damaged(at, other):
 
 
 def test_bytecode(shardy):
-    found = read.read_bytes(shardy.bytecode())
-    assert found.found == "shardy"
-    assert found.text() == shardy.text()
+    module = read.read_bytes(shardy.bytecode())
+    assert module.written_for == "shardy"
+    assert module.text() == shardy.text()
 
 
 def test_portable_artifact(gspmd):
@@ -92,19 +92,23 @@ def test_portable_artifact(gspmd):
     # Serializing turns the module itself into VHLO.
     copy = compat.ir.Module.parse(gspmd.bytecode(), compat.new_context())
     artifact = stablehlo.serialize_portable_artifact(copy, stablehlo.get_current_version())
-    found = read.read_bytes(artifact)
-    assert found.found == "gspmd"
-    assert found.text().count("mhlo.sharding") == gspmd.text().count("mhlo.sharding")
+    module = read.read_bytes(artifact)
+    assert module.written_for == "gspmd"
+    assert module.text().count("mhlo.sharding") == gspmd.text().count("mhlo.sharding")
 
 
 def test_hlo_text_and_protos(hlo):
     proto = hlo_proto(hlo)
     forms = [hlo.encode(), proto, b"\x0a" + varint(len(proto)) + proto]
     for data in forms:
-        found = read.read_bytes(data)
-        assert (found.name, found.found, found.num_devices) == ("jit_straight", "shardy", 8)
-        assert found.meshes == MESHES
-        assert found.notes == (Remark("read from HLO"),)
+        module = read.read_bytes(data)
+        assert (module.name, module.written_for, module.num_devices) == (
+            "jit_straight",
+            "shardy",
+            8,
+        )
+        assert module.meshes == MESHES
+        assert module.notes == (Remark("read from HLO"),)
     comment = b"// a dump\n\n" + hlo.encode()
     assert read.read_bytes(comment).name == "jit_straight"
 
@@ -130,15 +134,15 @@ def test_the_name_of_a_file_is_not_believed(shardy, hlo, tmp_path):
 
 def test_an_unknown_dialect_leaves_the_text(shardy):
     text = shardy.text().replace("stablehlo.dot_general", "newhlo.dot_general")
-    found = read.read_bytes(text.encode())
-    assert found.module is None
-    assert (found.name, found.found) == ("jit_straight", "shardy")
-    assert "Dialect `newhlo' not found" in found.notes[0].said
-    assert found.text() == text
-    assert found.meshes == {}
+    module = read.read_bytes(text.encode())
+    assert module.module is None
+    assert (module.name, module.written_for) == ("jit_straight", "shardy")
+    assert "Dialect `newhlo' not found" in module.notes[0].said
+    assert module.text() == text
+    assert module.meshes == {}
     assert any(op.kind == "newhlo.dot_general" for op in read_text(text).ops)
     with pytest.raises(CompilerError):
-        found.bytecode()
+        module.bytecode()
 
 
 GOOD = """module @m {
@@ -210,9 +214,9 @@ ENTRY e {
 @given(mangled([GOOD, HLO], ["{", "}", '"', "#sdy", "f32", "@", "\0", "\n", "%x", "é"]))
 def test_any_damage_to_text_is_said(text):
     with contextlib.suppress(SdyscopeError):
-        found = read.read_bytes(text.encode())
-        assert found.text()
-        assert found.found in ("shardy", "gspmd", "both", "none")
+        module = read.read_bytes(text.encode())
+        assert module.text()
+        assert module.written_for in ("shardy", "gspmd", "both", "none")
 
 
 def test_what_the_file_system_refuses(tmp_path):
@@ -265,7 +269,7 @@ def test_a_newer_syntax_of_shardy_is_read_as_text(tmp_path):
     found = read.read(path)
     assert found.module is None
     assert "line 3" in found.notes[0].said
-    assert [one.attribute for one in read_text(found.source_text).not_understood] == [
+    assert [line.attribute for line in read_text(found.source_text).not_understood] == [
         "sdy.sharding"
     ]
 

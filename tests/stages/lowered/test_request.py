@@ -113,9 +113,9 @@ def expected(tensors, partitioner):
     return found
 
 
-def without_outputs(found):
+def without_outputs(items):
     """Under GSPMD an output comes after the body; the inputs keep the order."""
-    return [item for item in found if item[0] != "SPMDShardToFullShape"]
+    return [item for item in items if item[0] != "SPMDShardToFullShape"]
 
 
 def assert_same_order(stage, partitioner):
@@ -242,8 +242,10 @@ def test_a_shard_map_has_the_name_of_what_it_maps():
         return x.sum()
 
     x = jax.ShapeDtypeStruct((16,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
-    tensors = [one for one in requested(jax.jit(jax.grad(loss)).trace(x)) if one.ordinal >= 0]
-    by_ordinal = {one.ordinal: one.mapped for one in tensors}
+    tensors = [
+        tensor for tensor in requested(jax.jit(jax.grad(loss)).trace(x)) if tensor.ordinal >= 0
+    ]
+    by_ordinal = {tensor.ordinal: tensor.mapped for tensor in tensors}
     forward = ["attend", "layer", "attend"]  # Of the last one nothing is needed but its gradient.
     assert list(by_ordinal.values()) == [*forward, "", *reversed(forward)]
 
@@ -488,8 +490,8 @@ def test_arrays_on_devices():
 def test_a_mesh_in_another_order_is_counted_by_position():
     mesh = compat.device_mesh(Mesh.of({"data": 8}, tuple(range(8))[::-1]), jax.devices())
     assert [device.id for device in mesh.devices.flat] == list(range(8))[::-1]
-    found, _ = from_jax_sharding(NamedSharding(mesh, P("data")), 1)
-    assert found.mesh == Mesh.of({"data": 8})
+    converted, _ = from_jax_sharding(NamedSharding(mesh, P("data")), 1)
+    assert converted.mesh == Mesh.of({"data": 8})
 
 
 def test_random_keys_have_one_more_dimension():
@@ -511,15 +513,15 @@ def test_functions_without_a_readable_signature():
 def test_what_is_no_named_sharding():
     assert from_jax_sharding(None, 2) == (None, ())
     single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    found, (note,) = from_jax_sharding(single, 2)
-    assert found is None
+    converted, (note,) = from_jax_sharding(single, 2)
+    assert converted is None
     assert remark_text(note).startswith("Given as SingleDeviceSharding")
 
 
 def test_a_sharding_of_gspmds_names_no_axes():
     """Which Shardy does not take: use a NamedSharding."""
-    found, (note,) = from_jax_sharding(GSPMDSharding.get_replicated(jax.devices()), 1)
-    assert found is None
+    converted, (note,) = from_jax_sharding(GSPMDSharding.get_replicated(jax.devices()), 1)
+    assert converted is None
     assert remark_text(note).startswith("Given as GSPMDSharding, which names no mesh axes")
 
 
@@ -527,15 +529,17 @@ def test_device_ids_are_read():
     """With which a NamedSharding says what a PositionalSharding did."""
     order = (7, 6, 5, 4, 3, 2, 1, 0)
     mesh = compat.device_mesh(Mesh.of({"data": 8}), jax.devices())
-    found, notes = from_jax_sharding(NamedSharding(mesh, P("data"), _logical_device_ids=order), 1)
-    assert (notes, found.mesh) == ((), Mesh.of({"data": 8}, order))
+    converted, notes = from_jax_sharding(
+        NamedSharding(mesh, P("data"), _logical_device_ids=order), 1
+    )
+    assert (notes, converted.mesh) == ((), Mesh.of({"data": 8}, order))
 
 
 def test_unreduced_and_reduced_axes():
-    found, _ = from_jax_sharding(NamedSharding(EXPLICIT, P("data", unreduced={"model"})), 2)
-    assert found.spec == PartitionSpec.of("data", unreduced={"model"})
-    found, _ = from_jax_sharding(NamedSharding(EXPLICIT, P("data", reduced={"model"})), 2)
-    assert found.spec == PartitionSpec.of("data", reduced={"model"})
+    converted, _ = from_jax_sharding(NamedSharding(EXPLICIT, P("data", unreduced={"model"})), 2)
+    assert converted.spec == PartitionSpec.of("data", unreduced={"model"})
+    converted, _ = from_jax_sharding(NamedSharding(EXPLICIT, P("data", reduced={"model"})), 2)
+    assert converted.spec == PartitionSpec.of("data", reduced={"model"})
 
 
 def test_argument_axes_need_no_tracing():
@@ -561,10 +565,10 @@ def test_a_constraint_in_a_library_is_at_the_line_that_called_it(tmp_path, parti
         return library["logically"](jnp.sin(x), on("data"))
 
     line = model.__code__.co_firstlineno + 1
-    made = trace(Program("model", jax.jit(model), (array((16, 32)),)))
-    (asked,) = (tensor for tensor in requested(made) if tensor.kind == "constraint")
+    traced = trace(Program("model", jax.jit(model), (array((16, 32)),)))
+    (asked,) = (tensor for tensor in requested(traced) if tensor.kind == "constraint")
     assert (asked.source.file, asked.source.line) == (__file__, line)
-    module = lower(made, partitioner)
-    found = read_annotations(build(module.module))
-    (written,) = (one for one in found if one.kind == "constraint")
+    module = lower(traced, partitioner)
+    annotations = read_annotations(build(module.module))
+    (written,) = (one for one in annotations if one.kind == "constraint")
     assert (written.source.file, written.source.line) == (__file__, line)

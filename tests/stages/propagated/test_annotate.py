@@ -48,9 +48,9 @@ def test_every_argument_result_and_constraint_can_be_changed(inspection, partiti
 
 def test_priorities(inspection):
     weight, *_ = inspection.annotations("shardy")
-    found = changed(inspection, "shardy", ShardingEdit(weight, priorities=((1, 2),)))[0].sharding
-    assert isinstance(found, TensorSharding)
-    assert [dim.priority for dim in found.dim_shardings] == [None, 2]
+    sharding = changed(inspection, "shardy", ShardingEdit(weight, priorities=((1, 2),)))[0].sharding
+    assert isinstance(sharding, TensorSharding)
+    assert [dim.priority for dim in sharding.dim_shardings] == [None, 2]
 
 
 def test_open_dimensions_of_a_constraint(inspection):
@@ -85,7 +85,7 @@ def test_what_a_module_cannot_carry(inspection, partitioner, change, message):
 
 
 def test_a_shard_map_stays_as_it_is():
-    made = Inspection(USER_PROGRAMS["shard_map_full"](compat.abstract_mesh(MESH)))
-    inputs = next(a for a in made.annotations("shardy") if a.kind == "shard_map input")
+    inspection = Inspection(USER_PROGRAMS["shard_map_full"](compat.abstract_mesh(MESH)))
+    inputs = next(a for a in inspection.annotations("shardy") if a.kind == "shard_map input")
     with pytest.raises(TargetError, match=r"shard_map input .* can't be changed"):
-        changed(made, "shardy", ShardingEdit(inputs, named("data")))
+        changed(inspection, "shardy", ShardingEdit(inputs, named("data")))

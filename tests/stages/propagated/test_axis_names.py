@@ -40,7 +40,11 @@ def names_after_import(lowered: LoweredModule) -> list[str]:
     with lowered.context:
         module = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
         import_module(module)
-        [mesh] = (one for one in module.body.operations if one.operation.name == "sdy.mesh")
+        [mesh] = (
+            operation
+            for operation in module.body.operations
+            if operation.operation.name == "sdy.mesh"
+        )
         return list(compat.mesh_of_attribute(mesh.operation.attributes["mesh"]).shape)
 
 
@@ -57,8 +61,8 @@ def test_the_axes_told_are_those_that_xla_garbles() -> None:
 
 @pytest.mark.parametrize("name", ["da\nta", 'da"ta', "da\x1bta", "a\\b", "données", "データ"])
 def test_they_are_propagated_on_without_xlas_import(name: str) -> None:
-    found = Inspection(program_over(**{name: 8}))
-    propagated = found.propagated("shardy")
+    inspection = Inspection(program_over(**{name: 8}))
+    propagated = inspection.propagated("shardy")
     assert [doubt.kind for doubt in propagated.doubts] == ["not imported"]
     [sharding] = {
         value.sharding for value in propagated.values.values() if value.sharding is not None
@@ -92,18 +96,18 @@ def ends_the_process(name: str) -> bool:
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", FATAL)
 def test_xla_ends_the_process_on_the_fatal_ones(name: str) -> None:
-    found = Inspection(program_over(**{name: 8}))
+    inspection = Inspection(program_over(**{name: 8}))
     ends = ends_the_process(name)
-    assert fatal_axes(found.lowered["shardy"]) == ((name,) if ends else ())
+    assert fatal_axes(inspection.lowered["shardy"]) == ((name,) if ends else ())
     assert ends == (not compat.named_hlo_shardings())
     if ends:
         with pytest.raises(CompilerError, match="XLA aborts on names of mesh axes") as caught:
-            found.compiled("shardy")
+            inspection.compiled("shardy")
         assert repr(name) in caught.value.message
     else:
-        [sharding] = found.compiled("shardy").parameter_shardings
+        [sharding] = inspection.compiled("shardy").parameter_shardings
         assert str(sharding) == "{devices=[8]<=[8]}"
-    assert fatal_axes(found.lowered["gspmd"]) == ()
+    assert fatal_axes(inspection.lowered["gspmd"]) == ()
 
 
 @pytest.mark.compiles

@@ -51,19 +51,19 @@ def scanned():
 
 @pytest.mark.parametrize("program", [rematerialized, scanned])
 def test_where_shardy_crashes_writing_origins_down_the_answer_and_the_steps_are_there(program):
-    found = Inspection(program(), ("shardy",)).propagated()
-    assert found.exactness == "exact"
-    placed = {str(value.sharding) for value in found.values.values() if value.sharding}
+    propagated = Inspection(program(), ("shardy",)).propagated()
+    assert propagated.exactness == "exact"
+    placed = {str(value.sharding) for value in propagated.values.values() if value.sharding}
     assert any('"data"' in sharding for sharding in placed)
-    assert found.notes == ()
-    if found.debug_info.notes:
-        (note,) = found.debug_info.notes
+    assert propagated.notes == ()
+    if propagated.debug_info.notes:
+        (note,) = propagated.debug_info.notes
         assert (note.process, note.said[:3]) == ("crashed", "SIG")
-        assert found.debug_info.origins_missing
-        assert not any(value.origins for value in found.values.values())
+        assert propagated.debug_info.origins_missing
+        assert not any(value.origins for value in propagated.values.values())
     else:
-        assert any(value.origins for value in found.values.values())
-    assert len(found.steps) > 0
+        assert any(value.origins for value in propagated.values.values())
+    assert len(propagated.steps) > 0
 
 
 def test_without_a_process_to_ask_the_answer_is_there(monkeypatch):
@@ -71,10 +71,10 @@ def test_without_a_process_to_ask_the_answer_is_there(monkeypatch):
         raise WorkerDiedError(-11)
 
     monkeypatch.setattr(debug_info._worker, "ask", die)
-    found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
-    assert found.values
-    assert len(found.steps) == 0
-    (note,) = found.debug_info.notes
+    propagated = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
+    assert propagated.values
+    assert len(propagated.steps) == 0
+    (note,) = propagated.debug_info.notes
     assert note == Remark("no steps", "SIGSEGV", process="crashed")
 
 
@@ -83,8 +83,8 @@ def test_what_python_ends_is_no_crash_of_shardy_s(monkeypatch):
         raise WorkerDiedError(1)
 
     monkeypatch.setattr(debug_info._worker, "ask", die)
-    found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
-    (note,) = found.debug_info.notes
+    propagated = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
+    (note,) = propagated.debug_info.notes
     assert note == Remark("no steps", "exit status 1", process="ended")
 
 
@@ -93,9 +93,9 @@ def test_where_no_process_can_start_the_answer_is_there(monkeypatch):
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(debug_info._worker, "ask", refuse)
-    found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
-    assert found.values
-    (note,) = found.debug_info.notes
+    propagated = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
+    assert propagated.values
+    (note,) = propagated.debug_info.notes
     assert note == Remark("no steps", "Cannot allocate memory", process="not started")
 
 
@@ -103,12 +103,12 @@ def test_what_is_computed_from_constants_has_its_origins():
     """With origins Shardy keeps ops apart which it makes one without: they are told by name."""
     settings = fsdp_transformer.Settings(layers=1, d_model=16, heads=2, head_dim=4, d_ff=32)
     mesh = compat.abstract_mesh(Mesh((MeshAxis("fsdp", 4), MeshAxis("model", 2))))
-    found = Inspection(fsdp_transformer.program(mesh, settings), ("shardy",)).propagated()
+    propagated = Inspection(fsdp_transformer.program(mesh, settings), ("shardy",)).propagated()
     broadcasts = [
         value
-        for value in found.values.values()
+        for value in propagated.values.values()
         if value.node is not None
-        and found.graph.ops[value.node].kind == "stablehlo.broadcast_in_dim"
+        and propagated.graph.ops[value.node].kind == "stablehlo.broadcast_in_dim"
         and isinstance(value.sharding, TensorSharding)
         and any(dim.axes for dim in value.sharding.dim_shardings)
     ]
@@ -121,9 +121,9 @@ def test_nobody_who_only_asks_for_shardings_waits_for_another_run(monkeypatch):
         raise AssertionError("asked")
 
     monkeypatch.setattr(debug_info._worker, "ask", die)
-    found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
-    assert found.counts
-    assert not found.is_explained
+    propagated = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
+    assert propagated.counts
+    assert not propagated.is_explained
 
 
 @pytest.mark.parametrize("program", [rematerialized, scanned])
@@ -134,10 +134,10 @@ def test_origins_that_can_not_be_written_down_are_followed_in_every_form(program
     (note,) = inspection.propagated().debug_info.notes
     assert note.kind == "no origins"
     decided = propagate_document(inspection)
-    made = propagate.table(decided)
-    (result,) = [row for row in made.cells if row[0].text.startswith("result")]
+    table = propagate.table(decided)
+    (result,) = [row for row in table.cells if row[0].text.startswith("result")]
     assert result[-1].text.endswith(" (followed)")
-    said = [line.text for line in propagate.footer(decided, made)]
+    said = [line.text for line in propagate.footer(decided, table)]
     assert remark_text(note) in said
     assert any("followed: along Shardy's steps, not recorded by Shardy" in line for line in said)
     explained = explain_document(inspection, "result")

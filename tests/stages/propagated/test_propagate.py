@@ -614,20 +614,20 @@ def test_origins_that_can_not_be_read_are_listed_and_counted(
       }
     }"""
     try:
-        found = propagate(*of_text(text))
-        listed = found.debug_info.not_understood
+        propagated = propagate(*of_text(text))
+        listed = propagated.debug_info.not_understood
     finally:
         origin_texts._parsed_origins.cache_clear()
     assert {(one.attribute, one.text) for one in listed} == {
         ("sdy.sharding_origins", 'a = "constraint_0"'),
         ("sdy.sharding_origins", 'b = "constraint_0"'),
     }
-    kinds = [found.graph.ops[one.op].kind for one in listed if one.op is not None]
+    kinds = [propagated.graph.ops[one.op].kind for one in listed if one.op is not None]
     assert "stablehlo.cosine" in kinds
-    (note,) = found.debug_info.notes
+    (note,) = propagated.debug_info.notes
     assert (note.kind, note.count) == ("unread origins", len(listed))
     assert ('b = "constraint_0"', 0) in note.names
-    assert found.counts["kept"] == 5  # what is returned is one of them
+    assert propagated.counts["kept"] == 5  # what is returned is one of them
 
 
 def test_all_origins_of_user_programs_are_known() -> None:
@@ -658,18 +658,18 @@ def test_what_a_loop_captures_comes_from_its_own_annotation() -> None:
         )[0], w * 2
 
     module, graph = lowered(Program("step", jax.jit(step), (w, x)))
-    found = propagate(module, graph)
-    assert "constraint_2" in found.debug_info.names  # the program has one, and XLA two
+    propagated = propagate(module, graph)
+    assert "constraint_2" in propagated.debug_info.names  # the program has one, and XLA two
     origins = {
         str(origin)
-        for value in found.values.values()
+        for value in propagated.values.values()
         for axis, origin in value.origins
         if axis.name == "model"
     }
     assert origins == {"self", "input: 0"}
     argument = graph.main.arguments[0].node if graph.main else -1
-    assert [str(origin) for _, origin in found.values[argument, 0].origins] == ["self"]
+    assert [str(origin) for _, origin in propagated.values[argument, 0].origins] == ["self"]
     constraint = next(op for op in graph.ops if op.kind == "sdy.sharding_constraint")
-    kept = found.values[constraint.id, 0]
+    kept = propagated.values[constraint.id, 0]
     assert str(kept.sharding) == '<@mesh, [{"data"}, {}]>'  # as it is inside, it is on model, too
     assert [str(origin) for _, origin in kept.origins] == ["self"]

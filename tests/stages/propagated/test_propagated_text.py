@@ -16,9 +16,9 @@ def mlp():
 @pytest.mark.compiles
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_it_is_the_module_of_the_graph(mlp, partitioner):
-    found = mlp.propagated(partitioner)
-    graph = build(compat.ir.Module.parse(found.text, mlp.lowered[partitioner].context))
-    kept = [(op.kind, op.name, op.types, op.shardings) for op in found.graph.ops]
+    propagated = mlp.propagated(partitioner)
+    graph = build(compat.ir.Module.parse(propagated.text, mlp.lowered[partitioner].context))
+    kept = [(op.kind, op.name, op.types, op.shardings) for op in propagated.graph.ops]
     assert [(op.kind, op.name, op.types, op.shardings) for op in graph.ops] == kept
     assert any(any(op.shardings) for op in graph.ops if not op.is_argument)
 
@@ -32,7 +32,7 @@ def test_steps_origins_rules_and_tags_are_left_out(mlp, partitioner):
 
 
 def test_propagating_again_is_not_disturbed(mlp):
-    found = mlp.propagated("shardy")
-    steps = len(found.steps)
-    assert found.text == found.text
-    assert len(found.steps) == steps > 0
+    propagated = mlp.propagated("shardy")
+    steps = len(propagated.steps)
+    assert propagated.text == propagated.text
+    assert len(propagated.steps) == steps > 0

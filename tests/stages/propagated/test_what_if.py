@@ -115,10 +115,10 @@ def test_what_no_module_can_carry_is_said(mlp):
 def test_what_becomes_different(mlp):
     shardy = Inspection(mlp.program, ["shardy"])
     changed = shardy.what_if({"params['w1']": "P('data', 'model')"})
-    found = shardy.propagated_diff(changed)
-    assert found.different_values
+    diff = shardy.propagated_diff(changed)
+    assert diff.different_values
     assert "params['w1']" in {
-        value.value.name for group in found.beginnings for value in (group.begins, *group.follows)
+        value.value.name for group in diff.beginnings for value in (group.begins, *group.follows)
     }
     assert shardy.propagated_diff(shardy.what_if({"params['w1']": "P(None, 'model')"})).same
 
