@@ -4,8 +4,8 @@ For each pair of versions: the script, or a plain program that builds TARGET and
 once more in both environments, without sdyscope's recorder, tags or readers; XLA dumps what it
 compiled. Collectives are counted in these texts by regular expressions and the call graph, and
 their differences compared with those in `sdyscope upgrade --json`: by kind, size of the groups and
-shape, and in how many collectives and tensors there are. Of a TARGET, JAX's own memory analysis is
-compared, too.
+shape, and in how many collectives and tensors there are; and memory with the dumped buffer
+assignment. Each version is compared with the next one, or with --to-last each with the last.
 
     python benchmarks/upgrade.py fsdp-transformer --versions 0.7.2 0.9.2 0.10.2 0.11 0.12
     python benchmarks/upgrade.py --versions 0.10.2 0.12 --requirements requirements.txt -- train.py
@@ -49,18 +49,17 @@ CALLED = re.compile(
     r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.-]+)"
 )
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+#: What is allocated: its size, and what it is for.
+ALLOCATION = re.compile(r"^allocation \d+: size (\d+), (.*)$", re.MULTILINE)
 
 #: Builds a TARGET on real devices and compiles it as any program does.
 PLAIN = """
-import json, sys
+import sys
 sys.path.insert(0, {links!r})
 import jax
 from sdyscope.targets import resolve
 program = resolve({word!r}, devices=jax.devices()[:{devices}], settings={settings!r})
-compiled = program.fun.lower(*program.args, **program.kwargs).compile()
-found = compiled.memory_analysis()
-json.dump([found.argument_size_in_bytes, found.output_size_in_bytes - found.alias_size_in_bytes,
-           found.temp_size_in_bytes], open({out!r}, "w"))
+program.fun.lower(*program.args, **program.kwargs).compile()
 """
 
 
@@ -92,8 +91,8 @@ def collectives(text: str) -> tuple[Counter, Counter]:
                 called = CALLED.findall(rest)
                 for branches in BRANCHES.findall(rest):
                     called += re.findall(r"[\w.-]+", branches)
-                for one in called:
-                    visit(one, each)
+                for callee in called:
+                    visit(callee, each)
 
     visit(entry, 1)
     counts: Counter = Counter()
@@ -117,10 +116,23 @@ def collectives(text: str) -> tuple[Counter, Counter]:
     return counts, tensors
 
 
+def memory(assignment: str) -> list[int]:
+    """Bytes of arguments, of results that have memory of their own, and of temporaries."""
+    sizes = [0, 0, 0]
+    for size, purpose in ALLOCATION.findall(assignment):
+        if "parameter " in purpose:
+            sizes[0] += int(size)
+        elif "maybe-live-out" in purpose:
+            sizes[1] += int(size)
+        elif "preallocated-temp" in purpose:
+            sizes[2] += int(size)
+    return sizes
+
+
 def scaled(rest: str, shape: str, size: int | None) -> str:
     """The shape before a reduce-scatter."""
     dimension = int(re.search(r"dimensions=\{(\d+)\}", rest)[1])
-    sizes = [int(one) for one in shape.split(",")]
+    sizes = [int(size) for size in shape.split(",")]
     sizes[dimension] *= size or 1
     return ",".join(map(str, sizes))
 
@@ -138,27 +150,27 @@ def group_size(rest: str) -> int | None:
     return None
 
 
-def told(program: dict) -> tuple[Counter, Counter]:
-    """The same differences, as `upgrade` tells them."""
+def reported(program: dict) -> tuple[Counter, Counter]:
+    """The same differences, as `upgrade` reports them."""
     compiled = program["compiled"]
     sizes = {}
     for side in (compiled["a"], compiled["b"]):
         sizes |= (side["mesh"] or {}).get("axes", {})
     tensors: Counter = Counter()
-    for one in compiled["collectives"]:
-        kind, axes = one["key"]["kind"], one["key"]["axes"]
-        size = one["key"]["group_size"] if axes is None else 1
+    for difference in compiled["collectives"]:
+        kind, axes = difference["key"]["kind"], difference["key"]["axes"]
+        size = difference["key"]["group_size"] if axes is None else 1
         for axis in axes or ():
             part = re.fullmatch(r"(.*):\(\d+\)(\d+)", axis)
             size *= int(part[2]) if part else sizes[axis]
         if kind == "collective-permute":
             size = None
-        for side, sign in ((one["a"], -1), (one["b"], 1)):
+        for side, sign in ((difference["a"], -1), (difference["b"], 1)):
             for shape, count in side["shapes"].items():
                 tensors[kind, size, shape] += sign * count
     counts: Counter = Counter()
-    for one in compiled["by_kind_and_axes"]:
-        counts[one["kind"]] += one["b"]["count"] - one["a"]["count"]
+    for change in compiled["by_kind_and_axes"]:
+        counts[change["kind"]] += change["b"]["count"] - change["a"]["count"]
     return nonzero(counts), nonzero(tensors)
 
 
@@ -170,7 +182,7 @@ def difference(before: Counter, after: Counter) -> Counter:
     return nonzero(Counter({k: after[k] - before[k] for k in {*before, *after}}))
 
 
-def bytes_sent(tensors: Counter) -> str:
+def tensors_text(tensors: Counter) -> str:
     return ", ".join(f"{n:+} {k[0]} {k[2]}" for k, n in sorted(tensors.items(), key=str)) or "none"
 
 
@@ -191,32 +203,56 @@ class Texts:
         flags = f"--xla_dump_to={self.folder} --xla_dump_hlo_as_text"
         flags += f" --xla_force_host_platform_device_count={asked.devices}"
         variables = {**environment.variables(), "JAX_PLATFORMS": "cpu"}
-        self.memory = None
-        out = self.folder / "memory.json"
         if asked.command is None:
-            links = str(linked(folder / "links"))
             code = PLAIN.format(
-                links=links,
+                links=str(linked(folder / "links")),
                 word=asked.target,
                 devices=asked.devices,
-                settings=dict(one.split("=") for one in asked.settings),
-                out=str(out),
+                settings=dict(setting.split("=") for setting in asked.settings),
             )
             words = [str(environment.python), "-P", "-c", code]
         else:
             words = [str(environment.python), *asked.command]
         variables["XLA_FLAGS"] = " ".join(filter(None, (os.environ.get("XLA_FLAGS"), flags)))
         subprocess.run(words, env=variables, check=asked.command is None, stdout=sys.stderr)
-        if out.exists():
-            self.memory = json.loads(out.read_text())
 
-    def modules(self) -> dict[str, list[str]]:
-        """The texts by the module's name, in the order in which they were compiled."""
-        found: dict[str, list[str]] = {}
+    def module(self, program: str) -> tuple[str, str]:
+        """The text of a program and its buffer assignment."""
+        label, _, number = program.partition(".")
+        modules: dict[str, list[Path]] = {}
+        # In the order in which they were compiled.
         for file in sorted(self.folder.glob("*cpu_after_optimizations.txt")):
             name = re.match(r"module_\d+\.(.*?)\.cpu_after", file.name)[1]
-            found.setdefault(name.removeprefix("jit_"), []).append(file.read_text())
-        return found
+            modules.setdefault(name.removeprefix("jit_"), []).append(file)
+        # Of a TARGET the one program that it builds; all others are single ops of JAX.
+        every = [file for files in modules.values() for file in files]
+        files = modules.get(label) or [max(every, key=lambda file: file.stat().st_size)]
+        file = files[int(number or 1) - 1]
+        assignment = file.with_name(f"{file.stem}-buffer-assignment.txt")
+        return file.read_text(), assignment.read_text()
+
+
+def upgraded(versions: list[str], asked: argparse.Namespace) -> dict:
+    """The document of `sdyscope upgrade` for some versions, kept in a file where one is named."""
+    kept = None
+    if asked.documents:
+        kept = Path(asked.documents) / f"{'-'.join(versions)}.json"
+        if kept.exists():
+            return json.loads(kept.read_text())
+    run = [sys.executable, "-m", "sdyscope", "upgrade", "--json", "--python", "3.12"]
+    run += ["--versions", *versions]
+    run += ["--requirements", asked.requirements] if asked.requirements else []
+    run += [word for setting in asked.settings for word in ("--set", setting)]
+    run += ["--", "python", *asked.command] if asked.command is not None else [asked.target]
+    done = subprocess.run(run, stdout=subprocess.PIPE, check=False)
+    document = json.loads(done.stdout)
+    failures = [side["failure"] for side in document["sides"] if side["failure"]]
+    if failures:
+        raise SystemExit("\n".join(failures))
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(done.stdout)
+    return document
 
 
 def main() -> None:
@@ -227,81 +263,50 @@ def main() -> None:
         words, command = words[:at], words[at + 1 :]
     parser = argparse.ArgumentParser()
     parser.add_argument("--versions", nargs="+", required=True)
+    parser.add_argument("--to-last", action="store_true", help="compare each with the last one")
     parser.add_argument("--requirements")
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("target", nargs="?")
     parser.add_argument("--set", dest="settings", action="append", default=[])
-    parser.add_argument("--document", help="a file that keeps what `upgrade` told")
+    parser.add_argument("--documents", help="a folder that keeps what `upgrade` reported")
     asked = parser.parse_args(words)
     asked.command = command
     if (asked.target is None) == (command is None):
         parser.error("give either a TARGET or a script after --")
-    run = [sys.executable, "-m", "sdyscope", "upgrade", "--json", "--python", "3.12"]
-    run += ["--versions", *asked.versions]
-    run += ["--requirements", asked.requirements] if asked.requirements else []
-    run += [word for one in asked.settings for word in ("--set", one)]
-    run += ["--", "python", *command] if command is not None else [asked.target]
-    if asked.document and Path(asked.document).exists():
-        document = json.loads(Path(asked.document).read_text())
-    else:
-        done = subprocess.run(run, stdout=subprocess.PIPE, check=False)
-        document = json.loads(done.stdout)
-        if asked.document:
-            Path(asked.document).write_bytes(done.stdout)
-    failures = [side["failure"] for side in document["sides"] if side["failure"]]
-    if failures:
-        raise SystemExit("\n".join(failures))
-    print("| from | to | program | collectives | tensors that differ | told | memory |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    *others, last = asked.versions
+    series = [[version, last] for version in others] if asked.to_last else [asked.versions]
+    print("| from | to | program | collectives | tensors that differ | reported | memory |")
+    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     with tempfile.TemporaryDirectory() as name:
-        texts = {
-            side["versions"]["jax"]: Texts(side["versions"]["jax"], asked, Path(name))
-            for side in document["sides"]
-        }
-        for (one, two), step in zip(pairwise(texts.values()), document["steps"], strict=True):
-            for program in step["programs"]:
-                row(step, program, one, two)
+        texts: dict[str, Texts] = {}
+        for versions in series:
+            document = upgraded(versions, asked)
+            sides = []
+            for side in document["sides"]:
+                version = side["versions"]["jax"]
+                if version not in texts:
+                    texts[version] = Texts(version, asked, Path(name))
+                sides.append(texts[version])
+            for (before, after), step in zip(pairwise(sides), document["steps"], strict=True):
+                for program in step["programs"]:
+                    row(step, program, before, after)
 
 
-def row(step: dict, program: dict, one: Texts, two: Texts) -> None:
-    label, _, number = program["name"].partition(".")
-    sides = []
-    for texts in (one, two):
-        modules = texts.modules()
-        # Of a TARGET the one program that it builds; all others are single ops of JAX.
-        every = [text for known in modules.values() for text in known]
-        known = modules.get(label) or [max(every, key=len)]
-        sides.append(collectives(known[int(number or 1) - 1]))
-    counts, tensors = told(program)
-    own_counts = difference(sides[0][0], sides[1][0])
-    own_tensors = difference(sides[0][1], sides[1][1])
-    verdict = (
-        "all"
-        if (own_counts, own_tensors) == (counts, tensors)
-        else (f"NOT: texts {own_counts} {own_tensors}; told {counts} {tensors}")
+def row(step: dict, program: dict, before: Texts, after: Texts) -> None:
+    (text_a, memory_a), (text_b, memory_b) = (
+        side.module(program["name"]) for side in (before, after)
     )
-    memory = "-"
-    if one.memory and two.memory:
-        rows = {r["name"]: r for r in program["compiled"]["memory"] if r["kind"] == "needed"}
-        shared = rows.get("shared by donation", {"a": 0, "b": 0})
-        seen = [
-            [
-                rows["arguments"][side],
-                rows["results"][side] - shared[side],
-                rows["temporaries"][side],
-            ]
-            for side in "ab"
-        ]
-        memory = (
-            "as told"
-            if seen == [one.memory, two.memory]
-            else (f"NOT: {seen}, JAX says {one.memory} {two.memory}")
-        )
-    before = sum(sides[0][0].values())
-    after = sum(sides[1][0].values())
+    own_a, own_b = collectives(text_a), collectives(text_b)
+    own = tuple(difference(a, b) for a, b in zip(own_a, own_b, strict=True))
+    verdict = "all" if own == reported(program) else f"NOT: {own}, but {reported(program)}"
+    rows = {r["name"]: r for r in program["compiled"]["memory"] if r["kind"] == "needed"}
+    parts = ("arguments", "results", "temporaries")
+    seen = [[rows[part][side] for part in parts] for side in "ab"]
+    assigned = [memory(memory_a), memory(memory_b)]
+    same = "same" if seen == assigned else f"NOT: {seen}, but {assigned}"
     print(
-        f"| {step['a']} | {step['b']} | {program['name']} | {before} → {after} | "
-        f"{bytes_sent(own_tensors)} | {verdict} | {memory} |",
+        f"| {step['a']} | {step['b']} | {program['name']} | "
+        f"{own_a[0].total()} → {own_b[0].total()} | {tensors_text(own[1])} | {verdict} | {same} |",
         flush=True,
     )
 

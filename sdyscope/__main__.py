@@ -51,10 +51,16 @@ def main() -> None:
     except KeyboardInterrupt:
         status = _end_by(signal.SIGINT)
     except child.Stopped as stopped:
+        _say_stopped(stopped.signum)
         status = _end_by(stopped.signum)
     if status == 128 + signal.SIGINT:
         status = _end_by(signal.SIGINT)
     sys.exit(status)
+
+
+def _say_stopped(signum: int) -> None:
+    name = signal.Signals(signum).name
+    output.say(f"sdyscope was stopped by {name} before it had an answer.")
 
 
 def _end_by(signum: int) -> int:
@@ -98,6 +104,8 @@ def run_here(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         return _fail(error.format_message())
     except click.Abort:
+        if child.errand() is None:  # Otherwise the parent says it.
+            _say_stopped(signal.SIGINT)
         return 128 + signal.SIGINT
     except MemoryError:
         return _fail("memory ran out.")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
+    from sdyscope.facts.calibration import Calibration
     from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
     from sdyscope.facts.over_time import MemoryOverTime
     from sdyscope.facts.zero import TrainingState
@@ -258,6 +259,7 @@ class Inspection(Staged, Displayed):
         *,
         bandwidths: Mapping[str, str | float] | None = None,
         latencies: Mapping[str, str | float] | None = None,
+        calibration: Calibration | None = None,
     ) -> Cost:
         """What a step costs at least: an estimate from models of the hardware, no measurement.
 
@@ -267,6 +269,8 @@ class Inspection(Staged, Displayed):
             bandwidths: what a device sends over a mesh axis, such as ``90GB/s`` or bytes a second,
                 by axis; by default what the table of hardware has.
             latencies: what a hop over an axis takes, such as ``1us`` or seconds, likewise.
+            calibration: rates that were fitted to traces, where none are given
+                (``sdyscope.analysis.cost.calibrate``).
 
         Raises:
             CompilerError: the compiler refuses the program or aborts on it.
@@ -275,7 +279,7 @@ class Inspection(Staged, Displayed):
         """
         from sdyscope.analysis.cost.cost import cost_of
 
-        return cost_of(self, partitioner, on, bandwidths, latencies)
+        return cost_of(self, partitioner, on, bandwidths, latencies, calibration)
 
     def predicted_collectives(
         self, partitioner: Partitioner = "shardy", *, on_cpu: bool = False

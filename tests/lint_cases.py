@@ -503,6 +503,7 @@ def held_twice():
 
 
 @spares("state-not-donated")
+@finds("under-sharded", "w['w']", severity="note")
 def held_once():
     return large_step(donate_argnums=0)
 

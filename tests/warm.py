@@ -35,8 +35,9 @@ from typing import IO, Any, NoReturn
 
 __all__ = ["Popen", "main", "start"]
 
-#: What `sdyscope.process.python` begins with, and how a command line does.
-_CHILD = "import sys; sys.path[:] = ["
+#: What `sdyscope.process.python` begins with, for this Python and for one of another environment;
+#: and how a command line does.
+_CHILD = ("import sys; sys.path[:] = [", "import sys; sys.path.insert(0, ")
 _COMMAND = ["-m", "sdyscope"]
 
 #: Variables that JAX reads when it is imported, and takes a change of afterwards.
@@ -52,6 +53,9 @@ _BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "JAX_", "TF_", "OMP_")
 #: Modules that do something where they are imported.
 _NOT_IMPORTED = frozenset({"__init__", "__main__", "pytest_plugin", "sitecustomize"})
+#: What of these is made up for: folders before those that are known, and whether to write bytecode.
+_PATH = "PYTHONPATH"
+_MADE_UP = frozenset((*_OF_JAX, "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", _PATH))
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 _MESSAGE = 1 << 20
@@ -90,8 +94,12 @@ class _Server:
         with self._lock:
             if self._channel is None:
                 self._channel, self._environment = self._connect()
-            if not self._fits(task["environment"]):
+            before = _folders(task["environment"], self._environment)
+            # A file in one of the folders may change how a command line begins.
+            is_known = before == [] or (before is not None and task["words"][0] == "-c")
+            if not is_known or not self._fits(task["environment"]):
                 return None
+            task["path"] = before
             message = json.dumps({**task, "parent": os.getpid()}).encode()
             _set_subreaper(True)
             try:
@@ -108,8 +116,17 @@ class _Server:
             environment.get(name, _BY_JAX.get(name))
             == self._environment.get(name, _BY_JAX.get(name))
             for name in environment.keys() | self._environment.keys()
-            if name.startswith(_AT_START) and name not in _OF_JAX and name != "PYTHONHASHSEED"
+            if name.startswith(_AT_START) and name not in _MADE_UP
         )
+
+
+def _folders(environment: dict[str, str], known: dict[str, str]) -> list[str] | None:
+    """What `PYTHONPATH` has before what is known of it; None where it has something else."""
+    path, end = (
+        one[_PATH].split(os.pathsep) if _PATH in one else [] for one in (environment, known)
+    )
+    before = path[: len(path) - len(end)]
+    return before if path == [*before, *end] else None
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -281,6 +298,7 @@ def _become(
     environment: dict[str, str],
     folder: str,
     numbers: list[int],
+    path: list[str],
     parent: int,
 ) -> tuple[Any, dict[str, Any]]:
     """Makes this process the one that was asked for, and returns what it executes."""
@@ -300,6 +318,8 @@ def _become(
         if name in environment:
             jax.config.update(name.lower(), kind(environment[name]))
     os.chdir(folder)
+    sys.path[:0] = path
+    sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in environment
     subprocess.Popen = Popen  # type: ignore[misc]
     names = {"__name__": "__main__", "__builtins__": __builtins__}
     if words[0] == "-c":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -9,7 +11,9 @@ import click
 from sdyscope.commands import opening, options, rates
 
 if TYPE_CHECKING:
+    from sdyscope.facts.calibration import Calibration
     from sdyscope.hardware.names import Hardware
+    from sdyscope.inspection import Inspection
 
 
 @options.command(
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
         "cost mlp --on tpu:v5e:2x4",
         "cost fsdp-transformer --on tpu:v5p:2x2x2 --mesh fsdp=4,model=2",
         "cost train.py:step --predicted --mesh data=512,model=64 --bandwidth data=90GB/s",
+        "cost train.py:step --calibrate /tmp/trace",
     ),
 )
 @options.target
@@ -25,6 +30,14 @@ if TYPE_CHECKING:
 @options.one_partitioner("The partitioner to compile under.")
 @rates.bandwidths("the figures of the hardware table")
 @rates.latencies
+@click.option(
+    "--calibrate",
+    "traces",
+    multiple=True,
+    metavar="TRACE",
+    help="A trace of a run (`sdyscope profile`): fit the axes' bandwidth and latency to it. Can be "
+    "repeated.",
+)
 @options.settings
 @opening.module
 @click.option(
@@ -42,6 +55,7 @@ def command(
     partitioner: str | None,
     bandwidths: dict[str, float],
     latencies: dict[str, float],
+    traces: tuple[str, ...],
     settings: dict[str, str],
     module: str | None,
     predicted: bool,
@@ -54,7 +68,8 @@ def command(
     The program is compiled, not run. Shows the minimum time of arithmetic, memory and the
     links of each mesh axis, from models of rings, tori and switches and from published figures
     of the hardware; and thus of a step, with full overlap and with none. It is an estimate,
-    not a measurement.
+    not a measurement. --calibrate fits the rates of axes to measured runs, and says the error
+    that is left.
 
     With --predicted nothing is compiled: collectives are those Shardy's own passes insert,
     operations those of matmuls, and memory is what it takes to read the arguments once. --on then
@@ -69,16 +84,19 @@ def command(
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
+    calibration = _calibration(traces, inspection) if traces else None
     if predicted:
         opening.check_predictable(inspection)
-        answer = predicted_cost_document(inspection, on, bandwidths, latencies)
+        answer = predicted_cost_document(inspection, on, bandwidths, latencies, calibration)
     else:
-        answer = cost_document(inspection, on, bandwidths, latencies)
+        answer = cost_document(inspection, on, bandwidths, latencies, calibration)
     status = 1 if strict and answer.account else 0
     if as_json:
         output.answers().write_bytes(document.encode(answer))
         return status
     parts: list[blocks.Block | None] = []
+    if calibration is not None:
+        parts += [cost.calibrated(calibration), cost.rates(calibration)]
     for program, partitioners in cost.distinct(answer):
         parts += [
             cost.heading(answer, program, partitioners),
@@ -91,3 +109,16 @@ def command(
     blocks.print_blocks(parts)
     paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
+
+
+def _calibration(traces: Sequence[str], inspection: Inspection) -> Calibration:
+    """The rates of the axes that collectives ran over in some traces."""
+    from sdyscope.analysis.cost.calibrate import calibrated
+    from sdyscope.analysis.profile.profile import profile_document
+    from sdyscope.stages.executed.traces import read_trace
+    from sdyscope.values.mesh import only_mesh
+
+    mesh = only_mesh(inspection.meshes.values())
+    return calibrated(
+        {trace: profile_document(read_trace(Path(trace)), mesh=mesh).measured for trace in traces}
+    )

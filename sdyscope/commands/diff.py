@@ -103,7 +103,7 @@ def command(
     --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
     """
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import diff
 
@@ -128,11 +128,7 @@ def command(
         output.answers().write_bytes(document.encode(shown))
     else:
         paragraphs.print_paragraphs(diff.summary(shown))
-        for part in diff.details(shown, everything=everything):
-            if isinstance(part, table.Table):
-                table.print_table(part)
-            else:
-                paragraphs.print_paragraphs([part])
+        paragraphs.print_parts(diff.details(shown, everything=everything))
         for name, account in shown.accounts.items():
             paragraphs.print_paragraphs(account_paragraphs(account, of=name))
     return 0 if shown.same and not (strict and shown.not_known) else 1

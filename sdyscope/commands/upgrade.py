@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import completing, options, upgrade_carry
-from sdyscope.commands.upgrade_words import SubjectCommand, arguments_of, subject_words
+from sdyscope.commands.upgrade_subject import SubjectCommand, looks
 from sdyscope.errors import TargetError
 
 if TYPE_CHECKING:
+    from sdyscope.commands.upgrade_run import Subject
     from sdyscope.upgrade.document import Upgrade
 
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         "upgrade --from 0.9 --to 0.12 mlp --bisect --what comms.bytes",
     ),
 )
-@click.argument("target", metavar="[TARGET]", required=False, shell_complete=completing.targets)
 @click.option(
     "--from",
     "first",
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="With --bisect: JAX's CHANGELOG.md. By default that of its repository.",
 )
-@click.option("--program", metavar="NAME", help="The program of a script to look at.")
 @click.option(
     "--budgets",
     "budget",
@@ -82,13 +81,9 @@ if TYPE_CHECKING:
 )
 @click.option("--summary", metavar="FILE", help="Write Markdown for a pull request.")
 @click.option("--page", metavar="FILE", help="Write the comparison as an offline HTML page.")
-@click.option("--all", "everything", is_flag=True, help="List every difference.")
-@options.json("upgrade.document:Upgrade")
-@options.verbose
-@options.like(upgrade_carry.carry)
-@click.option("--carry", hidden=True, help="Hand the stages of TARGET over, for upgrade itself.")
+@looks("upgrade.document:Upgrade")
 def command(
-    target: str | None,
+    subject: Callable[[], Subject],
     first: str | None,
     last: str | None,
     versions: str | None,
@@ -105,8 +100,6 @@ def command(
     everything: bool,
     as_json: bool,
     verbose: bool,
-    carry: str | None,
-    **opening: Any,
 ) -> int:
     """Show what another JAX changes: shardings, collectives, memory.
 
@@ -118,13 +111,10 @@ def command(
     With --bisect, also finds the release that changed something, and prints what its notes say of
     sharding.
 
-    Exit status 1 if something got worse or exceeds a budget, 2 if a version could not be looked
-    at.
+    Exit status 1 if something got worse or exceeds a budget, 2 if a version could not be looked at
+    or nothing could be bisected.
     """
-    if carry is not None:
-        return upgrade_carry.carry(file=Path(carry), target=target or "", **opening)
     from sdyscope.commands import upgrade_versions
-    from sdyscope.commands.upgrade_run import Subject
     from sdyscope.process import progress
 
     named = _named(first, last, versions)
@@ -134,17 +124,8 @@ def command(
         # Before anything takes time.
         if not Path(file).absolute().parent.is_dir():
             raise TargetError("There is no such folder to write to.", file=file)
-    ctx = click.get_current_context()
-    word, script = subject_words(ctx, target)
-    subject = Subject(
-        word,
-        script,
-        arguments_of(ctx),
-        options.lowering(**opening),
-        opening["partitioner"] or "",
-    )
     asked = upgrade_versions.Asked(
-        subject=subject,
+        subject=subject(),
         versions=named,
         requirements=requirements,
         python=python,
@@ -153,14 +134,12 @@ def command(
         changelog=changelog,
         program=program or "",
         budget=budget,
-        platform="" if opening["on"] is None else opening["on"].platform,
-        config=opening["mesh_config"] or "",
         verbose=verbose,
     )
     with progress.shown("sdyscope upgrade"):
-        answer = upgrade_versions.upgraded(asked, progress.step)
-    _write(answer, summary, page, program or "", everything=everything, as_json=as_json)
-    return answer.exit_status
+        upgrade = upgrade_versions.upgraded(asked, progress.step)
+    _write(upgrade, summary, page, program or "", everything=everything, as_json=as_json)
+    return upgrade.exit_status
 
 
 def _named(first: str | None, last: str | None, versions: str | None) -> tuple[str, ...]:
@@ -178,7 +157,7 @@ def _named(first: str | None, last: str | None, versions: str | None) -> tuple[s
 
 
 def _write(
-    answer: Upgrade,
+    upgrade: Upgrade,
     summary: str | None,
     page: str | None,
     program: str,
@@ -187,22 +166,18 @@ def _write(
     as_json: bool,
 ) -> None:
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal import document, paragraphs
     from sdyscope.upgrade.forms import text
 
     if as_json:
-        output.answers().write_bytes(document.encode(answer))
+        output.answers().write_bytes(document.encode(upgrade))
     else:
-        for part in text.upgraded(answer, everything=everything):
-            if isinstance(part, table.Table):
-                table.print_table(part)
-            else:
-                paragraphs.print_paragraphs([part])
+        paragraphs.print_parts(text.upgraded(upgrade, everything=everything))
     if summary is not None:
         from sdyscope.upgrade.forms import markdown
 
-        output.write_atomically(summary, markdown.render(answer))
+        output.write_atomically(summary, markdown.render(upgrade))
     if page is not None:
         from sdyscope.upgrade.forms import html
 
-        output.write_atomically(page, html.render(answer, program))
+        output.write_atomically(page, html.render(upgrade, program))

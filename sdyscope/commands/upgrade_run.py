@@ -36,6 +36,8 @@ class Subject:
       arguments: the command line up to a command's own words, which says how a TARGET is opened.
       variables: variables of a process that opens it, unless the user has set them.
       partitioner: under which; empty for that of the script, or for Shardy.
+      platform: what is compiled for; empty for virtual CPU devices.
+      config: files of mesh configurations; empty without any.
     """
 
     target: str
@@ -43,6 +45,8 @@ class Subject:
     arguments: tuple[str, ...]
     variables: Mapping[str, str]
     partitioner: str = ""
+    platform: str = ""
+    config: str = ""
 
     @property
     def words(self) -> str:

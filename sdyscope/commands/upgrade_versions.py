@@ -61,8 +61,6 @@ class Asked:
       changelog: a file with JAX's changelog.
       program: the program of a script that is looked at; empty for all.
       budget: the target whose budgets hold; None for the one that is the TARGET.
-      platform: what is compiled for; empty for virtual CPU devices.
-      config: files of mesh configurations.
       verbose: whether what installers and scripts say is shown.
     """
 
@@ -75,8 +73,6 @@ class Asked:
     changelog: str | None
     program: str
     budget: str | None
-    platform: str
-    config: str
     verbose: bool
 
 
@@ -99,12 +95,12 @@ def upgraded(asked: Asked, notify: _Notify) -> Upgrade:
             _check_ends(chosen)
         looker = Looker(asked.subject, Path(scratch), verbose=asked.verbose, notify=notify)
         looked = _look(places, looker, chosen)
-        bisection = None
+        bisection: Bisection | str | None = None
         if wanted is not None:
             try:
                 bisection = _Search(asked, places, looker, chosen, looked).bisection()
             except TargetError as error:
-                say(f"note: not bisected: {error}")
+                bisection = str(error)
     return upgrade_document(asked.subject.words, looked, budgets, bisection, asked.program)
 
 
@@ -147,7 +143,7 @@ class _Places:
         self._linked: Path | None = None
         self._tools: Tools | None = None
         self.requirements = read_requirements(asked.requirements)
-        extras = extra_for(asked.platform)
+        extras = extra_for(asked.subject.platform)
         own = of_sdyscope(_extra(asked))
         #: What the Python needs that opens a TARGET, or what was recorded.
         self.analysis = Requirements().and_(own, extras)
@@ -262,7 +258,7 @@ def _extra(asked: Asked) -> str:
     first = asked.subject.target.partition(":")[0].replace("_", "-").partition("-")[0]
     if first in known and not os.path.exists(asked.subject.target):
         return first
-    return "yaml" if asked.config.partition(":")[0].endswith((".yaml", ".yml")) else ""
+    return "yaml" if asked.subject.config.partition(":")[0].endswith((".yaml", ".yml")) else ""
 
 
 def _budgets(asked: Asked) -> Mapping[str, Budgets]:

@@ -220,7 +220,9 @@ _LINE = re.compile(r"-r \S+ \(line (\d+)\)")
 #: What pip and uv put in front of what is wrong.
 _WRONG = re.compile(r"^(?:ERROR: |error: |\s*[×x] )(.*)$")
 #: The lines after that say which requirements don't go together.
-_BECAUSE = re.compile(r"^\s*(?:╰─▶ (?P<uv>.*)|(?P<pip>\S.* depends on .*|The user requested .*))$")
+_BECAUSE = re.compile(
+    r"^\s*(?:(?:╰─▶|cause:) (?P<uv>.*)|(?P<pip>\S.* depends on .*|The user requested .*))$"
+)
 
 
 def _said(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from sdyscope.values.source import SourceLocation
 
 Resource: TypeAlias = Literal["compute", "memory", "axis"]
 
-LevelName: TypeAlias = Literal["chip", "ICI", "DCN", "NVLink", "network", "given"]
+LevelName: TypeAlias = Literal["chip", "ICI", "DCN", "NVLink", "network", "given", "fitted"]
 """What connects devices, from the inside out; ``given`` is a bandwidth that the user gave."""
 
 

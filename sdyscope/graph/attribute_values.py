@@ -197,7 +197,7 @@ def rounded(number: float, dtype: str) -> float:
 def _packed(number: float, dtype: str) -> float:
     if dtype == "bf16":
         (bits,) = struct.unpack("<I", struct.pack("<f", number))
-        if number != number or bits & 0x7F800000 == 0x7F800000:
+        if math.isnan(number) or bits & 0x7F800000 == 0x7F800000:
             return number
         bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
         return float(struct.unpack("<f", struct.pack("<I", bits))[0])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
+from sdyscope.lint.batch import batches
 from sdyscope.lint.placed import Placed, axes_of, spec_words
 from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, size
 
+#: Bytes of state per device from which on it is worth a word.
+LARGE = 16 << 20
 #: What share of a group's bytes on a device one tensor must waste to be worth a word.
 _SHARE = 0.05
 #: What share of a group's bytes must be sharded on an axis for that to be how the group is sharded.
@@ -26,9 +31,11 @@ def under_sharded(subject: Subject) -> Iterator[Message]:
     this is typically a forgotten embedding (AI-Hypercomputer/maxtext#1810).
 
     How a group is sharded is read off the group: parameters that are all whole, as under pure data
-    parallelism, or all on `model` and on nothing else, are a decision, and nothing is reported.
-    `sdyscope memory` lists everything that could be sharded further, and how much that saves. Small
-    tensors (biases, scales) are below the 5 %. A tensor's optimizer state is counted with it.
+    parallelism, or all on `model` and on nothing else, are a decision. It is a note if they are
+    whole over an axis that the batch is sharded over, a step returns their next values, and
+    sharding them as well saves 16 MiB per device. `sdyscope memory` lists everything that could be
+    sharded further, and how much that saves. Small tensors (biases, scales) are below the 5 %. A
+    tensor's optimizer state is counted with it.
     """
     mesh = subject.mesh
     known = subject.arguments
@@ -63,6 +70,60 @@ def under_sharded(subject: Subject) -> Iterator[Message]:
             yield _under_sharded_finding(
                 argument, group, usual, missing, saves, len(followers), mesh
             )
+    yield from _whole_over_batch(subject, reported)
+
+
+def _whole_over_batch(subject: Subject, reported: Set[int]) -> Iterator[Message]:
+    """State that is whole over axes of the batch, group by group; not what is reported already."""
+    mesh = subject.mesh
+    axes = {
+        axis: 1.0
+        for batch in batches(subject)
+        if batch.placement is not None
+        for dim in axes_of(batch.known, mesh)
+        for axis in dim
+    }
+    groups: dict[str, list[_Saving]] = {}
+    for number in sorted({*subject.next_values.values()} - reported):
+        state = subject.arguments[number]
+        if state.placement is None or not state.shape:
+            continue
+        if missing := _could_have(state, axes, mesh):
+            blocks = math.prod(mesh.shape[axis] for axis, _ in missing)
+            saves = state.bytes_per_device - state.bytes_per_device // blocks
+            groups.setdefault(state.group, []).append(_Saving(state, missing, saves))
+    for group, members in groups.items():
+        saves = sum(member.bytes for member in members)
+        if saves < LARGE:
+            continue
+        largest = max(members, key=lambda member: member.bytes)
+        names = " and ".join(repr(axis) for axis, _ in largest.missing)
+        where = ", ".join(f"dimension {dim} on {axis!r}" for axis, dim in largest.missing)
+        more = f", and so are {len(members) - 1:,} more of {group}" if len(members) > 1 else ""
+        yield Message(
+            f"It is whole over {names}, which the batch is sharded over{more}: sharded over it as "
+            f"well, as in FSDP, a device would hold up to {size(saves)} less.",
+            tensor=largest.state.name,
+            kind=largest.state.row.kind,
+            found=spec_words(largest.state.known, largest.state.shape, mesh),
+            hint=f"Shard {where}.",
+            severity="note",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    """State that could be sharded further.
+
+    Attributes:
+        state: which argument.
+        missing: the axes, each with a dimension that it divides.
+        bytes: what a device would hold less.
+    """
+
+    state: Placed
+    missing: Sequence[tuple[str, int]]
+    bytes: int
 
 
 def _under_sharded_finding(
@@ -110,12 +171,12 @@ def _could_have(placed: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[t
     blocks = list(placed.known.local_shape(placed.shape))
     usual = []
     for axis in axes:
-        size = mesh.shape[axis]
-        fitting = [dim for dim, block in enumerate(blocks) if block > 1 and block % size == 0]
+        ways = mesh.shape[axis]
+        fitting = [dim for dim, block in enumerate(blocks) if block > 1 and block % ways == 0]
         if axis in used or not fitting:
             continue
         best = max(fitting, key=lambda dim: (not by_dim[dim], blocks[dim]))
-        blocks[best] //= size
+        blocks[best] //= ways
         usual.append((axis, best))
     return usual
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sdyscope.analysis.memory.donation import NotDonated, not_donated
 from sdyscope.analysis.search.paths import Leaf
 from sdyscope.facts.findings import Severity
+from sdyscope.lint.arguments import LARGE
 from sdyscope.lint.rule import Message, NotApplicable, Rule, documented, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.words.counts import counted, size
@@ -42,9 +43,6 @@ donation_unused = _held(
     """,
 )
 
-#: Bytes per device below which holding state twice is not reported.
-_FEW = 16 << 20
-
 
 @rule("state-not-donated", "warning")
 def state_not_donated(subject: Subject) -> Iterator[Message]:
@@ -67,7 +65,7 @@ def state_not_donated(subject: Subject) -> Iterator[Message]:
         raise NotApplicable("No argument's next value is returned, or all are donated.")
     for name, pairs in groups.items():
         held = sum(pair.bytes for pair in pairs)
-        if held < _FEW:
+        if held < LARGE:
             continue
         largest = max(pairs, key=lambda pair: pair.bytes)
         if len(_leaf(largest).keys) == 1:

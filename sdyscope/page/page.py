@@ -138,17 +138,21 @@ def differences_page(
     return _two_sides(differences, pool, documents, list(inspection.lowered))
 
 
-def compared_page(compared: ComparedStages, labels: tuple[str, str]) -> str:
+def compared_page(
+    compared: ComparedStages, labels: tuple[str, str], summary: Mapping[str, Any]
+) -> str:
     """A page of what one program is as two JAX, or two commits, make it.
 
     Args:
       compared: the comparison.
       labels: what the two are called.
+      summary: what is shown above it: `lines` with their `words` and `tone`, and the `header` and
+        `rows` of a table.
     """
     known = compared.compiled.b.mesh or compared.compiled.a.mesh
     meshes = {} if known is None else {"mesh": known}
     pool = Pool(meshes, 1 if known is None else known.size)
-    found = report_differences.compared(compared, pool, labels)
+    found = {**report_differences.compared(compared, pool, labels), "summary": summary}
     documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
     return _two_sides(found, pool, documents, [])
 

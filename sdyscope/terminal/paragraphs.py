@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sdyscope.process.output import Output, answers
-from sdyscope.terminal.table import Tone, fold, print_text
+from sdyscope.terminal.table import Table, Tone, fold, print_table, print_text
 from sdyscope.words.visible import abridged, visible
 
 #: Text is not folded into a column narrower than this: then its indent gives way.
@@ -38,6 +38,15 @@ def print_paragraphs(paragraphs: Iterable[Paragraph], output: Output | None = No
     output = output or answers()
     for paragraph in paragraphs:
         print_text("\n".join(lines(paragraph, output.columns)), paragraph.tone, output)
+
+
+def print_parts(parts: Iterable[Paragraph | Table], output: Output | None = None) -> None:
+    """Prints paragraphs and tables one under the other."""
+    for part in parts:
+        if isinstance(part, Table):
+            print_table(part, output)
+        else:
+            print_paragraphs([part], output)
 
 
 def lines(paragraph: Paragraph, columns: int | None) -> list[str]:

@@ -74,12 +74,12 @@ def read(path: Path) -> Carried:
         CompilerError: it is damaged, or holds something else.
     """
     try:
-        found = _Reader(io.BytesIO(path.read_bytes())).load()
+        carried = _Reader(io.BytesIO(path.read_bytes())).load()
     except (OSError, EOFError, pickle.UnpicklingError, AttributeError, TypeError) as error:
         raise CompilerError(f"What the other process handed over can't be read: {error}") from error
-    if not isinstance(found, Carried):
+    if not isinstance(carried, Carried):
         raise CompilerError("What the other process handed over is no program.")
-    return found
+    return carried
 
 
 #: The packages of sdyscope whose classes are values.
@@ -117,7 +117,7 @@ class _Reader(pickle.Unpickler):
         if (module, name) in _PLAIN:
             return _PLAIN[module, name]
         if module.startswith(_VALUES) and "." not in name:
-            found = super().find_class(module, name)
-            if isinstance(found, type):
-                return found
+            value = super().find_class(module, name)
+            if isinstance(value, type):
+                return value
         raise pickle.UnpicklingError(f"{module}.{name} is no value of sdyscope")

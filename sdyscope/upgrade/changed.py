@@ -24,13 +24,13 @@ def begins_at(
     Returns:
         By file, as it is called from the folder, and line: names, the first causes first.
     """
-    found: dict[tuple[str, int], dict[str, None]] = {}
+    by_line: dict[tuple[str, int], dict[str, None]] = {}
     for program in compared:
         for name, source in _differing(program):
             if source is not None and source.file.startswith(folder + sep):
                 key = source.file.removeprefix(folder + sep), source.line
-                found.setdefault(key, {}).setdefault(name)
-    return {key: tuple(names) for key, names in found.items()}
+                by_line.setdefault(key, {}).setdefault(name)
+    return {key: tuple(names) for key, names in by_line.items()}
 
 
 def _differing(program: ComparedStages) -> Iterator[tuple[str, SourceLocation | None]]:

@@ -112,14 +112,14 @@ class Repository:
         if revision.startswith("-"):
             raise TargetError(f"{revision!r} is not a revision.")
         try:
-            found = self._git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").strip()
+            full = self._git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").strip()
         except TargetError as error:
             raise TargetError(
                 f"There is no commit {revision!r} in this repository.",
                 file=self.root,
                 hint="A shallow clone has few of them: git fetch --unshallow.",
             ) from error
-        text = self._git("log", "-1", "--no-show-signature", "--format=%H%n%h%n%s%n%an%n%aI", found)
+        text = self._git("log", "-1", "--no-show-signature", "--format=%H%n%h%n%s%n%an%n%aI", full)
         return Commit(*text.split("\n")[:5])
 
     def check_order(self, good: Commit, bad: Commit) -> None:
@@ -140,16 +140,17 @@ class Repository:
 
         See `bisected.History`.
         """
-        text = self._git("rev-list", "--bisect-all", bad, *(f"^{one}" for one in good))
-        found = []
+        without = [f"^{commit}" for commit in good]
+        text = self._git("rev-list", "--bisect-all", bad, *without)
+        commits = []
         for match in _HALVING.finditer(text):
             distance = _DISTANCE.search(match[2] or "")
-            found.append((int(distance[1]) if distance else 0, match[1]))
-        every = self._git("rev-list", "--topo-order", bad, *(f"^{one}" for one in good)).split()
-        at = {one: number for number, one in enumerate(every)}
+            commits.append((int(distance[1]) if distance else 0, match[1]))
+        every = self._git("rev-list", "--topo-order", bad, *without).split()
+        at = {commit: number for number, commit in enumerate(every)}
         # Of two that halve them alike, the later one: if it is good, fewer are left.
-        found.sort(key=lambda one: (-one[0], at.get(one[1], 0)))
-        return [one for _, one in found]
+        commits.sort(key=lambda commit: (-commit[0], at.get(commit[1], 0)))
+        return [commit for _, commit in commits]
 
     def changed_lines(self, commit: str) -> Iterator[tuple[str, int, str]]:
         """The lines that a commit adds or changes: file, number and text of each.
@@ -232,8 +233,8 @@ class Checkout:
     def mirrored(self, paths: Sequence[str]) -> list[str]:
         """Folders of the repository, as they are in the worktree; others are left out."""
         root = self.repository.root.resolve()
-        found = []
+        folders = []
         for path in paths:
             with contextlib.suppress(ValueError):
-                found.append(str(self.path / Path(path or ".").resolve().relative_to(root)))
-        return found
+                folders.append(str(self.path / Path(path or ".").resolve().relative_to(root)))
+        return folders

@@ -213,10 +213,13 @@ class Upgrade:
         target: what was looked at: a TARGET, or a command.
         passed: whether nothing got worse, no budget is exceeded, and every version could be looked
             at.
-        exit_status: 0, 1 where something got worse, 2 where a version could not be looked at.
+        exit_status: 0, 1 where something got worse, 2 where a version could not be looked at, or
+            nothing could be bisected.
         sides: the versions, in the order in which they were named.
         steps: each version that could be looked at, compared with the one before it.
-        bisection: the release that changed something; null where that was not asked for.
+        bisection: the release that changed something; null where that was not asked for, or could
+            not be looked for.
+        bisection_missing: why it could not be looked for; empty otherwise.
     """
 
     schema: Literal["sdyscope.upgrade/1"] = "sdyscope.upgrade/1"
@@ -224,6 +227,7 @@ class Upgrade:
     sides: tuple[UpgradeSide, ...]
     steps: tuple[Step, ...]
     bisection: Bisection | None = None
+    bisection_missing: str = ""
 
     __document__ = (
         "schema",
@@ -233,6 +237,7 @@ class Upgrade:
         "sides",
         "steps",
         "bisection",
+        "bisection_missing",
     )
 
     @property
@@ -242,8 +247,10 @@ class Upgrade:
 
     @property
     def exit_status(self) -> int:
-        """0, 1 where something got worse, 2 where a version could not be looked at."""
+        """0, 1 where something got worse, 2 where not all could be done that was asked for."""
         if not self.sides or any(side.versions is None for side in self.sides):
+            return 2
+        if self.bisection_missing:
             return 2
         first = self.sides[0]
         if not first.programs:
@@ -260,7 +267,7 @@ def upgrade_document(
     target: str,
     looked: Sequence[Looked],
     budgets: Mapping[str, Budgets] | None = None,
-    bisection: Bisection | None = None,
+    bisection: Bisection | str | None = None,
     program: str = "",
 ) -> Upgrade:
     """Compares each version that could be looked at with the one before it.
@@ -269,20 +276,27 @@ def upgrade_document(
         target: what was looked at.
         looked: the versions.
         budgets: limits by the name of the program that they are for; of an empty name for all.
-        bisection: which release changed something.
+        bisection: which release changed something, or why that could not be looked for.
         program: the only program to look at; empty for all.
 
     Raises:
         TargetError: no version has that program.
     """
     limits = budgets or {}
-    looked = [replace(one, carried=_only(one.carried, program)) for one in looked]
-    if program and not any(one.carried and one.carried.programs for one in looked):
+    looked = [replace(version, carried=_only(version.carried, program)) for version in looked]
+    if program and not any(version.carried and version.carried.programs for version in looked):
         raise TargetError(f"No version has a program {program!r}.")
-    sides = tuple(_side(one, limits) for one in looked)
-    there = [one for one in looked if one.carried is not None]
-    steps = tuple(_step(one, two, limits) for one, two in itertools.pairwise(there))
-    return Upgrade(target=target, sides=sides, steps=steps, bisection=bisection)
+    sides = tuple(_side(version, limits) for version in looked)
+    there = [version for version in looked if version.carried is not None]
+    steps = tuple(_step(before, after, limits) for before, after in itertools.pairwise(there))
+    missing = bisection if isinstance(bisection, str) else ""
+    return Upgrade(
+        target=target,
+        sides=sides,
+        steps=steps,
+        bisection=None if isinstance(bisection, str) else bisection,
+        bisection_missing=missing,
+    )
 
 
 def _only(carried: Carried | None, program: str) -> Carried | None:
@@ -290,9 +304,11 @@ def _only(carried: Carried | None, program: str) -> Carried | None:
     if carried is None or not program:
         return carried
     kept = tuple(
-        one for one in carried.programs if program in (one.name, one.recorded and one.recorded.name)
+        each
+        for each in carried.programs
+        if program in (each.name, each.recorded and each.recorded.name)
     )
-    recompiles = tuple(one for one in carried.recompiles if program in (one.name, one.program))
+    recompiles = tuple(each for each in carried.recompiles if program in (each.name, each.program))
     return replace(carried, programs=kept, recompiles=recompiles)
 
 
@@ -300,7 +316,7 @@ def comparison(a: Looked, b: Looked, program: str = "") -> tuple[ComparedStages,
     """The programs of two versions, compared; those that differ."""
     one, two = (replace(each, carried=_only(each.carried, program)) for each in (a, b))
     step = _step(one, two, {})
-    return tuple(made for made in step.programs if not made.same)
+    return tuple(difference for difference in step.programs if not difference.same)
 
 
 def _side(looked: Looked, limits: Mapping[str, Budgets]) -> UpgradeSide:
@@ -336,26 +352,26 @@ def _program(program: CarriedProgram, limits: Budgets | None) -> SideProgram:
         stages.compiled.failure,
         tuple(
             CiBudget(
-                ".".join(map(str, one.limit)),
-                budget_text(one.subject),
-                one.unit,
-                one.partitioner,
-                one.used,
-                one.allowed,
+                ".".join(map(str, spending.limit)),
+                budget_text(spending.subject),
+                spending.unit,
+                spending.partitioner,
+                spending.used,
+                spending.allowed,
             )
-            for one in spent
+            for spending in spent
         ),
-        tuple(finding_of(finding) for one in spent for finding in one.findings),
+        tuple(finding_of(finding) for spending in spent for finding in spending.findings),
     )
 
 
 def _figures(program: CarriedProgram) -> dict[str, float]:
     """Its figures, with how often a run compiled it."""
     assert program.stages is not None
-    found = dict(program.stages.figures)
+    figures = dict(program.stages.figures)
     if program.recorded is not None:
-        found["compiles"] = program.recorded.compiles
-    return found
+        figures["compiles"] = program.recorded.compiles
+    return figures
 
 
 def _spent(program: CarriedProgram, limits: Budgets | None) -> Sequence[Spent]:
@@ -378,29 +394,29 @@ def _step(a: Looked, b: Looked, limits: Mapping[str, Budgets]) -> Step:
     failed = []
     if b.failure and not a.failure:
         failed.append(b.failure)
-    found = paired(
+    pairing = paired(
         _candidates(a.carried),
         _candidates(b.carried),
         recorded=any(one.recorded for one in (*a.carried.programs, *b.carried.programs)),
     )
     programs = []
     excused = {}
-    for one, two in found.pairs:
+    for one, two in pairing.pairs:
         if one.stages is None or two.stages is None:
             if one.stages is not None:
                 failed.append(f"{two.name}: {two.error}")
             continue
-        made = compared(one.stages, two.stages, (a.label, b.label))
-        made = replace(made, changes=figure_changes(_figures(one), _figures(two)))
-        programs.append(made)
-        excused[made.name] = _allowed(two, _limits(two, limits))
+        difference = compared(one.stages, two.stages, (a.label, b.label))
+        difference = replace(difference, changes=figure_changes(_figures(one), _figures(two)))
+        programs.append(difference)
+        excused[difference.name] = _allowed(two, _limits(two, limits))
     return Step(
         a.label,
         b.label,
         tuple(programs),
         (
-            *(Unpaired(one.words, a.label) for one in found.only_a),
-            *(Unpaired(one.words, b.label) for one in found.only_b),
+            *(Unpaired(one.words, a.label) for one in pairing.only_a),
+            *(Unpaired(one.words, b.label) for one in pairing.only_b),
         ),
         len(b.carried.recompiles) - len(a.carried.recompiles),
         tuple(failed),
@@ -421,12 +437,12 @@ def _packages(a: Looked, b: Looked) -> Iterator[PackageChange]:
 def _candidates(carried: Carried) -> list[Candidate[CarriedProgram]]:
     return [
         Candidate(
-            one,
-            one.name if one.recorded is None else one.recorded.name,
-            () if one.stages is None else (one.stages.partitioner,),
-            one.recorded,
+            program,
+            program.name if program.recorded is None else program.recorded.name,
+            () if program.stages is None else (program.stages.partitioner,),
+            program.recorded,
         )
-        for one in carried.programs
+        for program in carried.programs
     ]
 
 
@@ -435,11 +451,11 @@ def _allowed(program: CarriedProgram, limits: Budgets | None) -> frozenset[str]:
     if limits is None or program.stages is None:
         return frozenset()
     spent = _spent(program, limits)
-    if any(finding.severity == "error" for one in spent for finding in one.findings):
+    if any(finding.severity == "error" for spending in spent for finding in spending.findings):
         return frozenset()
-    found = set()
+    figures = set()
     if limits.unlisted is not None:
-        found |= {"comms.bytes", "comms.count"}
+        figures |= {"comms.bytes", "comms.count"}
     if limits.total is not None:
-        found.add("memory.total")
-    return frozenset(found)
+        figures.add("memory.total")
+    return frozenset(figures)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.cost.cost import Cost, CostDocument, TimeTally
 from sdyscope.analysis.cost.links import Level
 from sdyscope.analysis.cost.remarks import basis, doubts, limits
 from sdyscope.analysis.cost.roofline import Roof
+from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.paragraphs import Paragraph
@@ -65,6 +67,53 @@ def heading(
     yield from (Paragraph(words, "heading", hang=2) for words in rest)
 
 
+def calibrated(calibration: Calibration) -> Iterator[Paragraph]:
+    """What the rates were fitted to, and the error that is left."""
+    collectives = sum(rate.collectives for rate in calibration.rates)
+    fitted = (
+        f"rates fitted to {counted(collectives, 'collective')} of "
+        f"{counted(len(calibration.traces), 'trace')}: the median error is {calibration.error:.0%}"
+    )
+    held_out = (
+        "; of programs that it was not fitted to, the error is not known: give a second trace"
+        if calibration.held_out is None
+        else f", and {calibration.held_out:.0%} of a trace by rates that were fitted to the others"
+    )
+    yield Paragraph(f"{fitted}{held_out}", hang=2)
+    if calibration.left_out:
+        yield Paragraph(
+            f"not fitted: {counted(calibration.left_out, 'collective')} over several axes, a part "
+            "of one, or axes that are not known",
+            "muted",
+            hang=2,
+        )
+
+
+def rates(calibration: Calibration) -> Table:
+    """A row an axis: what was fitted, and how far it is off."""
+    return Table(
+        (
+            Column("fitted axis"),
+            number("bandwidth"),
+            number("a hop"),
+            number("collectives"),
+            number("median error"),
+        ),
+        tuple(
+            (
+                rate.axis,
+                Cell("no limit seen", "muted")
+                if rate.bandwidth is None
+                else bandwidth_text(rate.bandwidth),
+                time_text(rate.latency),
+                f"{rate.collectives:,}",
+                f"{rate.error:.0%}",
+            )
+            for rate in calibration.rates
+        ),
+    )
+
+
 def roofs(program: Cost) -> Table:
     """A row for arithmetic, memory and each mesh axis: how long it is busy, and with what."""
     columns = (Column("busy", fold=False), number("estimate"), Column("with"), Column("at"))
@@ -112,8 +161,8 @@ def _links(roof: Roof) -> str | Cell:
 
 def _level(level: Level) -> str:
     rate = "unknown" if level.bandwidth is None else bandwidth_text(level.bandwidth)
-    if level.name == "given":
-        return f"{rate}, as given"
+    if level.name in ("given", "fitted"):
+        return "latency alone" if level.bandwidth == math.inf else f"{rate}, as {level.name}"
     spans = [span for span in level.spans if span.dimension]
     if not spans:
         return f"{level.name} of {level.size}: {rate}"

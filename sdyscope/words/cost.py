@@ -48,7 +48,8 @@ def _limit(limits: StepLimits) -> str:
 def _links(names: Sequence[LevelName]) -> str:
     if not names:
         return ""
-    return f" ({' and '.join('as given' if name == 'given' else name for name in names)})"
+    words = (f"as {name}" if name in ("given", "fitted") else name for name in names)
+    return f" ({' and '.join(words)})"
 
 
 def pipeline_text(pipeline: Pipeline) -> str:

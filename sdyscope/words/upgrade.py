@@ -151,7 +151,8 @@ class _Evaluated(Protocol):
 def evaluation_text(evaluated: _Evaluated) -> str:
     """One version that was judged: `JAX 0.11.0: 12.3 MiB`."""
     if evaluated.skipped:
-        return f"{evaluated.label}: skipped, as it can't be judged: {evaluated.skipped}"
+        why = evaluated.skipped.splitlines()[0].removeprefix(f"{evaluated.label}: ")
+        return f"{evaluated.label}: skipped, as it can't be judged: {why}"
     return f"{evaluated.label}: {reading_text(evaluated.reading)}"
 
 

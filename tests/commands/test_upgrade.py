@@ -6,9 +6,11 @@ differently.
 
 import json
 import os
+import signal
 import site
 import subprocess
 import sys
+import time
 import venv
 
 import jsonschema
@@ -179,9 +181,8 @@ def test_the_summary_is_markdown_and_the_page_has_the_differences(script, docume
 
 @pytest.mark.compiles
 def test_a_target_is_opened_in_each_with_its_requests_and_budgets(upgrade, folder):
-    done = upgrade(
-        *ENDS, "--summary", "target.md", "--page", "target.html", "target.py:program"
-    )  # fmt: skip
+    words = ["--from", sys.executable, "--to", "./new", "--summary", "target.md"]
+    done = upgrade(*words, "--page", "target.html", "target.py:program")
     assert done.returncode == 0, done.stderr
     assert "requested differently (1)" in done.stdout
     assert "in ./new" in done.stdout.splitlines()[0]
@@ -190,6 +191,28 @@ def test_a_target_is_opened_in_each_with_its_requests_and_budgets(upgrade, folde
     assert "double: 1 budget kept" in done.stdout
     assert (folder / "target.md").read_text().startswith("### ✅ sdyscope upgrade")
     assert "differences" in (folder / "target.html").read_text()
+
+
+def test_ctrl_c_is_one_sentence_and_stops_the_script(folder, tmp_path):
+    begun = tmp_path / "begun"
+    (folder / "sleeps.py").write_text(
+        "import os, pathlib, sys, time\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\ntime.sleep(60)\n"
+    )
+    words = ["upgrade", *ENDS, "--", "python", "sleeps.py", str(begun)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sdyscope", *words], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + 120
+    while not (begun.exists() and begun.read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGINT
+    assert message == "sdyscope was stopped by SIGINT before it had an answer.\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), 0)
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,10 @@ UV = """  × No solution found when resolving dependencies:
   ╰─▶ Because flax==0.12.8 depends on jax>=0.11 and you require
       jax==0.10.2, we can conclude that your requirements are unsatisfiable.
 """
+NEWER_UV = """Using Python 3.12.1 environment at: x
+error: No solution found when resolving dependencies
+  cause: Because flax==0.12.8 depends on jax>=0.11 and you require jax==0.10.2, it can't be met.
+"""
 
 
 @pytest.mark.parametrize(
@@ -107,10 +111,11 @@ UV = """  × No solution found when resolving dependencies:
             "depends on jax>=0.11",
         ),
         (UV, "No solution found when resolving dependencies", "and you require jax==0.10.2, we"),
+        (NEWER_UV, "No solution found when resolving dependencies", "and you require jax==0.10.2,"),
         ("ERROR: No matching distribution found for nothing", "found for nothing", "--verbose"),
         ("what", "ended with status 1", "--verbose"),
     ],
-    ids=("conflict", "uv", "missing", "silent"),
+    ids=("conflict", "uv", "newer uv", "missing", "silent"),
 )
 def test_what_the_installer_says_is_the_error_and_nothing_is_left(tmp_path, said, message, hint):
     maker = Maker(FakeTools(tmp_path / "log", fails=said))

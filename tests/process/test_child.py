@@ -316,7 +316,8 @@ def test_a_signal_during_an_import_is_not_the_module_s_fault(tmp_path):
             break
         time.sleep(0.05)
     process.terminate()
-    assert process.communicate(timeout=30) == ("", "")
+    message = "sdyscope was stopped by SIGTERM before it had an answer.\n"
+    assert process.communicate(timeout=30) == ("", message)
     assert process.returncode == -signal.SIGTERM
 
 

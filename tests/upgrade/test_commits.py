@@ -149,8 +149,10 @@ def test_a_folder_without_a_repository_is_an_error(tmp_path):
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_process_leaves_no_worktree(root, signum):
     code = (
-        "import sys, time; from pathlib import Path; "
+        "import signal, sys, time; from pathlib import Path; "
         "from sdyscope.upgrade.commits import Repository\n"
+        # In a job in the background, SIGINT is ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with Repository(Path(sys.argv[1])).checkout() as checkout:\n"
         "    checkout.move('HEAD')\n    print(checkout.path, flush=True)\n    time.sleep(60)"
     )

@@ -193,9 +193,14 @@ def test_markdown_fits_a_comment_and_can_not_be_broken_out_of(sharded, gathered)
     assert "<script>" in block.partition("\n````\n")[0]
 
 
-def test_the_page_is_that_of_two_sides(sharded, gathered):
-    page = html.render(document(sharded, gathered), "").decode()
-    assert "JAX 0.1 → JAX 0.2" in page
+def test_the_page_has_every_version_in_sum_and_the_last_two_in_full(sharded, gathered):
+    sides = [looked("JAX 0.1", sharded), looked("JAX 0.2", gathered)]
+    sides.append(looked("JAX 0.3", gathered, "train.py failed in JAX 0.3."))
+    page = html.render(upgrade_document("train.py", sides), "").decode()
+    assert "JAX 0.2 → JAX 0.3" in page
+    assert "from JAX 0.1 to JAX 0.2: worse: 768 B more sent" in page
+    assert '"train.py failed in JAX 0.3.","tone":"bad"' in page
+    assert '["comms.bytes","0 B","768 B","768 B","+768 B"]' in page
     with pytest.raises(TargetError, match="No two versions"):
         html.render(upgrade_document("step", [looked("JAX 0.1", sharded)]), "")
 
@@ -237,12 +242,33 @@ def evaluated(label, number=None, skipped=""):
     return Evaluated(label, label, reading, None, skipped)
 
 
+def test_code_that_a_figure_leaves_out_is_told(sharded):
+    """As on TPUs, where the total of the comparison has it."""
+    (program,) = sharded.programs
+    compiled = program.stages.compiled
+    memory = replace(compiled.memory.compiled.memory, generated_code=1024)
+    held = replace(compiled.memory, compiled=replace(compiled.memory.compiled, memory=memory))
+    stages = replace(program.stages, compiled=replace(compiled, memory=held))
+    other = Carried(sharded.versions, (replace(program, stages=stages),))
+    words = said(text.upgraded(document(sharded, other)))
+    assert "memory.total leaves out the program's code: 0 B in JAX 0.1, 1.0 KiB in JAX 0.2" in words
+
+
+def test_what_can_not_be_bisected_is_told_beside_the_comparison(sharded):
+    upgrade = document(sharded, sharded, bisection="There is no tensor 'w1'.")
+    assert (upgrade.exit_status, upgrade.bisection) == (2, None)
+    for words in (said(text.upgraded(upgrade)), markdown.render(upgrade).decode()):
+        assert "not bisected: There is no tensor 'w1'." in words
+        assert "no differences" in words
+
+
 def test_a_release_is_named_with_its_notes():
     good, first = evaluated("JAX 0.1", 0), evaluated("JAX 0.3", 768)
+    skipped = evaluated("JAX 0.2", skipped="JAX 0.2: It fails.\n--verbose")
     note = Note("0.3", ("Shardings are better.",), "https://docs")
     found = Bisection(
         across="releases", what="comms.bytes", good=good, bad=first, first=first, before=good,
-        between=2, compiles=2, evaluations=(evaluated("JAX 0.2", skipped="It fails."),),
+        between=2, compiles=2, evaluations=(skipped,),
         notes=(note, Note("0.4", (), "https://docs", "No network.")),
     )  # fmt: skip
     words = said(text.bisected(found))

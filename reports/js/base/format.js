@@ -13,7 +13,9 @@ export function size(bytes) {
     value /= 1024;
     unit += 1;
   } while (Math.abs(value) >= 1023.95 && unit < UNITS.length - 1);
-  return `${value.toFixed(1)} ${UNITS[unit]}`;
+  // toFixed rounds a quarter up, the command line to the even digit.
+  const tie = Math.abs(value) % 1 === 0.25 ? Math.sign(value) * 0.05 : 0;
+  return `${(value - tie).toFixed(1)} ${UNITS[unit]}`;
 }
 
 /** "1 tensor", "2,000 tensors". */

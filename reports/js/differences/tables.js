@@ -28,6 +28,32 @@ function head(labels, first) {
   );
 }
 
+/** Figures of several versions, a column each. */
+export function figureTable({ header, rows }) {
+  const [first, ...others] = header;
+  return table(
+    "Figures",
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        el("th", { scope: "col" }, first),
+        others.map((words) => el("th.end", { scope: "col" }, el("bdi", {}, words))),
+      ),
+    ),
+    rows.map(([name, ...cells]) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, el("bdi", {}, name)),
+        cells.map((words) => el("td.end", {}, words)),
+      ),
+    ),
+  );
+}
+
 /** Totals by kind and axes, then in all. */
 export function kindTable(compiled, labels) {
   const { a, b, kinds } = compiled;

@@ -5,7 +5,14 @@ import { count, partitionerName } from "../base/format.js";
 import { places, withoutPlace } from "./model.js";
 import { place } from "./places.js";
 import { snapshots } from "./snapshots.js";
-import { collectiveTable, entryTable, kindTable, loweredPart, memoryTable } from "./tables.js";
+import {
+  collectiveTable,
+  entryTable,
+  figureTable,
+  kindTable,
+  loweredPart,
+  memoryTable,
+} from "./tables.js";
 
 /** How many places are shown before the rest is asked for. */
 const SHOWN = 8;
@@ -67,12 +74,22 @@ export function mount(_root, context) {
 function totals(data, labels) {
   return [
     el("h2.view-title", { dir: "auto" }, data.title),
+    ...summary(data.summary),
     el(
       "ol.compared-stages",
       {},
       ["lowered", "propagated", "compiled"].map((name) => stage(name, data[name])),
     ),
     ...tables(data, labels),
+  ];
+}
+
+/** What an upgrade changes in all, of every version. */
+function summary(found) {
+  if (!found) return [];
+  return [
+    ...found.lines.map(({ words, tone }) => el("p.note", { dir: "auto", data: { tone } }, words)),
+    ...(found.rows.length ? [el("div.compared-figures", {}, figureTable(found))] : []),
   ];
 }
 

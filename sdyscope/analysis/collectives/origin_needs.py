@@ -59,6 +59,9 @@ _TOGETHER: Final = SUMMING | LOOKING_UP | REACHING
 
 _SHARD_MAP: Final = "manual_computation"
 
+#: Ops that need a value as they say themselves, whatever their other tensors have.
+_WHOLE: Final = (_SHARD_MAP, "custom_call")
+
 #: How many axes a value is gathered over besides, at most: one collective each.
 _FURTHER = 4
 #: How many ops around the one that is named are looked at.
@@ -213,7 +216,7 @@ class Needs:
             score = 1
         else:
             score = 2 if elements == math.prod(block) else NO_FIT
-        wants = need.op is None or need.op.is_constraint or kind_of(need.op) == _SHARD_MAP
+        wants = need.op is None or need.op.is_constraint or kind_of(need.op) in _WHOLE
         return score + (0 if wants or self.conflicting(need, axes) else 1)
 
     def nearest(self, ops: Sequence[Op]) -> Iterator[Op]:
@@ -285,7 +288,7 @@ class Needs:
 
     def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""
-        if need.op is None or need.output is not None:
+        if need.op is None or need.output is not None or kind_of(need.op) in _WHOLE:
             return []
         results = [(need.op.id, result) for result in range(len(need.op.types))]
         others = [other for other in (*results, *self.operands(need.op)) if other != need.value]

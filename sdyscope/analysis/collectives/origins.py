@@ -108,7 +108,7 @@ class _Search:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
         axes = self.parts_of(collective)
         values = self.values(part)
-        if part.named_after == "value" and not self.leads(part, axes, values):
+        if part.named_after == "value" and not self.leads(collective, part, axes, values):
             # The op makes its own result as it is needed.
             part = self.named_after_op(part)
         ops, makers = self.ops(part.tags), self.ops(part.makers)
@@ -133,18 +133,30 @@ class _Search:
 
     def values(self, part: Part) -> set[ValueId]:
         """The values that a tensor may be; empty where that is not known."""
-        values = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
+        makers = self.ops(part.makers)
+        values = [(op.id, at) for op in makers for at in range(len(op.types))]
+        # What the body of a shard_map returns is named after the shard_map.
+        values += [value for op in makers for _, value in self.around.bodies.get(op.id, ())]
         argument = self.around.argument(part.argument)
         values += [] if argument is None else [argument]
         return self.around.forms(values)
 
-    def leads(self, part: Part, axes: tuple[AxisPart, ...], values: Container[ValueId]) -> bool:
+    def leads(
+        self,
+        collective: Collective,
+        part: Part,
+        axes: tuple[AxisPart, ...],
+        values: Container[ValueId],
+    ) -> bool:
         """Whether it is what was followed to, not what XLA names, that it is for."""
         if not part.makers:
             return True
         if part.result is not None:
             value = self.graph.returned.get(part.result)
-            return value is None or self.around.is_need(Need(value, None, part.result), axes)
+            return value is None or (
+                self.could_be_for(value, collective, axes)
+                and self.around.is_need(Need(value, None, part.result), axes)
+            )
         if any(need.value in values for need in self.needs(part.tags, axes)):
             return True
         return not any(self.needs(part.makers, axes))
@@ -302,12 +314,13 @@ class _Search:
             needs = [need for op in ring for need in self.around.needs(op, axes)]
             needs = [need for need in needs if self.could_be_for(need.value, collective, axes)]
             if needs:
-                fits = [
-                    (self.around.misfit(need, collective, part, axes), need.value not in values)
-                    for need in needs
-                ]
-                best = min(range(len(needs)), key=fits.__getitem__)
-                kind = collective.kind if fits[best][0] < NO_FIT else ""
+                misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
+                # What is gathered over several axes, one after the other, fits only in the end.
+                best = min(
+                    range(len(needs)),
+                    key=lambda at: (misfits[at] > 1, needs[at].value not in values, misfits[at]),
+                )
+                kind = collective.kind if misfits[best] < NO_FIT else ""
                 return self.origin_for(needs[best], axes, part, kind)
         return None
 

@@ -5,6 +5,7 @@ An estimate from documented models and figures (``docs/cost.md``), never a measu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,8 +25,9 @@ from sdyscope.analysis.memory.memory import Group, memory_of
 from sdyscope.analysis.memory.predicted import predicted_memory
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.account import Account
+from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.compiled import Compiled, OfCompiled
-from sdyscope.facts.cost import ArgumentCost, Pipeline
+from sdyscope.facts.cost import ArgumentCost, LevelName, Pipeline
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
@@ -64,10 +66,12 @@ class Given:
     Attributes:
         bandwidths: bytes a second that a device sends over an axis, by axis.
         latencies: seconds a hop, by axis.
+        fitted: the axes whose rates were not given, but fitted to measured runs.
     """
 
     bandwidths: Mapping[str, float] = field(default_factory=dict)
     latencies: Mapping[str, float] = field(default_factory=dict)
+    fitted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +363,8 @@ class CostDocument:
         estimate: what kind of numbers these are.
         name: the program's name, or the module's.
         programs: one a partitioner.
+        calibration: the traces that the rates of mesh axes were fitted to, and the error that is
+            left; null where they are of the table of hardware, or given.
         account: what is not known.
     """
 
@@ -366,6 +372,7 @@ class CostDocument:
     estimate: Remark = field(default_factory=lambda: Remark("estimate"))
     name: str
     programs: tuple[Cost, ...]
+    calibration: Calibration | None = None
     account: Account
 
 
@@ -374,6 +381,7 @@ def cost_document(
     on: Hardware | str | None = None,
     bandwidths: Mapping[str, str | float] | None = None,
     latencies: Mapping[str, str | float] | None = None,
+    calibration: Calibration | None = None,
 ) -> CostDocument:
     """Compiles a program under each of its partitioners, and estimates what a step costs.
 
@@ -382,13 +390,15 @@ def cost_document(
         on: what to compile for, as ``Staged.compiled`` takes it.
         bandwidths: as ``cost_of`` takes them.
         latencies: likewise.
+        calibration: likewise.
 
     Raises:
         CompilerError: it can't be compiled under any of them.
         TargetError: it can't be compiled for this hardware, or has no such mesh axis.
     """
     costs, _ = program.under_each(
-        lambda partitioner: cost_of(program, partitioner, on, bandwidths, latencies), on
+        lambda partitioner: cost_of(program, partitioner, on, bandwidths, latencies, calibration),
+        on,
     )
     unknowns = Account.of(
         unknown for program_cost in costs for unknown in collectives_unknowns(program_cost.counted)
@@ -407,6 +417,7 @@ def cost_document(
             )
             for program_cost in costs
         ),
+        calibration=calibration,
         account=account_of(program) + unknowns,
     )
 
@@ -417,9 +428,10 @@ def cost_of(
     on: Hardware | str | None = None,
     bandwidths: Mapping[str, str | float] | None = None,
     latencies: Mapping[str, str | float] | None = None,
+    calibration: Calibration | None = None,
 ) -> Cost:
     """What a step of a program costs; see ``Inspection.cost``."""
-    given = read_given(bandwidths or {}, latencies or {})
+    given = read_given(bandwidths or {}, latencies or {}, calibration)
     meshes = program.meshes.values()
     check_given(given, meshes)
     read = program.hlo(partitioner, on), collectives_under(program, partitioner, on, origins=False)
@@ -461,6 +473,7 @@ def predicted_cost_document(
     on: Hardware | None = None,
     bandwidths: Mapping[str, str | float] | None = None,
     latencies: Mapping[str, str | float] | None = None,
+    calibration: Calibration | None = None,
 ) -> CostDocument:
     """Estimates what a step costs by propagation alone; nothing is compiled.
 
@@ -470,12 +483,13 @@ def predicted_cost_document(
             its compiler, so that axes need a bandwidth.
         bandwidths: as ``cost_of`` takes them.
         latencies: likewise.
+        calibration: likewise.
 
     Raises:
         CompilerError: the module can't be propagated.
         TargetError: it has no such mesh axis.
     """
-    given = read_given(bandwidths or {}, latencies or {})
+    given = read_given(bandwidths or {}, latencies or {}, calibration)
     check_given(given, program.meshes.values())
     prediction = predicted_collectives(program)
     counted, mesh = prediction.collectives, prediction.collectives.mesh
@@ -520,21 +534,34 @@ def predicted_cost_document(
     return CostDocument(
         name=program.name,
         programs=(replace(program_cost, collectives=tuple(longest)),),
+        calibration=calibration,
         account=account_of(program) + Account.of(collectives_unknowns(counted)),
     )
 
 
 def read_given(
-    bandwidths: Mapping[str, str | float], latencies: Mapping[str, str | float]
+    bandwidths: Mapping[str, str | float],
+    latencies: Mapping[str, str | float],
+    calibration: Calibration | None = None,
 ) -> Given:
     """What the user says, as numbers or as text such as ``90GB/s`` and ``1us``.
+
+    What is given for an axis takes the place of what was fitted.
 
     Raises:
         TargetError: a text is no bandwidth or no latency.
     """
+    fitted = [
+        rate
+        for rate in (() if calibration is None else calibration.rates)
+        if rate.axis not in bandwidths
+    ]
     return Given(
-        {k: parse_bandwidth(v) if isinstance(v, str) else v for k, v in bandwidths.items()},
-        {k: parse_latency(v) if isinstance(v, str) else v for k, v in latencies.items()},
+        {rate.axis: rate.bandwidth or math.inf for rate in fitted}
+        | {k: parse_bandwidth(v) if isinstance(v, str) else v for k, v in bandwidths.items()},
+        {rate.axis: rate.latency for rate in fitted}
+        | {k: parse_latency(v) if isinstance(v, str) else v for k, v in latencies.items()},
+        frozenset(rate.axis for rate in fitted),
     )
 
 
@@ -643,7 +670,8 @@ class _Linker:
             latency = self.given.latencies.get(ref.name)
             if ref.name in self.given.bandwidths:
                 bandwidth = self.given.bandwidths[ref.name]
-                levels.append(flat_level(mesh.axis_size(ref), bandwidth, latency))
+                how: LevelName = "fitted" if ref.name in self.given.fitted else "given"
+                levels.append(flat_level(mesh.axis_size(ref), bandwidth, latency, how))
                 continue
             hardware_levels = self._of_hardware((ref,), mesh)
             if hardware_levels is None:

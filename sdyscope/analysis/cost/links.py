@@ -84,9 +84,11 @@ class Level:
         return sum(known) if len(known) == len(self.spans) else None
 
 
-def flat_level(size: int, bandwidth: float | None, latency: float | None) -> Level:
-    """A group in which every device sends at a bandwidth that the user gave."""
-    return Level("given", (Span("", size, False, bandwidth),), latency)
+def flat_level(
+    size: int, bandwidth: float | None, latency: float | None, how: LevelName = "given"
+) -> Level:
+    """A group in which every device sends at a bandwidth that is given, or was fitted."""
+    return Level(how, (Span("", size, False, bandwidth),), latency)
 
 
 def axes_levels(

@@ -63,7 +63,11 @@ def basis(cost: Cost) -> Iterator[Remark]:
     if any(level.name == "ICI" for level in levels):
         yield Remark("order of chips")
     silent = sorted(
-        {level.name for level in levels if level.latency is None and level.name != "given"}
+        {
+            level.name
+            for level in levels
+            if level.latency is None and level.name not in ("given", "fitted")
+        }
     )
     if silent:
         yield Remark("no latency", names=tuple((name, 0) for name in silent))

@@ -314,7 +314,7 @@ class _Simulation:
         """The links that a collective uses: of its levels, or of its axes where they are given."""
         links: list[object] = []
         for level in cost.levels or ():
-            if level.name == "given":
+            if level.name in ("given", "fitted"):
                 links += [axis.name for axis in cost.collective.axes or ()]
             else:
                 links += [(level.name, span.dimension) for span in level.spans]

@@ -1,38 +1,53 @@
-"""What `upgrade` found of one program, as the page of two sides that `report A B` writes."""
+"""What `upgrade` found: of all versions in sum, and of one program as `report A B` has it."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sdyscope.analysis.diff.stages import FigureChange
 from sdyscope.errors import TargetError
 from sdyscope.page.page import compared_page
 from sdyscope.process.output import say
 from sdyscope.upgrade.document import Upgrade
+from sdyscope.upgrade.forms import text
 
 __all__ = ["render"]
 
 
-def render(found: Upgrade, program: str) -> bytes:
-    """The page of one program, as the first and the last version have it that were compared.
+def render(upgrade: Upgrade, program: str) -> bytes:
+    """The page: all versions in sum, and one program as the last two have it that were compared.
 
     Args:
-        found: what was found.
+        upgrade: what was found.
         program: the program; empty for the one that differs most.
 
     Raises:
         TargetError: nothing was compared.
     """
-    if not found.steps:
+    if not upgrade.steps:
         raise TargetError("No two versions were compared, so there is no page to write.")
-    step = found.steps[-1]
-    fitting = [one for one in step.programs if program in ("", one.name)] or list(step.programs)
+    step = upgrade.steps[-1]
+    fitting = [each for each in step.programs if program in ("", each.name)] or list(step.programs)
     if not fitting:
         raise TargetError(f"{step.a} and {step.b} have no program in common.")
-    chosen = max(fitting, key=lambda one: (one.has_details, abs(_sent(one.changes))))
+    chosen = max(fitting, key=lambda each: (each.has_details, abs(_sent(each.changes))))
     if len(step.programs) > 1 and not program:
         say(f"note: the page is about {chosen.name}; --program names another one.")
-    return compared_page(chosen, (step.a, step.b)).encode()
+    return compared_page(chosen, (step.a, step.b), _summary(upgrade)).encode()
+
+
+def _summary(upgrade: Upgrade) -> dict[str, Any]:
+    """What `reports/js/differences/view.js` shows above the comparison."""
+    table = text.figures(upgrade)
+    return {
+        "lines": [{"words": line.text, "tone": line.tone} for line in text.summary(upgrade)],
+        "header": [] if table is None else [column.header for column in table.columns],
+        "rows": [] if table is None else list(text.row_texts(table)),
+    }
 
 
 def _sent(changes: tuple[FigureChange, ...]) -> float:
     """How many more bytes are sent."""
-    return sum((one.b or 0) - (one.a or 0) for one in changes if one.figure == "comms.bytes")
+    return sum(
+        (change.b or 0) - (change.a or 0) for change in changes if change.figure == "comms.bytes"
+    )

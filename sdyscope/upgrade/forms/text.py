@@ -9,14 +9,15 @@ from typing import TypeAlias
 from sdyscope.analysis.diff.requested import RequestedDiff
 from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.analysis.figures import DECISIVE, FIGURES, unit_of
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number
+from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, Tone, number
 from sdyscope.upgrade.bisected import Bisection
 from sdyscope.upgrade.document import Step, Upgrade, UpgradeSide
 from sdyscope.views import compiled_diff, diff, propagated_diff
-from sdyscope.words.counts import counted, listed
+from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.recompiles import advice, cause
 from sdyscope.words.remarks import remark_text, remark_texts
@@ -31,7 +32,16 @@ from sdyscope.words.upgrade import (
     unpaired_text,
 )
 
-__all__ = ["bisected", "details", "figures", "headline", "upgraded", "versions_text"]
+__all__ = [
+    "bisected",
+    "details",
+    "figures",
+    "headline",
+    "row_texts",
+    "summary",
+    "upgraded",
+    "versions_text",
+]
 
 _Part: TypeAlias = Paragraph | Table
 
@@ -42,26 +52,19 @@ LISTED = 12
 _ALWAYS = ("comms.bytes", "memory.total")
 
 
-def upgraded(found: Upgrade, *, everything: bool = False) -> Iterator[_Part]:
+def upgraded(upgrade: Upgrade, *, everything: bool = False) -> Iterator[_Part]:
     """The total, the versions, their figures, what differs, and where it began."""
-    for step in found.steps:
-        yield headline(found.target, step)
-    for side in found.sides:
-        if side.failure:
-            yield Paragraph(side.failure, "bad", hang=2)
-        for problem in remark_texts(side.problems):
-            yield Paragraph(f"{side.label}: {problem}", "warning", hang=2)
-    yield Paragraph(versions_text(found.sides), "muted", hang=2)
-    table = figures(found)
+    yield from summary(upgrade)
+    table = figures(upgrade)
     if table is not None:
         yield Paragraph("")
         yield table
-    yield from _budgets(found)
+    yield from _budgets(upgrade)
     # Of several versions each step is told in a line, as every one may be asked for alone.
-    for step in found.steps if len(found.steps) == 1 or everything else ():
-        yield from details(found, step, everything=everything)
-    if len(found.steps) > 1 and not everything:
-        differ = [step for step in found.steps if not step.same]
+    for step in upgrade.steps if len(upgrade.steps) == 1 or everything else ():
+        yield from details(upgrade, step, everything=everything)
+    if len(upgrade.steps) > 1 and not everything:
+        differ = [step for step in upgrade.steps if not step.same]
         if differ:
             yield Paragraph("")
             yield Paragraph(
@@ -70,9 +73,23 @@ def upgraded(found: Upgrade, *, everything: bool = False) -> Iterator[_Part]:
                 "muted",
                 hang=2,
             )
-    if found.bisection is not None:
+    if upgrade.bisection is not None:
         yield Paragraph("")
-        yield from bisected(found.bisection, everything=everything)
+        yield from bisected(upgrade.bisection, everything=everything)
+
+
+def summary(upgrade: Upgrade) -> Iterator[Paragraph]:
+    """What each version changes, in a line; what failed; and what the versions are."""
+    for step in upgrade.steps:
+        yield headline(upgrade.target, step)
+    for side in upgrade.sides:
+        if side.failure:
+            yield Paragraph(side.failure, "bad", hang=2)
+        for problem in remark_texts(side.problems):
+            yield Paragraph(f"{side.label}: {problem}", "warning", hang=2)
+    if upgrade.bisection_missing:
+        yield Paragraph(f"not bisected: {upgrade.bisection_missing}", "bad", hang=2)
+    yield Paragraph(versions_text(upgrade.sides), "muted", hang=2)
 
 
 def headline(target: str, step: Step) -> Paragraph:
@@ -103,16 +120,16 @@ def headline(target: str, step: Step) -> Paragraph:
 
 def _clauses(step: Step, verdict: str) -> list[str]:
     several = len(step.programs) > 1
-    found = []
+    clauses = []
     for program in step.programs:
         of = f" ({program.name})" if several else ""
         for change in program.changes:
             if change.verdict == verdict and change.a is not None and change.b is not None:
                 clause = figure_clause(change.figure, unit_of(change.figure), change.a, change.b)
-                found.append(clause + of)
+                clauses.append(clause + of)
         if verdict == "worse" and program.fails_now:
-            found.append(f"no longer compiled{of}")
-    return found
+            clauses.append(f"no longer compiled{of}")
+    return clauses
 
 
 def versions_text(sides: Sequence[UpgradeSide]) -> str:
@@ -126,10 +143,10 @@ def versions_text(sides: Sequence[UpgradeSide]) -> str:
     return "; ".join(texts)
 
 
-def figures(found: Upgrade) -> Table | None:
+def figures(upgrade: Upgrade) -> Table | None:
     """A row a figure, by program; a column a version."""
-    labels = [side.label for side in found.sides if side.programs]
-    programs = list(_programs(found))
+    labels = [side.label for side in upgrade.sides if side.programs]
+    programs = list(_programs(upgrade))
     rows: list[Row] = []
     for name, by_side in programs:
         known = [by_side.get(label, {}) for label in labels]
@@ -142,6 +159,15 @@ def figures(found: Upgrade) -> Table | None:
     changes = (number("change"),) if len(labels) > 1 else ()
     columns = (Column("per device and step", fold=False), *map(number, labels), *changes)
     return Table(columns, tuple(rows))
+
+
+def row_texts(table: Table) -> Iterator[list[str]]:
+    """The texts of a table's rows, a heading and a note in the first column."""
+    for row in table.rows:
+        if isinstance(row, Heading | Note):
+            yield [row.text, *[""] * (len(table.columns) - 1)]
+        else:
+            yield [cell if isinstance(cell, str) else cell.text for cell in row]
 
 
 def _figure_rows(known: Sequence[Mapping[str, float]]) -> Iterator[Row]:
@@ -165,10 +191,10 @@ def _tone(figure: str, amounts: Sequence[float | None]) -> Tone:
     return "bad" if after > before else "good"
 
 
-def _programs(found: Upgrade) -> Iterator[tuple[str, dict[str, dict[str, float]]]]:
+def _programs(upgrade: Upgrade) -> Iterator[tuple[str, dict[str, dict[str, float]]]]:
     """The figures of each program by version: of programs that are the same one in all steps."""
     names: list[dict[str, str]] = []
-    for step in found.steps:
+    for step in upgrade.steps:
         for program in step.programs:
             before = next(
                 (known for known in names if known.get(step.a) == program.name_before), None
@@ -179,10 +205,10 @@ def _programs(found: Upgrade) -> Iterator[tuple[str, dict[str, dict[str, float]]
             before[step.b] = program.name
     figures = {
         (side.label, program.name): dict(program.figures)
-        for side in found.sides
+        for side in upgrade.sides
         for program in side.programs
     }
-    if not found.steps:  # One version alone.
+    if not upgrade.steps:  # One version alone.
         for (label, name), own in figures.items():
             yield name, {label: own}
     for known in names:
@@ -190,14 +216,14 @@ def _programs(found: Upgrade) -> Iterator[tuple[str, dict[str, dict[str, float]]
         yield last, {label: figures[label, name] for label, name in known.items()}
 
 
-def _budgets(found: Upgrade) -> Iterator[Paragraph]:
+def _budgets(upgrade: Upgrade) -> Iterator[Paragraph]:
     """Whether the last version keeps the budgets."""
-    if not found.sides:
+    if not upgrade.sides:
         return
-    last = found.sides[-1]
+    last = upgrade.sides[-1]
     for program in last.programs:
         if program.budgets:
-            over = sum(one.severity == "error" for one in program.over)
+            over = sum(finding.severity == "error" for finding in program.over)
             count = counted(len(program.budgets), "budget")
             kept = f"{over:,} of {count} exceeded" if over else f"{count} kept"
             yield Paragraph("")
@@ -209,7 +235,7 @@ def _budgets(found: Upgrade) -> Iterator[Paragraph]:
 # --- a version and the one before it --------------------------------------------------------------
 
 
-def details(found: Upgrade, step: Step, *, everything: bool = False) -> Iterator[_Part]:
+def details(upgrade: Upgrade, step: Step, *, everything: bool = False) -> Iterator[_Part]:
     """What a version and the one before it differ in, program by program."""
     several = len(step.programs) > 1
     for program in step.programs:
@@ -224,16 +250,16 @@ def details(found: Upgrade, step: Step, *, everything: bool = False) -> Iterator
         yield Paragraph("")
         yield Paragraph(_alike(same, several=several), "good", hang=2)
     for side, other in ((step.a, step.b), (step.b, step.a)):
-        names = [one.name for one in step.unpaired if one.side == side]
+        names = [program.name for program in step.unpaired if program.side == side]
         if names:
             yield Paragraph("")
             yield Paragraph(unpaired_text(names, side, other), "warning", hang=2)
     if step.recompiles > 0:
         yield Paragraph("")
         yield Paragraph(f"compiled again in {step.b}", "warning")
-        for one in next(side for side in found.sides if side.label == step.b).recompiles:
-            yield Paragraph(f"{one.program}: {cause([one])}", "plain", 2, 2)
-            yield Paragraph(advice(one), "muted", 4)
+        for recompile in next(side for side in upgrade.sides if side.label == step.b).recompiles:
+            yield Paragraph(f"{recompile.program}: {cause([recompile])}", "plain", 2, 2)
+            yield Paragraph(advice(recompile), "muted", 4)
     notes = list(_notes(step))
     if notes:
         yield Paragraph("")
@@ -270,11 +296,11 @@ def _program(program: ComparedStages, *, everything: bool) -> Iterator[_Part]:
 
 def _requested(requested: RequestedDiff, program: ComparedStages) -> Table:
     rows: list[Row] = [Heading(f"requested differently ({len(requested.different):,})")]
-    for one in requested.different:
-        name = f"{shown_name(one.tensor, one.kind)} {source_text(one.source)}".strip()
+    for request in requested.different:
+        name = f"{shown_name(request.tensor, request.kind)} {source_text(request.source)}".strip()
         cells = [
             Cell(short(side)) if side is not None else Cell(NONE, "muted")
-            for side in (one.a, one.b)
+            for side in (request.a, request.b)
         ]
         rows.append((name, *cells))
     lowered = program.lowered
@@ -308,6 +334,10 @@ def _notes_of(program: ComparedStages) -> Iterator[str]:
         ops = sum(op.size for op in lowered.ops)
         places = counted(len(lowered.ops), "scope")
         yield f"lowered: {counted(ops, 'op')} in {places} differ, which --all lists"
+    code = [row for row in program.compiled.memory if row.name is MemoryPart.CODE]
+    if any(row.a or row.b for row in code):
+        sizes = (f"{size(row.a)} in {lowered.a}, {size(row.b)} in {lowered.b}" for row in code)
+        yield f"memory.total leaves out the program's code: {listed(list(sizes))}"
     for stage, why in program.missing.items():
         yield f"{stage}: not compared: {why}"
     yield from map(remark_text, program.notes)
@@ -316,13 +346,13 @@ def _notes_of(program: ComparedStages) -> Iterator[str]:
 # --- where it began -------------------------------------------------------------------------------
 
 
-def bisected(found: Bisection, *, everything: bool = False) -> Iterator[_Part]:
+def bisected(bisection: Bisection, *, everything: bool = False) -> Iterator[_Part]:
     """What a search came to, what was judged on the way, and what differs there."""
-    tone: Tone = "good" if found.unchanged else "warning" if found.first is None else "bad"
-    yield Paragraph(bisection_text(found), tone, hang=2)
-    if found.subject and found.first is not None:
-        yield Paragraph(f"{found.author}, {found.date[:10]}", "muted", indent=2)
-    for note in found.notes:
+    tone: Tone = "good" if bisection.unchanged else "warning" if bisection.first is None else "bad"
+    yield Paragraph(bisection_text(bisection), tone, hang=2)
+    if bisection.subject and bisection.first is not None:
+        yield Paragraph(f"{bisection.author}, {bisection.date[:10]}", "muted", indent=2)
+    for note in bisection.notes:
         yield Paragraph("")
         if note.lines:
             yield Paragraph(f"The notes of JAX {note.release} on sharding:", "heading", hang=2)
@@ -338,22 +368,24 @@ def bisected(found: Bisection, *, everything: bool = False) -> Iterator[_Part]:
         elif not note.lines:
             yield Paragraph(f"The notes of JAX {note.release} say nothing of sharding.", "muted")
         yield Paragraph(note.link, "muted", indent=2)
-    yield from _lines(found, everything)
-    for program in found.comparison:
+    yield from _lines(bisection, everything)
+    for program in bisection.comparison:
         yield from _program(program, everything=everything)
     yield Paragraph("")
-    judged = f"judged {len(found.evaluations):,} of {found.between:,} between them"
-    compiled = f"; {counted(found.compiles, 'compile')}" if found.across == "commits" else ""
-    yield Paragraph(f"{found.good.label}: good; {judged}{compiled}:", "muted", hang=2)
-    for evaluated in found.evaluations:
+    judged = f"judged {len(bisection.evaluations):,} of {bisection.between:,} between them"
+    compiled = (
+        f"; {counted(bisection.compiles, 'compile')}" if bisection.across == "commits" else ""
+    )
+    yield Paragraph(f"{bisection.good.label}: good; {judged}{compiled}:", "muted", hang=2)
+    for evaluated in bisection.evaluations:
         yield Paragraph(evaluation_text(evaluated), "muted", 2, 2)
 
 
-def _lines(found: Bisection, everything: bool) -> Iterator[_Part]:
-    if not found.lines:
+def _lines(bisection: Bisection, everything: bool) -> Iterator[_Part]:
+    if not bisection.lines:
         return
     yield Paragraph("")
-    shown = found.lines if everything else found.lines[:LISTED]
+    shown = bisection.lines if everything else bisection.lines[:LISTED]
     rows = tuple(
         (
             source_text(line.source),
@@ -363,6 +395,6 @@ def _lines(found: Bisection, everything: bool) -> Iterator[_Part]:
         for line in shown
     )
     yield Table((Column("changed line"), Column("now"), Column("differs there")), rows)
-    rest = len(found.lines) - len(shown)
+    rest = len(bisection.lines) - len(shown)
     if rest > 0:
         yield Paragraph(f"and {counted(rest, 'line')} more: --all lists them", "muted")

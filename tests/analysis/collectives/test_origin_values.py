@@ -305,9 +305,6 @@ module @gathered attributes {mhlo.num_partitions = 8 : i32} {
 """
 
 
-@pytest.mark.skipif(
-    compat.version_tuple() >= (0, 12), reason="that XLA calls both gathers by values; a known fault"
-)
 def test_a_shard_map_gathers_what_it_takes_and_what_its_body_returns() -> None:
     """Its specs leave out an axis of both; that its result is cut again gathers nothing."""
     gathers = {

@@ -23,6 +23,8 @@ test("the index along each axis", () => {
 test("bytes as the command line writes them", () => {
   assert.equal(size(1023), "1023 B");
   assert.equal(size(1536), "1.5 KiB");
+  assert.equal(size(5376), "5.2 KiB");
+  assert.equal(size(5888), "5.8 KiB");
   assert.equal(size(1024 * 1023.96), "1.0 MiB");
   assert.equal(size(null), "–");
 });
