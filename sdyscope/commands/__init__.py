@@ -53,6 +53,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "docs",
         "doctor",
         "verify",
+        "skill",
         "completion",
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
@@ -314,15 +315,40 @@ def json(document: str) -> Callable[[_Function], _Function]:
     """
 
     def decorate(function: _Function) -> _Function:
-        return click.option(
-            "--json",
-            "as_json",
-            cls=Json,
-            document=document,
-            is_flag=True,
-            help="Print one JSON document instead of tables; `sdyscope docs schema/NAME` "
-            "describes it.",
-        )(function)
+        @functools.wraps(function)
+        def answering(*, as_json: bool, as_brief: bool, **parameters: Any) -> Any:
+            if not as_brief:
+                return function(as_json=as_json, **parameters)
+            from sdyscope.terminal.document import brief
+
+            # The object of the root context is the command line itself: see __main__.run_here.
+            with brief(click.get_current_context().obj):
+                return function(as_json=True, **parameters)
+
+        decorated: Any = answering
+        for option in (
+            click.option(
+                "--brief",
+                "as_brief",
+                cls=Shared,
+                group=THE_ANSWER,
+                is_flag=True,
+                help="Print the JSON document in fewer than 4,000 tokens: long lists and texts are "
+                "cut, and what was cut is counted.",
+            ),
+            click.option(
+                "--json",
+                "as_json",
+                cls=Json,
+                document=document,
+                is_flag=True,
+                help="Print one JSON document instead of tables; `sdyscope docs schema/NAME` "
+                "describes it.",
+            ),
+        ):
+            decorated = option(decorated)
+        chosen: _Function = decorated
+        return chosen
 
     return decorate
 

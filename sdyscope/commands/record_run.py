@@ -215,7 +215,7 @@ def write_index(folder: Path, record: Record) -> None:
     Raises:
       TargetError: it can't be written.
     """
-    write_atomically(folder / INDEX, encode(record))
+    write_atomically(folder / INDEX, encode(record, stored=True))
 
 
 def _line(path: Path, what: dict[str, object]) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sdyscope.commands import completing, opening, options, report_differences
+from sdyscope.commands import fix as fixing
 from sdyscope.commands import run as running
 from sdyscope.process import child
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.fix.values import Fix
     from sdyscope.analysis.run.values import Run
     from sdyscope.facts.program import Partitioner
     from sdyscope.hardware.names import Hardware
@@ -22,12 +24,17 @@ if TYPE_CHECKING:
 #: How many steps --run times.
 _STEPS = 3
 
+#: How many edits --fix predicts, as `sdyscope fix` does.
+_PREDICTIONS = 200
+
 #: What --format makes, and the file that it is written to by default.
 FORMATS = {"html": "report.html", "markdown": "", "svg": ""}
 
 
-def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
-    """Only what is run may need accelerators."""
+def _environment(run: bool, fix: bool, **parameters: Any) -> Mapping[str, str]:
+    """Only what is run may need accelerators; edits are compared on virtual devices."""
+    if fix and not run:
+        return fixing.environment(**parameters)
     return running.environment(**parameters) if run else options.lowering(**parameters)
 
 
@@ -81,6 +88,12 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
     "&line={line}'. By default Visual Studio Code.",
 )
 @click.option(
+    "--fix",
+    is_flag=True,
+    help="Also look for edits of the source that send or hold less, as `sdyscope fix` does, which "
+    "takes minutes.",
+)
+@click.option(
     "--run",
     is_flag=True,
     help="Also run it, as `sdyscope run` does, and show what the devices held.",
@@ -100,12 +113,13 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
 @click.option(
     "-o",
     "--output",
-    "path",
+    "paths",
     type=click.Path(path_type=Path),
+    multiple=True,
     metavar="FILE",
     help="Write to this file. By default html goes to report.html, Markdown and JSON to standard "
     "output. For svg a folder, or FILE.svg for one picture: what a step communicates, or what "
-    "--tensor names.",
+    "--tensor names. Can be repeated: -o step.html -o step.md.",
 )
 @click.option(
     "--tensor",
@@ -126,10 +140,11 @@ def command(
     no_source: bool,
     full_paths: bool,
     editor: str | None,
+    fix: bool,
     run: bool,
     ran: Path | None,
     form: str | None,
-    path: Path | None,
+    paths: tuple[Path, ...],
     tensor: str | None,
     strict: bool,
     as_json: bool,
@@ -146,15 +161,22 @@ def command(
     """
     from sdyscope.errors import TargetError
     from sdyscope.page import document as report
-    from sdyscope.process import progress
+    from sdyscope.process import output, progress
     from sdyscope.terminal.account import say_account
     from sdyscope.words import places
+    from sdyscope.words.account import unavailable_text
 
     click.get_current_context().with_resource(places.full_paths(full_paths))
     if on and no_compile:
         raise TargetError(
             "--on names hardware to compile for, and --no-compile does not compile.",
             hint="Leave one of them out.",
+        )
+    path, *others = paths or (None,)
+    if others and (form is not None or as_json or second is not None or len(on) > 1):
+        raise TargetError(
+            "Several files are one program in the formats of their names.",
+            hint="Give -o once, or leave --format, --json, B and the second --on out.",
         )
     if as_json and form is not None:
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
@@ -169,10 +191,10 @@ def command(
         raise TargetError("--on takes one value per side.", hint="Give it once or twice.")
     snapshots = report_differences.of_snapshots(target, second)
     if second is not None or len(on) > 1:
-        if chosen != "html" or run or ran:
+        if chosen != "html" or run or ran or fix:
             raise TargetError(
                 "Two targets make a page of their differences.",
-                hint="Leave --format, --json and --run out, or use `sdyscope diff`.",
+                hint="Leave --format, --json, --fix and --run out, or use `sdyscope diff`.",
             )
         differences = path or Path("differences.html")
         if snapshots is not None:
@@ -194,26 +216,35 @@ def command(
         from sdyscope.page import svg as report_svg
 
         return _written(path, report_svg.tensor_svg(inspection, tensor).encode())
+    if fix and inspection.program is None:
+        raise TargetError(
+            f"{inspection.name} is a module, and edits are of a program's source.",
+            hint="Leave --fix out.",
+        )
     read_back = None if ran is None else _read(ran, inspection)
     whole = report.document(
         inspection,
         target,
         on=on[0] if on else None,
         compiled=not no_compile,
+        fix=(lambda: _fix(inspection, target, mesh, settings, on)) if fix else None,
         run=(lambda: read_back or _run(inspection)) if run or read_back else None,
         source_text=not no_source,
         notify=progress.step,
     )
-    if chosen == "svg" and _is_picture(path):
-        _written(path, _communication(whole))
-    elif chosen == "svg" and path is not None:
-        _pictures(path, whole, inspection)
-    else:
-        default = FORMATS.get(chosen)
-        where = path or (Path(default) if default else None)
-        folder = "." if where is None else _folder(where, named=full_paths)
-        content = _content(chosen, whole, inspection, editor, folder)
-        _written(where, content)
+    for file, chosen_form in ((path, chosen), *((other, _form_of(other)) for other in others)):
+        if chosen_form == "svg" and _is_picture(file):
+            _written(file, _communication(whole))
+        elif chosen_form == "svg" and file is not None:
+            _pictures(file, whole, inspection)
+        else:
+            default = FORMATS.get(chosen_form)
+            where = file or (Path(default) if default else None)
+            folder = "." if where is None else _folder(where, named=full_paths)
+            _written(where, _content(chosen_form, whole, inspection, editor, folder))
+    for missing in whole.unavailable:
+        if missing.asked:
+            output.say(unavailable_text(missing.stage, missing.partitioner, missing.reason))
     say_account(whole.account)
     return 1 if strict and whole.account else 0
 
@@ -246,6 +277,26 @@ def _read(file: Path, inspection: Inspection) -> Run:
     run = read_run(file)
     check_run_of(run, inspection.name, inspection.tensors, file)
     return run
+
+
+def _fix(
+    inspection: Inspection,
+    target: str,
+    mesh: dict[str, int] | None,
+    settings: dict[str, str],
+    on: Sequence[Hardware],
+) -> Fix:
+    """Edits of its source that pay."""
+    from sdyscope.analysis.fix.fix import Effort
+
+    bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
+    return inspection.fix(
+        bench.rebuild,
+        on=on[0] if on else None,
+        effort=Effort(predictions=_PREDICTIONS),
+        root=bench.root,
+        alone=bench.alone,
+    )
 
 
 def _run(inspection: Inspection) -> Run:

@@ -10,6 +10,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import NamedValue, Propagated, ValueId
 from sdyscope.facts.sharded import Sharded
+from sdyscope.formatters import Displayed
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
 
@@ -152,7 +153,7 @@ class OpDifference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoweredDiff:
+class LoweredDiff(Displayed):
     """Two modules.
 
     Attributes:

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from sdyscope.facts.compiled import Compiled, OfCompiled
 from sdyscope.facts.decided import AxisOrigin, DecidedValue
 from sdyscope.facts.program import Partitioner
+from sdyscope.formatters import Displayed
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
@@ -187,7 +188,7 @@ class OtherMemory:
 
 
 @dataclass(frozen=True)
-class MemoryOverTime(OfCompiled):
+class MemoryOverTime(OfCompiled, Displayed):
     """What a device holds over one step of one compiled program.
 
     Attributes:

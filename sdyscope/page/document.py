@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
+from sdyscope.analysis.diff.sides import propagated_between
+from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
 from sdyscope.analysis.memory.peak import with_peak
 from sdyscope.analysis.propagation.propagate import PropagateDocument, propagate_document
@@ -19,6 +21,7 @@ from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.account import Account
+from sdyscope.facts.differences import Divergence
 from sdyscope.facts.failures import failures
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
@@ -62,6 +65,7 @@ class Report:
       propagate: every value after propagation; null where that is not known.
       memory: what a device holds; null where it was not compiled.
       comms: what a device sends; null likewise.
+      fix: edits of the source that pay; null where none were looked for.
       run: what it did on devices; null where it was not run.
       source: what each line of the author's files does; null where it was not propagated.
       unavailable: what is not there, and why.
@@ -86,6 +90,7 @@ class Report:
     propagate: PropagateDocument | None
     memory: MemoryDocument | None
     comms: CommsDocument | None
+    fix: Fix | None
     run: Run | None
     source: SourceDocument | None
     unavailable: tuple[UnavailableStage, ...]
@@ -112,6 +117,7 @@ def document(
     *,
     on: Hardware | None = None,
     compiled: bool = True,
+    fix: Callable[[], Fix] | None = None,
     run: Callable[[], Run] | None = None,
     source_text: bool = True,
     notify: Notify = lambda what, done, total: None,
@@ -123,6 +129,7 @@ def document(
       target: the TARGET.
       on: what to compile for; None for as many CPU devices as it needs.
       compiled: whether to compile it, which memory and communication need.
+      fix: looks for edits of its source that pay; None to leave that out.
       run: runs it; None to leave that out.
       source_text: whether the text of the author's files may be in it.
       notify: told what is being done, how many of its steps are done, and of how many.
@@ -132,7 +139,7 @@ def document(
     """
     from importlib.metadata import version
 
-    steps = (4 if compiled else 2) + (run is not None)
+    steps = (4 if compiled else 2) + (fix is not None) + (run is not None)
     missing: list[UnavailableStage] = []
     notify("lowering", 0, steps)
     shown = shown_program(inspection)
@@ -157,6 +164,10 @@ def document(
     else:
         reason = "Not compiled, because of --no-compile."
         missing.append(UnavailableStage("compiled", None, False, reason))
+    fixed = None
+    if fix is not None:
+        notify("trying edits of the source", steps - 1 - (run is not None), steps)
+        fixed = fix()
     ran = None
     if run is not None:
         notify("running", steps - 1, steps)
@@ -174,13 +185,16 @@ def document(
         hardware=None if first is None else str(first.hardware),
         device_kind=None if first is None else first.device_kind,
         stages=stages(shown, checked, decided, held, sent, ran, missing),
-        headlines=headlines(shown, checked, decided, held, sent),
+        headlines=headlines(
+            shown, checked, decided, held, sent, _begun(inspection, decided), fixed
+        ),
         show=shown,
         check=checked,
         lint=lint,
         propagate=decided,
         memory=held,
         comms=sent,
+        fix=fixed,
         run=ran,
         source=None
         if decided is None
@@ -197,6 +211,16 @@ def document(
     )
     notify("writing", steps, steps)
     return report
+
+
+def _begun(inspection: Inspection, decided: PropagateDocument | None) -> Sequence[Divergence]:
+    """Where the partitioners begin to differ; none where there is only one."""
+    if decided is None or len(decided.propagations) < 2:
+        return ()
+    try:
+        return propagated_between(inspection).beginnings
+    except SdyscopeError:
+        return ()
 
 
 def _is_told(part: UnavailableStage, missing: Sequence[UnavailableStage]) -> bool:

@@ -19,9 +19,10 @@ from sdyscope.page.graph_nodes import Lane, Nodes
 
 __all__ = ["GroupKind", "Groups", "ScopeGroup", "groups_of"]
 
-GroupKind: TypeAlias = Literal["lane", "scope", "repeated", "tensor", "call", "region"]
+GroupKind: TypeAlias = Literal["lane", "scope", "repeated", "tensor", "call", "region", "arguments"]
 """``lane``: a pass; ``repeated``: several alike, such as layers; ``tensor``: what is done for one
-leaf of the parameters, where a scope does the same for each."""
+leaf of the parameters, where a scope does the same for each; ``arguments``: those of one name that
+feed one call or region."""
 
 #: Names of lanes, in the order in which they are drawn.
 _LANES: dict[Lane, str] = {"forward": "Forward", "backward": "Backward", "other": "Update"}
@@ -31,6 +32,9 @@ _FLAT = 48
 
 #: From this many groups on that are called alike but for a number, they are folded into one.
 _REPEATED = 3
+
+#: More arguments than this that feed one call or region are drawn as one box.
+_BUNDLED = 6
 
 _KEYS = re.compile(r"\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|(\d+))\]|\.?([^.\[\]]+)")
 _NUMBER = re.compile(r"\d+")
@@ -177,12 +181,40 @@ class Groups:
                 if nodes[producer].kind == "argument" and nodes[producer].owner is None:
                     at = self.of[number]
                     uses.setdefault(producer, {}).setdefault(self.lane_of(at), []).append(at)
-        return [
-            (argument, self._outside(shared))
+        places = [
+            (argument, self._outside(shared), shared)
             for argument, by_lane in uses.items()
             for groups in by_lane.values()
             if (shared := self.common(groups)) is not None
         ]
+        return self._bundled(places)
+
+    def _bundled(self, places: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]]:
+        """Puts arguments that feed one call or region into a group, where they are many.
+
+        Args:
+            places: (argument, group that it is drawn in, deepest group that has all its uses).
+        """
+        feeding: dict[tuple[int, int, str], list[int]] = {}
+        for number, (argument, at, shared) in enumerate(places):
+            if at != shared:
+                key = next(iter(_keys(self.made.nodes[argument].name)), "")
+                feeding.setdefault((at, self._child(at, shared), key), []).append(number)
+        drawn = [(argument, at) for argument, at, _ in places]
+        for (at, _, key), numbers in feeding.items():
+            if len(numbers) > _BUNDLED:
+                for number in numbers:
+                    drawn[number] = (drawn[number][0], len(self.groups))
+                self.groups.append(ScopeGroup(at, key or "arguments", "arguments"))
+                self._depths.append(self._depths[at] + 1)
+        return drawn
+
+    def _child(self, around: int, group: int) -> int:
+        """The group directly in another one that a group is, or is in."""
+        while (parent := self.groups[group].parent) != around:
+            assert parent is not None
+            group = parent
+        return group
 
     # What hangs together.
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 from sdyscope.analysis.collectives.comms import CommsDocument
+from sdyscope.analysis.collectives.groups import collective_groups
+from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.facts.differences import Divergence
 from sdyscope.facts.program import Partitioner
 from sdyscope.words.account import reason_text, unknown_text
 from sdyscope.words.counts import counted, listed, sentence, size
+from sdyscope.words.differences import begins_text, inputs_text
+from sdyscope.words.edits import edits_text
 from sdyscope.words.findings import Check
 from sdyscope.words.mesh import axes_text
+from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import needs_sentence, partitioner_name, sends_sentence
 from sdyscope.words.places import shown_name, source_text
 
@@ -23,6 +30,9 @@ Tone: TypeAlias = Literal["good", "plain", "warning", "bad"]
 
 #: A difference between partitioners below this factor is not worth a headline.
 _FACTOR = 1.1
+
+#: A smaller share is not given in percent.
+_LEAST_PERCENT = 0.01
 
 #: Bytes that could be saved are worth a headline from this part of the arguments on.
 _SAVING = 0.1
@@ -38,6 +48,7 @@ class Headline:
         detail: what stands behind it, or what to do; empty where nothing is to be added.
         view: the view of the report that shows it.
         query: what to show there, as the address says it; empty for all.
+        line: the source line that `detail` names, as it is written there; empty for none.
     """
 
     tone: Tone
@@ -45,6 +56,7 @@ class Headline:
     detail: str
     view: str
     query: str = ""
+    line: str = ""
 
 
 def headlines(
@@ -53,10 +65,22 @@ def headlines(
     decided: PropagateDocument | None,
     held: MemoryDocument | None,
     sent: CommsDocument | None,
+    begun: Sequence[Divergence] = (),
+    fix: Fix | None = None,
 ) -> tuple[Headline, ...]:
-    """All there are. Where nothing is wrong, the first says so."""
+    """All there are. Where nothing is wrong, the first says so.
+
+    Args:
+        shown: its tensors.
+        checked: what was requested against what was lowered.
+        decided: its values; None where they are not known.
+        held: what a device holds; None likewise.
+        sent: what a device sends; None likewise.
+        begun: where the partitioners begin to differ, the largest first.
+        fix: edits of its source; None where none were looked for.
+    """
     wrong = sorted(_wrong(shown, checked, decided), key=lambda headline: headline.tone != "bad")
-    costs = (*_between_partitioners(decided, held, sent), *_remade(held), *_savings(held))
+    costs = (*_between_partitioners(decided, held, sent, begun), *_remade(held), *_savings(held))
     good: tuple[Headline, ...] = ()
     if not any(tensor.requested for tensor in shown.tensors) and any(
         tensor.by_author for tensor in shown.tensors
@@ -73,7 +97,29 @@ def headlines(
                 "tensors",
             ),
         )
-    return (*wrong, *costs, *good, *_largest(sent))
+    return (*wrong, *_edit(fix), *costs, *good, *_largest(sent))
+
+
+def _edit(fix: Fix | None) -> Iterator[Headline]:
+    """The best proven edit."""
+    if fix is None or not fix.proven:
+        return
+    best = fix.proven[0]
+    before, after = fix.before, best.after
+    wins = []
+    if after.sent < before.sent:
+        wins.append(f"sends {size(after.sent)} per step, not {size(before.sent)}")
+    if after.total is not None and before.total is not None and after.total < before.total:
+        wins.append(f"needs {size(after.total)}, not {size(before.total)}")
+    if best.verdict == "corrects":
+        wins.append("computes the right numbers")
+    won = f": a device {', and '.join(wins)}" if wins else ""
+    edited = counted(len(best.edits), "edit")
+    source = source_text(best.edits[0].source)
+    verb = "pays" if len(best.edits) == 1 else "pay"
+    words = f"{edited} of the source {verb}{won}."
+    detail = f"{sentence(edits_text(best.edits))} Compiled, and its numbers compared."
+    yield Headline("good", words, detail, "overview", "at=edits", source)
 
 
 def _wrong(
@@ -105,10 +151,11 @@ def _wrong(
         )
     for finding in checked.findings:
         if finding.severity == "warning":
-            place = _subject(finding.kind, finding.tensor, source_text(finding.source))
+            line = source_text(finding.source)
+            place = _subject(finding.kind, finding.tensor, line)
             more = sum(f.severity == "warning" for f in checked.findings) - 1
             also = f" {counted(more, 'more warning')}." if more else ""
-            yield Headline("warning", finding.message, f"{place}.{also}", "findings")
+            yield Headline("warning", finding.message, f"{place}.{also}", "findings", line=line)
             break
     moved = [v for v in decided.values if not all(v.as_requested.values())] if decided else []
     if moved:
@@ -118,36 +165,64 @@ def _wrong(
             f"{_subject(moved[0].kind, moved[0].name, source_text(moved[0].source))} is the first.",
             "tensors",
             "verdict=moved",
+            source_text(moved[0].source),
         )
 
 
 def _between_partitioners(
-    decided: PropagateDocument | None, held: MemoryDocument | None, sent: CommsDocument | None
+    decided: PropagateDocument | None,
+    held: MemoryDocument | None,
+    sent: CommsDocument | None,
+    begun: Sequence[Divergence],
 ) -> Iterator[Headline]:
+    differing = decided.differing if decided is not None else 0
+    because, line = _begins(differing, begun)
+    view, query = ("differences", "open=1") if begun else ("tensors", "verdict=partitioners")
     needs = needs_of(held)
     sends = [
         (program.partitioner, program.total.sent)
         for program in (sent.programs if sent is not None else ())
     ]
-    differing = decided.differing if decided is not None else 0
-    because = f"They place {counted(differing, 'value')} differently." if differing else ""
-    query = "verdict=partitioners" if differing else ""
-    if len(needs) == 2:
-        few, many = sorted(memory.total for _, memory in needs)
-        if few and many >= few * _FACTOR:
-            yield Headline("warning", needs_sentence(needs), because, "tensors", query)
-    if len(sends) == 2:
-        few, many = sorted(bytes_ for _, bytes_ in sends)
-        if many > few and many >= few * _FACTOR:
-            yield Headline("warning", sends_sentence(sends), because, "tensors", query)
-    if differing and len(needs) < 2:
+    worse = []
+    if len(needs) == 2 and _is_worse(*(memory.total for _, memory in needs)):
+        worse.append(needs_sentence(needs))
+    if len(sends) == 2 and _is_worse(*(bytes_ for _, bytes_ in sends)):
+        worse.append(sends_sentence(sends))
+    if not worse and differing:
+        worse = [f"Shardy and GSPMD place {counted(differing, 'value')} differently."]
+    for number, words in enumerate(worse):
+        # Where they begin is said in full once.
+        detail = f"The differences begin at {line}." if number and line else because
         yield Headline(
             "warning",
-            f"Shardy and GSPMD place {counted(differing, 'value')} differently.",
-            "",
-            "tensors",
-            "verdict=partitioners",
+            words,
+            detail,
+            view if differing else "tensors",
+            query * bool(differing),
+            line,
         )
+
+
+def _is_worse(one: int, other: int) -> bool:
+    few, many = sorted((one, other))
+    return many > few > 0 and many >= few * _FACTOR
+
+
+def _begins(differing: int, begun: Sequence[Divergence]) -> tuple[str, str]:
+    """Where the partitioners begin to differ, in sentences, and its line."""
+    if not differing:
+        return "", ""
+    many = f"They place {counted(differing, 'value')} differently"
+    if not begun:
+        return f"{many}.", ""
+    first = begun[0].begins
+    line = source_text(first.value.source)
+    text = begins_text(first.value.name, line, (first.a, first.b), ("under Shardy", "under GSPMD"))
+    places = f", beginning at {counted(len(begun), 'place')}" if begun[1:] else ""
+    inputs = inputs_text((each.name, each.sharding) for each in begun[0].inputs)
+    return " ".join(
+        filter(None, (f"{many}{places}: {text}.", inputs and f"{sentence(inputs)}"))
+    ), line
 
 
 def needs_of(held: MemoryDocument | None) -> list[tuple[Partitioner | None, MemoryAnalysis]]:
@@ -192,23 +267,39 @@ def _savings(held: MemoryDocument | None) -> Iterator[Headline]:
 
 
 def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
+    """What is sent most for, repeated layers together."""
     if sent is None:
         return
     program = sent.programs[0]
-    if not program.collectives or not program.total.sent:
+    groups = collective_groups(program)
+    if not groups or not program.total.sent:
         return
-    largest = program.collectives[0]
-    part = largest.parts[0] if largest.parts else None
-    place = "" if part is None else source_text(part.source) or part.scope
-    share = largest.sent / program.total.sent
+    largest = groups[0]
+    first = largest.first
+    source = source_text(first.largest.source)
+    place = source or largest.scope
+    share = _percent(largest.sent / program.total.sent)
     under = f" under {partitioner_name(program.partitioner)}" if len(sent.programs) > 1 else ""
+    axes = axes_text(first.axes, program.mesh)
+    what = (
+        f"collective{under} is {_article(first.kind)} over {axes}"
+        if largest.count == 1
+        else f"collectives{under} are {counted(largest.count, first.kind)} over {axes}"
+    )
+    why = causes_text(largest.origins, callers=largest.callers)
+    detail = f"{size(largest.sent)} per step" + (f", for {place}" if place else "")
     yield Headline(
         "plain",
-        f"The largest collective{under} is {_article(largest.kind)} over "
-        f"{axes_text(largest.axes, program.mesh)}, {share:.0%} of what is sent.",
-        f"{size(largest.sent)} per step" + (f", for {place}" if place else "") + ".",
+        f"The largest {what}, {share} of what is sent.",
+        f"{detail}{', ' if why else ''}{why}.",
         "communication",
+        f"open={quote(first.name)}",
+        source,
     )
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= _LEAST_PERCENT else "less than 1%"
 
 
 def _subject(kind: str, name: str, source: str) -> str:

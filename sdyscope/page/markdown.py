@@ -9,14 +9,15 @@ import jinja2
 
 from sdyscope.analysis.show import ShownTensor
 from sdyscope.page.document import Report
+from sdyscope.page.edits import edits
 from sdyscope.words.account import account_lines, account_title
 from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import PARTS
 from sdyscope.words.mesh import mesh_words, over_text
 from sdyscope.words.places import shown_name, source_text
 
-#: GitHub takes this many characters in a comment.
-LIMIT = 65_536
+#: GitHub takes 65,536 characters in a comment; a link to the page needs some of them.
+LIMIT = 65_000
 
 #: How many rows of a table are written before the rest is counted.
 ROWS = 40
@@ -106,6 +107,7 @@ def _render(report: Report, rows: int) -> str:
             marks=MARKS,
             meshes=[mesh_words(mesh) for mesh in report.meshes],
             differing=differing,
+            edits=None if report.fix is None else edits(report.fix),
             findings=report.findings,
             account_lines=account_lines,
             account_title=account_title,

@@ -109,6 +109,7 @@ def _step(over_time: MemoryOverTime, partitioners: Sequence[Partitioner]) -> dic
     return {
         "partitioners": list(partitioners),
         "title": sentence(peak_sentence(over_time)),
+        "line": source_text(over_time.source),
         "peak": over_time.peak,
         "moment": peak,
         "instructions": over_time.instructions,

@@ -1,17 +1,21 @@
-"""What a notebook shows of an inspection or of a sharding, when it is the last thing in a cell."""
+"""What a notebook shows of a value that is the last thing in a cell, such as a program or edits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
 import jinja2
 
+from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.show import ShownTensor, shown
 from sdyscope.errors import ConversionError
+from sdyscope.facts.differences import LoweredDiff
+from sdyscope.facts.over_time import CATEGORIES, MemoryOverTime
 from sdyscope.inspection import Inspection
+from sdyscope.page.edits import edits
 from sdyscope.page.svg import placement_svg
 from sdyscope.terminal import table
 from sdyscope.values.convert import AnySharding, to_placement
@@ -19,8 +23,11 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, TensorSharding
 from sdyscope.values.tiling import HloSharding
 from sdyscope.words.counts import size
+from sdyscope.words.differences import lowered_verdict
 from sdyscope.words.findings import check_summary
 from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.over_time import holding_name, peak_sentence
+from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, placement_text, short
 
@@ -62,6 +69,121 @@ def _inspection(inspection: Inspection) -> str:
                 "-" if replicas is None else f"{replicas:,}",
             )
         )
+    return _rendered(
+        title=program.name,
+        about="; ".join((*mesh_words_of(program.meshes), f"JAX {program.jax_version}")),
+        lines=[f"{'✓' if checked.passed else '✗'} {check_summary(checked)}"],
+        heads=("tensor", "type", "requested", "lowered", "block", "bytes", "copies"),
+        written=(1, 2, 4),
+        rows=rows,
+        more=len(tensors) - len(rows),
+        is_program=True,
+    )
+
+
+@html.register
+def _difference(diff: LoweredDiff) -> str:
+    """The verdict, and the tensors that differ."""
+    rows = [
+        (
+            shown_name(difference.tensor, difference.kind),
+            *(
+                NONE if side is None or side.sharding is None else short(side.sharding)
+                for side in (difference.a, difference.b)
+            ),
+        )
+        for difference in diff.tensors
+    ]
+    return _rendered(
+        title=diff.name,
+        about=f"{diff.a} and {diff.b}, as lowered",
+        lines=[f"{'✓' if diff.same else '≠'} {lowered_verdict(diff)}"],
+        heads=("tensor", diff.a, diff.b),
+        written=(1, 2),
+        rows=rows[:_ROWS],
+        more=len(rows) - _ROWS,
+    )
+
+
+@html.register
+def _fix(fix: Fix) -> str:
+    """The remedies with figures now and then, and the patch of the best."""
+    looked_for = edits(fix)
+    rows = [
+        (
+            each.title,
+            "; ".join(f"{change} {line}".strip() for change, line in each.changes),
+            *(f"{name}: {now} → {then}" for name, now, then in each.figures),
+        )
+        for each in looked_for.remedies
+    ]
+    best = next(iter(looked_for.remedies), None)
+    return _rendered(
+        title=fix.name,
+        about=f"compiled for {fix.hardware} by JAX {fix.jax_version}",
+        lines=[looked_for.words, *([] if best is None else [best.proof])],
+        rows=rows[:_ROWS],
+        more=len(rows) - _ROWS,
+        code="" if best is None else best.patch,
+    )
+
+
+@html.register
+def _memory(over_time: MemoryOverTime) -> str:
+    """The step from its first instruction to its last, and what is held at the peak."""
+    rows = [
+        (size(held.bytes), holding_name(held), held.array.partition("{")[0], held.category,
+         source_text(held.source))
+        for held in over_time.held[:_ROWS]
+    ]  # fmt: skip
+    return _rendered(
+        title="Memory over a step",
+        about=f"compiled for {over_time.hardware}" if over_time.hardware else "",
+        lines=[peak_sentence(over_time)],
+        bands=list(_bands(over_time)),
+        heads=("bytes", "held at the peak", "block", "for", "line"),
+        written=(2,),
+        rows=rows,
+        more=len(over_time.held) - len(rows),
+    )
+
+
+def _bands(over_time: MemoryOverTime) -> Iterator[dict[str, str]]:
+    """An area for each thing that memory is held for, one above the other."""
+    moments = over_time.moments
+    top, width = max(over_time.peak, 1), 1000 / max(len(moments), 1)
+    below = [0] * len(moments)
+    for number, category in enumerate(CATEGORIES):
+        if not any(moment.by_category.get(category) for moment in moments):
+            continue
+        above = [
+            base + moment.by_category.get(category, 0)
+            for base, moment in zip(below, moments, strict=True)
+        ]
+        corners = [
+            f"{at * width:.1f} {120 - 120 * bytes_ / top:.1f}"
+            for row, order in ((above, 1), (below, -1))
+            for bytes_, at in list(_steps(row))[::order]
+        ]
+        hue = round(number * 137.508) % 360
+        yield {
+            "name": category,
+            "path": f"M{'L'.join(corners)}Z",
+            "colour": f"hsl({hue} 45% 55%)",
+        }
+        below = above
+
+
+def _steps(row: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Both ends of each moment's part of the step."""
+    for at, bytes_ in enumerate(row):
+        yield bytes_, at
+        yield bytes_, at + 1
+
+
+def _rendered(**parts: Any) -> str:
+    """The parts that there are: a title, lines, bands of a picture, a table, code."""
+    nothing = {"bands": (), "heads": (), "written": (), "is_program": False, "code": ""}
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sdyscope.reports", ""),
         autoescape=True,
@@ -69,14 +191,8 @@ def _inspection(inspection: Inspection) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("notebook.html.j2").render(
-        shown=program,
-        meshes=mesh_words_of(program.meshes),
-        mark="✓" if checked.passed else "✗",
-        summary=check_summary(checked),
-        rows=rows,
-        more=len(tensors) - len(rows),
-    )
+    parts["more"] = max(parts["more"], 0)
+    return environment.get_template("notebook.html.j2").render(**(nothing | parts))
 
 
 @html.register

@@ -8,6 +8,7 @@ from typing import Any
 from sdyscope.facts.account import Account, Unknown
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
+from sdyscope.page.edits import edits
 from sdyscope.page.memory import needs
 from sdyscope.words.account import account_lines
 from sdyscope.words.memory import apart_text
@@ -63,6 +64,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
                 report.propagate.propagations if report.propagate is not None else ()
             )
         ],
+        "edits": None if report.fix is None else edits(report.fix),
         "notes": remark_texts(shown.notes),
         "account": list(account_lines(Account(tuple(_apart(report))))),
     }

@@ -18,8 +18,6 @@ from sdyscope.words.places import file_text, op_text, source_text
 from sdyscope.words.source import AS_NOW, BLOCK, difference_text, told_once, unread_text, way_text
 from sdyscope.words.types import type_text
 
-__all__ = ["part"]
-
 
 def part(report: Report, pool: Pool) -> dict[str, Any]:
     """The lines; `reports/js/source/view.js` shows them.

@@ -1,4 +1,4 @@
-"""Where a source jits a function, and which arguments it donates there."""
+"""Where a source jits a function, and what it says of arguments and results there."""
 
 from __future__ import annotations
 
@@ -67,6 +67,26 @@ class JitSite:
             if last.value.lpar:
                 close = self.source.text.index(")", close) + 1
         return [Splice(close, close, f"{separator}donate_argnums={_numbers(numbers)}")]
+
+    def without(self, keyword: str) -> list[Splice] | None:
+        """The edit after which a keyword is not given; None where it is not."""
+        if not isinstance(self.node, cst.Call):
+            return None
+        arguments = list(self.node.args)
+        for at, argument in enumerate(arguments):
+            if argument.keyword is None or argument.keyword.value != keyword or not at:
+                continue
+            # From behind the argument before it, with the comma in between.
+            start = self._behind(arguments[at - 1])
+            return [Splice(start, self._behind(argument), "")]
+        return None
+
+    def _behind(self, argument: cst.Arg) -> int:
+        """The first character behind an argument's value, with its parentheses."""
+        end = self.source.extent(argument.value)[1]
+        for _ in argument.value.lpar:
+            end = self.source.text.index(")", end) + 1
+        return end
 
     def _on_own_line(self, last: cst.Arg, numbers: Sequence[int]) -> str:
         """One more argument behind the last, where each has its line."""

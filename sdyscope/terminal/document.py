@@ -8,9 +8,11 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from functools import cache, cached_property
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -40,10 +42,11 @@ from sdyscope.facts.slices import BlockRule, Slice, Unplaced
 from sdyscope.graph import Op
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Shape
+from sdyscope.terminal.brief import shortened
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import FilePath, SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text, uncompared_text
@@ -56,7 +59,8 @@ from sdyscope.words.origins import (
     origin_annotation_document,
     origin_document,
 )
-from sdyscope.words.places import OpDocument, file_text, op_document, shortened
+from sdyscope.words.places import OpDocument, file_text, op_document
+from sdyscope.words.places import shortened as paths_shortened
 from sdyscope.words.propagation import (
     absence_text,
     allowed_text,
@@ -75,14 +79,38 @@ from sdyscope.words.visible import visible, without_surrogates
 
 _Document = TypeVar("_Document")
 
+#: The command line that is answered briefly; None where documents are written whole.
+_answered: ContextVar[Sequence[str] | None] = ContextVar("answered", default=None)
 
-def encode(document: Any) -> bytes:
-    r"""A document as indented UTF-8 JSON with a newline at its end.
+
+@contextlib.contextmanager
+def brief(command: Sequence[str]) -> Iterator[None]:
+    """Answers in few tokens: `encode` shortens the documents meanwhile.
+
+    Args:
+        command: the command line, without the name of the program.
+    """
+    token = _answered.set(command)
+    try:
+        yield
+    finally:
+        _answered.reset(token)
+
+
+def encode(document: Any, *, stored: bool = False) -> bytes:
+    r"""A document as indented UTF-8 JSON with a newline at its end; shortened within `brief`.
 
     A float that is not finite becomes null, as JSON has no form for it. What controls a terminal is
     written as JSON can write every character: `\u009b`.
+
+    Args:
+        document: the document.
+        stored: whether it is kept in a file to be read again, and so always whole.
     """
     value = plain(document)
+    command = _answered.get()
+    if command is not None and not stored:
+        return visible(shortened(_in_unicode(value), command).decode()).encode()
     try:
         data = msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -160,6 +188,7 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Mesh: (mesh_form, MeshForm),
     AxisRef: (axis_text, str),
     Hardware: (str, str),
+    FilePath: (file_text, str),
     Shape: (str, str),
     Op: (op_document, OpDocument),
     OriginSharding: (str, str),
@@ -220,8 +249,8 @@ _CONVERTERS[SourceLocation] = _place
 _WITH_PATHS: Mapping[str, Callable[[str], str]] = {
     "file": file_text,
     "directory": file_text,
-    "target": shortened,
-    "reason": shortened,
+    "target": paths_shortened,
+    "reason": paths_shortened,
 }
 _COMMANDS = ("command", "arguments")
 
@@ -231,7 +260,7 @@ def _field(name: str, value: Any) -> Any:
     if text is not None and isinstance(value, str):
         return text(value)
     if name in _COMMANDS and isinstance(value, tuple):
-        return [shortened(word) if isinstance(word, str) else plain(word) for word in value]
+        return [paths_shortened(word) if isinstance(word, str) else plain(word) for word in value]
     return plain(value)
 
 

@@ -44,6 +44,12 @@ _BETWEEN = frozenset(
 _STANDARD_LIBRARY = re.compile(r"[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]", re.IGNORECASE)
 
 
+class FilePath(str):
+    """A path that documents write as tables do: below the working directory, if it is there."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
     """One frame of a traceback: a place in a source file.

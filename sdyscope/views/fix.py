@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from sdyscope.analysis.fix.values import Figures, Fix, NumbersVerdict, Remedy
+from sdyscope.analysis.fix.values import Figures, Fix, Remedy
 from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number, size_cell
 from sdyscope.words.counts import counted, size
-from sdyscope.words.edits import edit_text, edits_text, why_not_text
+from sdyscope.words.edits import (
+    edit_text,
+    edits_text,
+    numbers_text,
+    why_not_text,
+    worth_text,
+)
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import metric_text, time_text
@@ -63,15 +69,8 @@ def blocks(fix: Fix, best: Remedy, at: int = 1) -> list[Block]:
 def remedy(at: int, remedy: Remedy) -> Iterator[Paragraph]:
     """What to do, and whether it is proven."""
     tone: Tone = "good" if remedy.proven else "warning"
-    worth = {
-        "pays": "",
-        "trade": ", less of one thing for more of another",
-        "corrects": ", corrects the numbers",
-        "loses": ", wins nothing",
-    }[remedy.verdict]
-    yield Paragraph(
-        f"remedy {at}{worth}: {'proven' if remedy.proven else 'not proven'}", tone, hang=3
-    )
+    worth = worth_text(remedy.verdict, proven=remedy.proven)
+    yield Paragraph(f"remedy {at}{worth}", tone, hang=3)
     for edit in remedy.edits:
         line = f" ({source_text(edit.source)})" if edit.source is not None else ""
         yield Paragraph(f"{edit_text(edit)}{line}", indent=2, hang=2)
@@ -155,31 +154,7 @@ def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
         hang=3,
     )
     numbers = remedy.numbers
-    where = f" on {numbers.devices}" if numbers.devices else ""
-    error = (
-        f"largest relative error {numbers.error:.1e} of {numbers.tolerance:.1e} allowed, "
-        f"{numbers.worst}"
-        if numbers.error
-        else "no difference"
-    )
-    results = counted(numbers.results, "result")
-    if numbers.compared < numbers.results:
-        results = f"{numbers.compared:,} of {results}"
-    said: Mapping[NumbersVerdict, tuple[str, Tone]] = {
-        "same": (f"{results} of the edited program equal the program's{where} ({error})", "good"),
-        "corrected": (
-            f"{results} of the edited program equal what it computes on one device, and the "
-            f"program's do not{where} ({error})",
-            "good",
-        ),
-        "other random": (
-            f"the edited program draws other random numbers{where} ({error})",
-            "warning",
-        ),
-        "differ": (f"results differ{where} ({error})", "bad"),
-        "not compared": (f"not compared: {numbers.reason}", "warning"),
-    }
-    text, tone = said[numbers.verdict]
+    text, tone = numbers_text(numbers)
     yield Paragraph(f"numbers: {text}", tone, hang=3)
     if numbers.inputs is not None:
         yield Paragraph(f"inputs: {inputs_text(numbers.inputs)}", "muted", hang=3)

@@ -7,6 +7,7 @@ to the graphs of what they call.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sdyscope.graph import Edge, Function, Op, OpGraph
@@ -89,7 +90,7 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
     node: dict[str, Any] = {
         "id": str(op.id),
         "label": path or op.kind.partition(".")[2] or op.kind,
-        "namespace": groups.of(op),
+        "namespace": _arguments(path) if op.is_argument and path else groups.of(op),
         "attrs": _pairs(attributes),
         "incomingEdges": [
             {
@@ -131,6 +132,12 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
     if callee is not None:
         node["subgraphIds"] = [callee.name]
     return node
+
+
+def _arguments(path: str) -> str:
+    """The group of a function's argument: by the name that its path begins with."""
+    name, *_ = re.split(r"[.\[]", path, maxsplit=1)
+    return f"arguments/{name}".rstrip("/")
 
 
 def _input_id(edge: Edge, producer: Op) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.counts import counted
 from sdyscope.words.symptoms import Symptom, Symptoms
-
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
-_FENCED = re.compile(r"^```.*?^```$\n?", re.MULTILINE | re.DOTALL)
 
 #: Characters of a line of a log that tell enough.
 _LONG = 200
@@ -48,8 +44,6 @@ def _about(symptom: Symptom) -> Iterator[Paragraph]:
     yield Paragraph("")
     for command in symptom.commands:
         yield Paragraph(command, indent=2, hang=2)
-    for text in _FENCED.sub("", symptom.about).split("\n\n"):
-        prose = _LINK.sub(r"\1", text.replace("\n", " ")).strip()
-        if prose and not prose.startswith("Seen as:"):
-            yield Paragraph("")
-            yield Paragraph(prose, indent=2)
+    for text in symptom.prose:
+        yield Paragraph("")
+        yield Paragraph(text, indent=2)

@@ -86,3 +86,9 @@ _CLAUSES: Final[Mapping[UnknownKind, str]] = {
     "approximate": "approximate, as {stage}: {reason}",
     "not compared": "not compared: {reason}",
 }
+
+
+def unavailable_text(stage: str, partitioner: str | None, reason: str) -> str:
+    """`not compiled under gspmd: it needs libtpu.`, of a stage that could not be looked at."""
+    under = f" under {partitioner}" if partitioner else ""
+    return f"not {stage}{under}: {reason}"

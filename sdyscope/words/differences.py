@@ -142,6 +142,24 @@ def inputs_text(inputs: Iterable[tuple[str, Sharded]]) -> str:
     return f"computed from values sharded the same way: {sources}" if sources else ""
 
 
+def begins_text(
+    name: str, source: str, shardings: tuple[Sharded, Sharded], where: tuple[str, str]
+) -> str:
+    """Where differences begin, and with which shardings; a clause.
+
+    Args:
+        name: what makes the value, as it is called.
+        source: its line; empty where that is not known.
+        shardings: its sharding on each side.
+        where: what to call each side: `under Shardy`.
+    """
+    line = f" at {source}" if source else ""
+    sides = " but ".join(
+        f"{short(sharding)} {side}" for sharding, side in zip(shardings, where, strict=True)
+    )
+    return f"{name}{line} is {sides}"
+
+
 def extent_text(values: int, whole: int, held: tuple[int, int], where: tuple[str, str]) -> str:
     """How many values differ from a place on, and how many bytes they take.
 

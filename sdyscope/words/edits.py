@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from sdyscope.facts.counterfactuals import AxisCauses, Cause
 from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.tone import Tone
 
 #: An expression longer than this is shown by its beginning.
 _LONGEST = 48
@@ -65,6 +66,67 @@ def edits_text(edits: Iterable[SourceEdit]) -> str:
         f"{edit_text(edit)} ({source_text(edit.source)})" if edit.source else edit_text(edit)
         for edit in edits
     )
+
+
+_WORTH: Final[Mapping[str, str]] = {
+    "pays": "",
+    "trade": ", less of one thing for more of another",
+    "corrects": ", corrects the numbers",
+    "loses": ", wins nothing",
+}
+
+
+def worth_text(verdict: str, *, proven: bool) -> str:
+    """What a remedy is worth, behind its name: `, corrects the numbers: proven`."""
+    return f"{_WORTH[verdict]}: {'proven' if proven else 'not proven'}"
+
+
+class _Numbers(Protocol):
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def compared(self) -> int: ...
+    @property
+    def results(self) -> int: ...
+    @property
+    def worst(self) -> str: ...
+    @property
+    def error(self) -> float: ...
+    @property
+    def tolerance(self) -> float: ...
+    @property
+    def devices(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+
+
+def numbers_text(numbers: _Numbers) -> tuple[str, Tone]:
+    """Whether an edited program computes the same, and how that is known; with its tone."""
+    where = f" on {numbers.devices}" if numbers.devices else ""
+    error = (
+        f"largest relative error {numbers.error:.1e} of {numbers.tolerance:.1e} allowed, "
+        f"{numbers.worst}"
+        if numbers.error
+        else "no difference"
+    )
+    results = counted(numbers.results, "result")
+    if numbers.compared < numbers.results:
+        results = f"{numbers.compared:,} of {results}"
+    texts: Mapping[str, tuple[str, Tone]] = {
+        "same": (f"{results} of the edited program equal the program's{where} ({error})", "good"),
+        "corrected": (
+            f"{results} of the edited program equal what it computes on one device, and the "
+            f"program's do not{where} ({error})",
+            "good",
+        ),
+        "other random": (
+            f"the edited program draws other random numbers{where} ({error})",
+            "warning",
+        ),
+        "differ": (f"results differ{where} ({error})", "bad"),
+        "not compared": (f"not compared: {numbers.reason}", "warning"),
+    }
+    return texts[numbers.verdict]
 
 
 def causes_texts(causes: AxisCauses) -> Iterator[str]:

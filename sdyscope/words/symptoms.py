@@ -10,6 +10,8 @@ from typing import Literal
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _SEEN_AS = re.compile(r"^Seen as: (.+)$", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+_FENCED = re.compile(r"^```.*?^```$\n?", re.MULTILINE | re.DOTALL)
 _COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 #: How many lines of a log are told of each symptom.
@@ -48,6 +50,15 @@ class Symptom:
     about: str
     seen: tuple[Seen, ...] = ()
     lines: int = 0
+
+    @property
+    def prose(self) -> tuple[str, ...]:
+        """The paragraphs on how the answers are read, each on one line, without links."""
+        paragraphs = (
+            _LINK.sub(r"\1", " ".join(text.split()))
+            for text in _FENCED.sub("", self.about).split("\n\n")
+        )
+        return tuple(text for text in paragraphs if text and not text.startswith("Seen as:"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

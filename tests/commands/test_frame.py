@@ -12,7 +12,7 @@ from sdyscope.commands import COMMANDS, SECTIONS, cli
 from sdyscope.commands.docs import pages
 
 #: What these say is text for people; or is searched, and nothing is compiled for it.
-OF_TEXT = ("docs", "completion", "symptoms")
+OF_TEXT = ("docs", "completion", "symptoms", "skill")
 
 
 def command(name: str) -> click.Command:

@@ -236,3 +236,28 @@ def test_an_editor_is_an_address_with_a_file(sdyscope, editor):
     done = sdyscope("report", "mlp", "--editor", editor)
     assert done.status == 2
     assert "is no address of an application with {file} in it." in " ".join(done.err.split())
+
+
+def test_what_is_not_installed_is_said_on_the_console_too(sdyscope, target, tmp_path, monkeypatch):
+    from sdyscope.errors import TargetError
+    from sdyscope.page import document
+
+    def missing(*_):
+        raise TargetError("tpu:v5e:2x4 needs libtpu.", hint="pip install 'sdyscope[tpu]'")
+
+    for name in ("memory_document", "comms_document"):
+        monkeypatch.setattr(document, name, missing)
+    done = sdyscope("report", target, "-o", tmp_path / "page.md")
+    assert done.status == 0
+    assert "not compiled: tpu:v5e:2x4 needs libtpu.\npip install 'sdyscope[tpu]'" in done.err
+    assert "needs libtpu" in (tmp_path / "page.md").read_text()
+
+
+def test_several_files_of_one_inspection(sdyscope, target, tmp_path):
+    page, text = tmp_path / "page.html", tmp_path / "page.md"
+    done = sdyscope("report", target, "--no-compile", "-o", page, "-o", text)
+    assert done.out.count("bytes") == 2
+    assert page.read_text().startswith("<!doctype html>")
+    assert text.read_text().startswith("### sdyscope: small")
+    sdyscope("report", target, "--json", "-o", page, "-o", text).said("formats of their names")
+    sdyscope("report", target, target, "--fix", "-o", page).said("--fix")

@@ -15,10 +15,12 @@ def test_lines_keep_to_the_width(sdyscope, lookup_file, columns):
 
 
 @pytest.mark.compiles
-def test_without_a_compile_there_are_no_collectives(sdyscope, lookup_file):
+def test_without_a_compile_there_are_no_collectives(sdyscope, lookup_file, monkeypatch):
+    monkeypatch.chdir(lookup_file.parent)
     done = sdyscope("source", f"{lookup_file}:program", "--no-compile", "--context", "0", "--json")
     found = done.document("source")
     (file,) = found["files"]
+    assert file["file"] == lookup_file.name
     assert found["not_compiled"] == "the program was not compiled"
     assert [line["text"].strip() for line in file["lines"]] == [
         "rows = table[tokens]",

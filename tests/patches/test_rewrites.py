@@ -132,3 +132,21 @@ def test_a_loop_that_is_written_otherwise_is_left_alone(change):
     call = line[line.index("scan(") :]
     with pytest.raises(TargetError):
         accumulation(Source("m.py", text), span(text, call), ["params", "batch"])
+
+
+@pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        ("f = jax.jit(step, out_shardings=s)", "f = jax.jit(step)"),
+        (
+            "f = jax.jit(step, out_shardings=(s, P()), static_argnums=2)",
+            "f = jax.jit(step, static_argnums=2)",
+        ),
+        ("f = jax.jit(\n    step,\n    out_shardings=((s)),\n)", "f = jax.jit(\n    step,\n)"),
+        ("@partial(jax.jit, out_shardings=s)\ndef f(): ...", "@partial(jax.jit)\ndef f(): ..."),
+    ],
+)
+def test_results_are_left_to_the_compiler_where_a_function_is_jitted(text, then):
+    (site,) = jit_sites(Source("m.py", text))
+    assert spliced(text, site.without("out_shardings")) == then
+    assert site.without("in_shardings") is None

@@ -4,9 +4,12 @@ import hashlib
 import json
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
-from sdyscope.inspection import Inspection
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.page.columns import Pool
 from sdyscope.page.graph import part
 from sdyscope.page.graph_groups import groups_of
@@ -389,3 +392,26 @@ def test_the_whole_of_it_is_readable_to_all(open_page, mlp, violations):
     page = open_page(mlp.html, "#graph?outline=1&open=none&node=scope+0")
     page.wait_for_selector(".graph-details")
     assert violations(page) == []
+
+
+def test_many_arguments_of_one_region_are_one_box():
+    mesh = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    spec = PartitionSpec("x")
+
+    def step(params, y):
+        mapped = jax.shard_map(
+            lambda params, y: sum(params.values()) + y, mesh=mesh, in_specs=spec, out_specs=spec
+        )
+        return mapped(params, y)
+
+    array = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, spec))
+    params = {f"w{number}": array for number in range(9)}
+    graph = inspect(jax.jit(step), params, array, partitioners=("shardy",)).graph("shardy")
+    made = nodes_of(graph)
+    groups, inputs = groups_of(made, graph)
+    bundles = [n for n, group in enumerate(groups.groups) if group.kind == "arguments"]
+    assert [groups.groups[n].name for n in bundles] == ["params"]
+    bundled = {made.nodes[argument].name for argument, group in inputs if group in bundles}
+    assert bundled == {f"params['{name}']" for name in params}
+    # One alone is drawn as itself.
+    assert len(inputs) == len(params) + 1

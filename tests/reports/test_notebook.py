@@ -9,7 +9,10 @@ import jax
 import pytest
 
 from sdyscope import show_sharding
+from sdyscope.analysis.fix.values import Figures, Fix, Numbers, Remedy
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.edits import SourceEdit
+from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page import svg as report_svg
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
@@ -158,3 +161,38 @@ def test_an_array_says_its_own_shape():
 def test_what_has_no_picture_says_why(sharding, says):
     with pytest.raises(SdyscopeError, match=says):
         show_sharding(sharding())
+
+
+def test_differences_edits_and_memory_are_shown():
+    """Each as a part of a page that is well-formed, with names as text."""
+    inspection = Inspection(resolve("mlp"))
+    diff = inspection.diff()
+    shown = ElementTree.fromstring(diff._repr_html_())
+    assert shown.find("p/b").text == "mlp"
+    assert "✓ 22 tensors, the same under" in "".join(shown.itertext())
+    spec = PartitionSpec.of("data")
+    edit = SourceEdit("new constraint", "x['<b>']", None, spec, None)
+    before, after = (Figures(2, sent, (), None, 1, 1, 1, None, None) for sent in (2048, 1024))
+    remedy = Remedy((edit,), "pays", after, True, Numbers("same", 1, 1), "-<b>\n+<i>\n")
+    fix = Fix(
+        name="mlp", finding="", jax_version="0", hardware=parse_hardware("cpu:8"), meshes={},
+        before=before, predicted=None, remedies=(remedy,),
+    )  # fmt: skip
+    shown = ElementTree.fromstring(fix._repr_html_())
+    assert shown.find("pre").text == "-<b>\n+<i>\n"
+    text = "".join(shown.itertext())
+    assert "constrain x['<b>'] to P('data')" in text
+    assert "sent per step: 2.0 KiB → 1.0 KiB" in text
+
+
+def test_memory_over_a_step_is_a_picture(mlp):
+    over_time = mlp.report.memory.over_time[0]
+    shown = ElementTree.fromstring(over_time._repr_html_())
+    areas = shown.findall(".//path")
+    categories = {name for moment in over_time.moments for name in moment.by_category}
+    assert {area.find("title").text for area in areas} == categories
+    # The highest point of all areas is the peak, at the top of the picture.
+    lowest = min(float(corner.split()[1]) for area in areas
+                 for corner in area.get("d").strip("MZ").split("L"))  # fmt: skip
+    assert lowest == pytest.approx(0, abs=0.1)
+    assert "held at the peak" in "".join(shown.itertext())

@@ -161,6 +161,14 @@ def test_a_headline_leads_to_what_it_is_about(page):
     page.wait_for_selector("main .view:not([data-view=overview])")
 
 
+def test_a_view_that_there_is_not_is_said(open_page, mlp):
+    page = open_page(mlp.html, "#nowhere")
+    assert page.inner_text("main > .missing") == "This page has no view called “nowhere”."
+    page.click(".tab[data-view=tensors]")
+    page.wait_for_selector(".view[data-view=tensors]")
+    assert page.locator("main > .missing").count() == 0
+
+
 def test_where_nothing_was_found_there_is_nothing_to_filter(open_page):
     made, html = sine({"data": 4, "model": 2})
     assert made.findings == ()

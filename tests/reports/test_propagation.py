@@ -200,16 +200,19 @@ def sharding_of(page, ssa):
 def test_a_step_is_played_back_and_forth(player, mlp):
     taken = mlp.inspection.explainer("shardy").propagated.steps
     last = taken[-1].number
-    assert count(player).startswith(f"step {last}: {taken.step_count} of {taken.step_count} steps")
+    assert count(player).startswith(f"0 of {taken.step_count} steps")
+    player.keyboard.press("End")
+    assert count(player).startswith(f"{taken.step_count} of {taken.step_count} steps")
+    assert player.get_attribute("[data-slot=count]", "title") == f"Shardy's number: step-{last}"
     assert f"{len(taken)} moves of an axis in {taken.step_count} steps" in player.inner_text(
         "[data-slot=note]"
     )
     assert mlp.report.propagate.propagations[0].step_count == taken.step_count
     player.keyboard.press("Home")
-    assert count(player).startswith("before the first step")
+    assert count(player).startswith("0 of ")
     assert player.locator(".propagation-title").nth(1).inner_text().startswith("Before the first")
     player.keyboard.press("ArrowRight")
-    assert count(player).startswith(f"step 0: 1 of {taken.step_count} steps")
+    assert count(player).startswith(f"1 of {taken.step_count} steps")
     until(player, "location.hash", lambda found: "step=0" in found)
     first = propagate_document(mlp.inspection, steps=True).steps[0]
     assert axis_text(first.axis) in player.inner_text(".player-now")
@@ -341,6 +344,23 @@ def test_groups_on_the_graph_fill(open_page, unconstrained):
     assert sum(done for done, _ in before) < sum(done for done, _ in after)
 
 
+def test_the_player_skips_to_what_is_chosen_and_opens_the_scope_of_a_step(open_page, mlp):
+    decisions = mlp.inspection.explainer("shardy").decisions
+    replay, graph = Replay(decisions), mlp.inspection.graph("shardy")
+    known = {ssa_name(graph, value): value for value in replay.at(replay.last)}
+    at_last = replay.at(replay.last)[known["%4"]]
+    reached = min(
+        step for step in range(-1, replay.last + 1) if replay.at(step)[known["%4"]] == at_last
+    )
+    page = open_page(mlp.html, "#propagation?show=graph&open=none&value=%254")
+    until(page, "document.querySelector('[data-slot=slider]').value", str(reached).__eq__)
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowRight")
+    until(page, "location.hash", lambda found: "step=" in found)
+    # The op of the step is in sight, not only the scope that it is in.
+    page.wait_for_selector(".propagation .graph-item[data-form=op][data-step=op]")
+
+
 def test_a_chain_is_a_path_on_the_graph(open_page, mlp):
     page = open_page(mlp.html, "#propagation?show=graph&value=%254")
     page.wait_for_selector(".graph-station")
@@ -368,7 +388,8 @@ def test_what_is_clicked_on_the_graph_is_chosen(open_page, mlp):
 def test_what_is_not_there_is_said(open_page, mlp):
     page = open_page(mlp.html, "#propagation?value=nobody&step=99999")
     assert "No value of this program is called nobody." in page.inner_text(".propagation-chain")
-    assert count(page).startswith("step ")
+    done, of = count(page).split(" steps")[0].split(" of ")
+    assert done == of
 
 
 def test_nothing_keeps_people_from_using_it(open_page, mlp, violations):

@@ -194,3 +194,32 @@ def test_details_lead_to_the_other_views(open_page, mlp):
     page.go_back()
     page.click(".details-verdict a:has-text('Graph')")
     page.wait_for_selector(".view[data-view=graph]")
+
+
+def test_groups_follow_the_search_and_escape_closes_before_it_clears(open_page, mlp):
+    page = open_page(mlp.html, "#tensors")
+    total = ".grid-row:has(.node:text-is('params')) .muted >> nth=-1"
+    whole = page.inner_text(total)
+    page.fill("input[type=search]", "params['w1']")
+    page.press("input[type=search]", "Enter")
+    page.wait_for_selector(".details")
+    assert page.inner_text(total) != whole
+    w1 = page.locator(".grid-row:has(.leaf:text-is(\"['w1']\"))").first.inner_text()
+    assert page.inner_text(total) in w1
+    page.focus("input[type=search]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".details", state="hidden")
+    assert page.input_value("input[type=search]") == "params['w1']"
+    page.keyboard.press("Escape")
+    assert page.input_value("input[type=search]") == ""
+    assert page.inner_text(total) == whole
+
+
+def test_flat_rows_keep_their_path_and_details_begin_with_why(open_page, mlp):
+    page = open_page(mlp.html, "#tensors?flat=1&q=w1&tensor=params['w1']")
+    rows = page.locator(".grid-body .grid-row").all_inner_texts()
+    assert any("['w1']" in row and "opt_state[0].mu" in row for row in rows)
+    page.wait_for_selector(".details .path-line")
+    titles = page.locator(".details h3:visible").all_inner_texts()
+    assert titles[:3] == ["Where its axes come from", "How it came there", "Through the stages"]
+    assert titles.index("In each notation") > titles.index("Placement")

@@ -76,6 +76,7 @@ def test_groups_are_scopes_and_regions():
     nodes = {int(node.id): node for node in main.nodes}
     argument = graph.main.arguments[0]
     assert nodes[argument.node].label == "params['k']"
+    assert nodes[argument.node].namespace == "arguments/params"
     loop = next(op for op in graph.operations() if op.kind == "stablehlo.while")
     assert nodes[loop.id].namespace == "/".join(loop.scope.split("/")[:-1])
     inside = graph.children(loop, 1)[-1]

@@ -6,6 +6,7 @@ import { Keys } from "./keys.js";
 import { link } from "./link.js";
 import { colourAxes } from "./spec.js";
 import { State } from "./state.js";
+import { takeAlong } from "./take.js";
 
 const THEMES = ["auto", "light", "dark"];
 const THEME_WORDS = { auto: "as the system", light: "light", dark: "dark" };
@@ -25,9 +26,11 @@ export async function start() {
       words: view.title,
       run: () => page.open(view.name),
     })),
+    { keys: "x", words: "Take along: tables, pictures, paper", run: () => page.take() },
     { keys: "?", words: "This list", run: () => keys.help() },
   ]);
   keys.listen(document);
+  document.getElementById("take").addEventListener("click", () => page.take());
   document.getElementById("help").addEventListener("click", () => keys.help());
   for (const tab of document.querySelectorAll(".tab")) {
     tab.addEventListener("click", (event) => {
@@ -54,6 +57,11 @@ class Page {
     this.main = document.getElementById("main");
     this.views = new Map();
     this.shown = null;
+  }
+
+  /** Shows what of this view can be taken along. */
+  take() {
+    takeAlong(this.main, announce);
   }
 
   /** Shows a view as it was last seen. */
@@ -91,8 +99,16 @@ class Page {
       }
       view.shown?.();
     }
+    this.#unknown(this.state.unknown);
     view.update?.(params);
     document.documentElement.dataset.view = name;
+  }
+
+  /** Says that the address names a view that there is not. */
+  #unknown(name) {
+    this.told?.remove();
+    this.told = name ? missing(`This page has no view called “${name}”.`) : null;
+    if (this.told) this.main.prepend(this.told);
   }
 
   async #mount(name) {

@@ -96,6 +96,21 @@ export class Keys {
   }
 }
 
+/**
+ * What Escape does in a search: it closes the details, then clears the search, then leaves it.
+ *
+ * @param {State} state the address.
+ * @param {string[]} opened the parameters that open details.
+ * @param {HTMLInputElement} input the search, which the parameter `q` holds.
+ * @param {() => void} leave gives the focus to what was searched.
+ */
+export function escapeSearch(state, opened, input, leave) {
+  if (opened.some((name) => state.params[name])) {
+    state.set(Object.fromEntries(opened.map((name) => [name, ""])), { push: true });
+  } else if (input.value) state.set({ q: "" });
+  else leave();
+}
+
 function isTyping(target) {
   const tag = target?.tagName;
   if (tag === "INPUT") return !["checkbox", "radio", "range", "button"].includes(target.type);

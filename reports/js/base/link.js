@@ -17,3 +17,10 @@ export function link(state, view, params, words) {
 export function sourceLink(state, source) {
   return el("code.source", {}, link(state, "source", { line: source }, source));
 }
+
+/** A text in which a source line is named, with a link there. */
+export function withLine(state, words, source) {
+  const at = source ? words.indexOf(source) : -1;
+  if (at < 0) return [words];
+  return [words.slice(0, at), sourceLink(state, source), words.slice(at + source.length)];
+}

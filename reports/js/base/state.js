@@ -59,8 +59,10 @@ export class State {
 
   #read() {
     const { view, params } = parse(this.window.location.hash);
-    this.view = this.views.includes(view) ? view : this.views[0];
-    this.params = this.views.includes(view) ? params : {};
+    const known = this.views.includes(view);
+    this.view = known ? view : this.views[0];
+    this.params = known ? params : {};
+    this.unknown = known ? "" : view;
     this.shown = this.window.location.hash;
   }
 
@@ -109,6 +111,7 @@ export class State {
     const { view, params } = parse(hash);
     this.view = view;
     this.params = params;
+    this.unknown = "";
     this.shown = this.window.location.hash;
     this.#tell();
   }

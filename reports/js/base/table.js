@@ -10,6 +10,9 @@ const PRINTED = 2000;
 
 let tables = 0;
 
+/** The tables by their elements. */
+const known = new WeakMap();
+
 /**
  * A column is `{name, title, over, hint, chars, least, grow, end, priority, below, render, sortable}`:
  * `over` stands above titles that belong together, `chars` is the width that its contents like and
@@ -57,6 +60,7 @@ export class GridTable {
       this.head,
       this.body,
     );
+    known.set(this.element, this);
     this.root = el("div.grid-frame", {}, this.element, this.empty);
     this.observer = new ResizeObserver(() => this.#resized());
     this.observer.observe(this.element);
@@ -65,6 +69,33 @@ export class GridTable {
     this.printed = () => this.#resized();
     window.addEventListener("beforeprint", this.print);
     window.addEventListener("afterprint", this.printed);
+  }
+
+  /** The table that an element is. */
+  static of(element) {
+    return known.get(element);
+  }
+
+  /** The line that is selected; undefined for none. */
+  chosen() {
+    return this.lines.find((line) => this.options.line(line).selected);
+  }
+
+  /** Lines as texts, the titles first: every column, whether there is room for it or not. */
+  texts(lines) {
+    const text = (column, line) => {
+      const cell = el("div");
+      column.render(cell, line, () => true);
+      return [...cell.childNodes]
+        .map((node) => node.textContent.trim())
+        .filter(Boolean)
+        .join(" ");
+    };
+    const title = ({ over, title: own }) => (over ? `${over} ${own}` : own);
+    return [
+      this.columns.map(title),
+      ...lines.map((line) => this.columns.map((column) => text(column, line))),
+    ];
   }
 
   /** Takes the table away. */

@@ -6,18 +6,18 @@ import { axisColour, axisName } from "../base/spec.js";
 import { timeline } from "./timeline.js";
 
 /** The estimates of each partitioner's program, or why there are none. */
-export function estimates(data) {
+export function estimates(data, state) {
   if (data.unavailable) return [el("p.muted", { dir: "auto" }, data.unavailable)];
   const most = Math.max(
     ...data.programs.flatMap((one) => one.roofs.map((roof) => roof.seconds ?? 0)),
   );
   return [
     el("p.estimate-words", {}, data.words),
-    ...data.programs.map((one) => program(one, most)),
+    ...data.programs.map((one) => program(one, most, state)),
   ];
 }
 
-function program(one, most) {
+function program(one, most, state) {
   return el(
     "div.estimate",
     {},
@@ -34,7 +34,7 @@ function program(one, most) {
           one.roofs.map((roof) => bar(roof, most)),
         )
       : null,
-    one.step ? timeline(one.step) : null,
+    one.step ? timeline(one.step, state) : null,
     one.notes.map((words) => el("p.muted", { dir: "auto" }, words)),
   );
 }

@@ -2,9 +2,10 @@
 
 import { el, svg } from "../base/dom.js";
 import { count, whole } from "../base/format.js";
+import { sourceLink } from "../base/link.js";
 
 /** The lanes of a step on one scale, and the collectives that are exposed most. */
-export function timeline(step) {
+export function timeline(step, state) {
   return el(
     "div.timeline",
     {},
@@ -31,7 +32,11 @@ export function timeline(step) {
     step.exposed.length
       ? [
           el("h3.timeline-subtitle", {}, "Communication that nothing hides"),
-          el("ol.exposed-list", {}, step.exposed.map(exposed)),
+          el(
+            "ol.exposed-list",
+            {},
+            step.exposed.map((one) => exposed(one, state)),
+          ),
           step.more ? el("p.muted", {}, `${count(step.more, "more")}`) : null,
         ]
       : null,
@@ -68,7 +73,7 @@ function bar(from, to, below, share, time) {
   });
 }
 
-function exposed(one) {
+function exposed(one, state) {
   return el(
     "li.exposed",
     {},
@@ -97,7 +102,8 @@ function exposed(one) {
       el(
         "span.muted.exposed-why",
         { dir: "auto" },
-        [one.scope, one.line].filter(Boolean).join(" "),
+        one.scope,
+        one.line ? [" ", sourceLink(state, one.line)] : null,
       ),
     ),
   );

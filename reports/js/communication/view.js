@@ -2,6 +2,7 @@
 
 import { el, remarks } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
+import { escapeSearch } from "../base/keys.js";
 import { axisColour, coloured } from "../base/spec.js";
 import { causeOf } from "./cause.js";
 import { estimates } from "./estimates.js";
@@ -25,7 +26,7 @@ export function mount(_root, context) {
   const several = programs.length > 1;
   slots.totals.append(...totals(data));
   if (several) causeOf(slots.cause, data, context);
-  slots.estimates.append(...estimates(data.estimates));
+  slots.estimates.append(...estimates(data.estimates, state));
   slots.notes.append(...remarks(data.notes));
   slots.partitioner.hidden = !several;
   const byButtons = segments(slots.by, Object.entries(BY), (by) =>
@@ -39,8 +40,7 @@ export function mount(_root, context) {
   slots.search.addEventListener("input", () => state.set({ q: slots.search.value }));
   slots.search.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
-    state.set({ q: "" });
-    slots.search.blur();
+    escapeSearch(state, ["open"], slots.search, () => slots.search.blur());
   });
   const texts = data.rows.map((row) => textOf(row, shared).toLowerCase());
 

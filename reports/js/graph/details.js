@@ -44,10 +44,12 @@ function groupFacts(item, { model, values }, actions, isOpen) {
     tensor: "what is done for one leaf of the parameters",
     call: "a function that is called here",
     region: "an op with a program of its own inside",
+    arguments: "arguments that one call or region takes",
   };
+  const inside = model.groupKind(item) === "arguments" ? [] : [count(model.ops[item], "op")];
   const differing = values.different[item];
   return [
-    el("p", {}, `${kinds[model.groupKind(item)]}, ${count(model.ops[item], "op")}`),
+    el("p", {}, [kinds[model.groupKind(item)], ...inside].join(", ")),
     differing
       ? el(
           "p.graph-differs",

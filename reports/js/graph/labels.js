@@ -1,6 +1,6 @@
 // What is said of the things in the graph, and how much room that takes.
 
-import { size, whole } from "../base/format.js";
+import { count, size, whole } from "../base/format.js";
 
 /** Widths of characters, about: of names at 12 px, of shardings and types at 10.5 px, and bold. */
 const CHAR = 6.5;
@@ -18,14 +18,16 @@ export function labels(model, values, item, partitioner) {
     const inside = values.inside[partitioner];
     const sent = values.sent(item, partitioner);
     const ops = model.ops[item];
-    const lines = [values.words?.(item) ?? `${whole(ops)} ${ops === 1 ? "op" : "ops"}`];
+    const children = model.childrenOf.get(item).length;
+    const kind = model.groupKind(item);
+    const inIt = kind === "arguments" ? count(children, "argument") : count(ops, "op");
+    const lines = [(kind !== "arguments" && values.words?.(item)) || inIt];
     if (sent?.length) marks.push(["sent", sentWords(sent)]);
     else if (inside?.sums[item] && sent === null)
       marks.push(["sums", `Σ ${whole(inside.sums[item])}`]);
     if (inside?.moves[item]) marks.push(["moves", `⇄ ${whole(inside.moves[item])}`]);
     if (values.different[item]) marks.push(["differs", `≠ ${whole(values.different[item])}`]);
-    const count = model.childrenOf.get(item).length;
-    if (model.groupKind(item) === "repeated") lines[0] = `${whole(count)} × ${lines[0]}`;
+    if (kind === "repeated") lines[0] = `${whole(children)} × ${lines[0]}`;
     return { form, title, lines, marks, spec: null };
   }
   const sharding = values.sharding(node, 0, partitioner);

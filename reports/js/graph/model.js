@@ -99,7 +99,7 @@ export class GraphModel {
     return SMALL.has(kind) ? "small" : "op";
   }
 
-  /** What a group stands for: "lane", "scope", "repeated", "tensor", "call" or "region". */
+  /** What a group stands for: "lane", "scope", "repeated", "tensor", "call", "region" or "arguments". */
   groupKind(item) {
     return this.groups.kind(item - this.firstGroup);
   }
@@ -257,7 +257,7 @@ export class GraphModel {
       if (this.isGroup(item) || this.hidden[item]) continue;
       const order = this.isChip(item) ? this.node(item) : item;
       first[item] = order;
-      if (this.isChip(item)) continue;
+      if (this.isChip(item) && this.groupKind(this.parent[item]) !== "arguments") continue;
       for (let at = this.parent[item]; at !== ROOT; at = this.parent[at]) {
         first[at] = Math.min(first[at], order);
       }

@@ -6,6 +6,9 @@ import { ROOT } from "./model.js";
 const SMALL = 150;
 const AT_FIRST = 36;
 
+/** Groups that are closed at first in any case. */
+const CLOSED = new Set(["call", "arguments"]);
+
 /** "One level more" stops before there are more things than this. */
 const AT_MOST = 1500;
 
@@ -25,7 +28,7 @@ export function openAtFirst(model) {
     // What is called alike is open or closed together, the smallest first.
     const alike = new Map();
     for (const item of waiting.splice(0)) {
-      if (!model.isGroup(item) || model.groupKind(item) === "call") continue;
+      if (!model.isGroup(item) || CLOSED.has(model.groupKind(item))) continue;
       const name = model.title(item).replace(/\d+/g, "#");
       const known = alike.get(name) ?? { items: [], more: 0 };
       known.items.push(item);
@@ -63,9 +66,16 @@ export function writeOpen(model, open) {
   return numbers.sort((a, b) => a - b).join(",") || "none";
 }
 
-/** What is open with each closed group of a picture opened, the smallest first. */
+/** What is open with each closed group of a picture opened, the smallest first; of layers alike one. */
 export function oneLevelMore(model, picture, open) {
-  const closed = [...picture.boxes].filter(([item, box]) => model.isGroup(item) && !box.open);
+  const groups = [...picture.boxes].filter(([item]) => model.isGroup(item));
+  const alike = (item) => `${model.parent[item]} ${model.title(item).replace(/\d+/g, "#")}`;
+  const examples = new Set(groups.filter(([, box]) => box.open).map(([item]) => alike(item)));
+  const closed = groups.filter(([item, box]) => {
+    if (box.open || examples.has(alike(item))) return false;
+    if (/\d/.test(model.title(item))) examples.add(alike(item));
+    return true;
+  });
   const next = new Set(open);
   let seen = picture.boxes.size;
   for (const [item] of closed.sort(([a], [b]) => model.ops[a] - model.ops[b])) {

@@ -93,9 +93,13 @@ export class GraphSearch {
       this.#pick(Math.min(this.at + 1, this.results?.length - 1));
     } else if (event.key === "ArrowUp") this.#pick(Math.max(0, this.at - 1));
     else if (event.key === "Escape") {
+      event.preventDefault();
+      event.stopPropagation();
+      // The details are closed first.
+      if (this.owner.close()) return;
+      if (!this.search.value) this.owner.leave();
       this.search.value = "";
       this.#typed();
-      this.owner.leave();
     } else return;
     event.preventDefault();
     event.stopPropagation();

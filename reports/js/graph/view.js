@@ -48,6 +48,7 @@ class GraphView {
       graph: () => this.graph,
       choose: (item) => this.#choose(item),
       settled: (q) => state.set({ q }),
+      close: () => this.#closeDetails(),
       leave: () => this.panes.panes[0].root.focus(),
       announce,
     });
@@ -73,9 +74,16 @@ class GraphView {
             run: () => this.state.set({ show: mode }),
           })),
         { keys: "n", words: "The next value that differs", run: () => this.#nextDifference(1) },
-        { keys: "Escape", words: "Close the details", run: () => this.state.set({ node: "" }) },
+        { keys: "Escape", words: "Close the details", run: () => this.#closeDetails() },
       ],
     };
+  }
+
+  /** Closes the details; whether there were any. */
+  #closeDetails() {
+    if (!this.state.params.node) return false;
+    this.state.set({ node: "" });
+    return true;
   }
 
   /** Draws all ops from now on, or leaves out those that only change a value's form. */

@@ -4,6 +4,7 @@
 import { part } from "../base/data.js";
 import { el, whileIdle } from "../base/dom.js";
 import { count, partitionerName, whole } from "../base/format.js";
+import { escapeSearch } from "../base/keys.js";
 import { valueDetails } from "./details.js";
 import { Text } from "./lines.js";
 import { Tensors } from "./tensors.js";
@@ -119,8 +120,7 @@ export async function mount(_root, context) {
   slots.search.addEventListener("input", () => state.set({ q: slots.search.value }));
   slots.search.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
-      state.set({ q: "" });
-      pane.element.focus();
+      escapeSearch(state, ["value", "of"], slots.search, () => pane.element.focus());
     } else if (event.key === "Enter") step(event.shiftKey ? -1 : 1);
     else return;
     event.preventDefault();

@@ -2,7 +2,7 @@
 
 import { el, svg } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
-import { link } from "../base/link.js";
+import { link, sourceLink, withLine } from "../base/link.js";
 
 /** How many things are listed before the rest is asked for. */
 const HELD = 12;
@@ -51,7 +51,7 @@ function chart(step, top, state) {
       {},
       el("strong", {}, step.partitioners.map(partitionerName).join(" and ")),
       " ",
-      step.title,
+      withLine(state, step.title, step.line),
     ),
     el(
       "div.step-picture",
@@ -222,7 +222,7 @@ function holding(one, most, state) {
       "span.saving-change",
       {},
       el("span.step-key", { data: { held: one.category } }, one.category),
-      one.line ? el("span.muted", {}, ` ${one.line}`) : null,
+      one.line ? [" ", sourceLink(state, one.line)] : null,
       one.origins.length ? el("span.muted.holding-origins", {}, one.origins.join(", ")) : null,
     ),
   );

@@ -2,6 +2,7 @@
 
 import { el } from "../base/dom.js";
 import { count, memoryPart, memoryParts, partitionerName, size, whole } from "../base/format.js";
+import { link, sourceLink, withLine } from "../base/link.js";
 import { coloured } from "../base/spec.js";
 import { parse } from "../base/state.js";
 import { meshPicture } from "../placement/mesh.js";
@@ -15,7 +16,7 @@ const STATE_WORDS = {
 };
 
 /** How many headlines are shown before the rest is asked for. */
-const HEADLINES = 4;
+const HEADLINES = 5;
 
 export function mount(_root, { report, data, slots, state }) {
   slots.facts.append(...facts(report));
@@ -25,6 +26,8 @@ export function mount(_root, { report, data, slots, state }) {
     slots.mesh.append(meshPicture(mesh), meshCaption(mesh));
   }
   slots.mesh.hidden = meshes.length === 0;
+  slots.edits.hidden = !data.edits;
+  if (data.edits) slots.edits.append(...edits(data.edits, state));
   slots.stages.append(...report.stages.map((stage) => stageItem(stage, report)));
   slots.cards.append(...cards(data, state).filter(Boolean));
   slots.program.append(...program(data));
@@ -32,7 +35,8 @@ export function mount(_root, { report, data, slots, state }) {
   slots.notes.hidden = !slots.notes.childElementCount;
   return {
     update({ at }) {
-      if (at === "account") slots.notes.scrollIntoView();
+      const part = { account: slots.notes, edits: slots.edits }[at];
+      part?.scrollIntoView();
     },
   };
 }
@@ -50,8 +54,7 @@ function facts(report) {
 function headlines(found, state) {
   const items = found.map((one) => {
     const { params } = parse(`#${one.view}?${one.query}`);
-    const href = `#${one.view}${one.query ? `?${one.query}` : ""}`;
-    const words = one.view === "overview" ? one.words : link(href, one, params, state);
+    const words = link(state, one.view, params, one.words);
     return el(
       "li.headline",
       { data: { tone: one.tone } },
@@ -60,19 +63,68 @@ function headlines(found, state) {
         "div",
         {},
         el("p.headline-words", {}, words),
-        one.detail ? el("p.headline-detail", { dir: "auto" }, one.detail) : null,
+        one.detail
+          ? el("p.headline-detail", { dir: "auto" }, withLine(state, one.detail, one.line))
+          : null,
       ),
     );
   });
   return items.slice(0, HEADLINES);
 }
 
-function link(href, one, params, state) {
-  const open = (event) => {
-    event.preventDefault();
-    state.go(one.view, params);
-  };
-  return el("a", { href, on: { click: open } }, one.words);
+/** What `fix` proved: each edit with what a device sends, holds and takes, now and then. */
+function edits({ words, remedies }, state) {
+  return [
+    el("p.muted", {}, words),
+    ...remedies.map((one, at) =>
+      el(
+        "article.edit",
+        {},
+        el("h3.edit-title", {}, one.title),
+        el(
+          "ul.edit-changes",
+          {},
+          one.changes.map(([change, line]) =>
+            el("li", {}, el("bdi", {}, change), line ? [" ", sourceLink(state, line)] : null),
+          ),
+        ),
+        el(
+          "table.mini",
+          {},
+          el(
+            "thead",
+            {},
+            el(
+              "tr",
+              {},
+              el("th", { scope: "col" }, el("span.unseen", {}, "figure")),
+              ["now", "then"].map((name) => el("th", { scope: "col" }, name)),
+            ),
+          ),
+          el(
+            "tbody",
+            {},
+            one.figures.map(([name, now, then]) =>
+              el(
+                "tr",
+                {},
+                el("th", { scope: "row" }, name),
+                el("td", {}, now),
+                el("td", {}, el("strong", {}, then)),
+              ),
+            ),
+          ),
+        ),
+        el("p.note", { data: { tone: one.tone } }, one.proof),
+        el(
+          "details.edit-patch",
+          { open: at === 0 },
+          el("summary", {}, "Patch"),
+          el("pre", { dir: "ltr", tabindex: "0" }, el("code", {}, one.patch)),
+        ),
+      ),
+    ),
+  ];
 }
 
 function meshCaption(mesh) {

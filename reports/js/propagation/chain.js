@@ -23,8 +23,17 @@ export async function detail(root, tensor, context) {
   const { propagation, tensors } = await open(data);
   const rows = new Table(tensors);
   const row = rowOf(rows, tensor.key);
-  if (row < 0) return false;
-  return chainOf(root, row, { propagation, rows, context });
+  if (row < 0 || propagation.data.values[row] === null) return false;
+  if (!chainOf(root, row, { propagation, rows, context })) {
+    root.append(el("p.muted", {}, untouched(tensor.shape)));
+  }
+}
+
+/** Why a value has no axis where none came to it, and none was stopped. */
+export function untouched(shape) {
+  return shape?.length
+    ? "No axis came to it, and none was stopped beside it."
+    : "It has no dimension that could be sharded.";
 }
 
 const keys = new WeakMap();

@@ -61,6 +61,11 @@ export class Propagation {
     return changes.find(([, sharding]) => this.shardings[sharding].axes.length)?.[0];
   }
 
+  /** The step after which a value is as it is in the end; -1 where it is annotated so. */
+  reached(value) {
+    return this.data.changes[value].at(-1)[0];
+  }
+
   #change(value, step) {
     const changes = this.data.changes[value];
     let at = changes.length - 1;

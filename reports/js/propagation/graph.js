@@ -142,6 +142,23 @@ export class StepGraph {
     if (follows) this.#follow();
   }
 
+  /** Opens the scope of a step's op, and closes the one that the step before had opened. */
+  openStep(step) {
+    if (!this.panes.picture) return;
+    const { model } = this.graph;
+    const [node] = this.#ops(step);
+    const [item] = node === undefined ? [] : this.#items(node);
+    const around = item === undefined ? [] : model.path(item).slice(0, -1);
+    const open = new Set(this.panes.open);
+    for (const group of this.byStep ?? []) if (!around.includes(group)) open.delete(group);
+    const added = around.filter((group) => !open.has(group));
+    const boxes = added.reduce((sum, group) => sum + model.childrenOf.get(group).length, 0);
+    if (this.panes.seen + boxes > MOST) return;
+    this.byStep = [...(this.byStep ?? []).filter((group) => open.has(group)), ...added];
+    for (const group of added) open.add(group);
+    if (added.length || open.size !== this.panes.open.size) this.#setOpen(open);
+  }
+
   #readLines() {
     this.lineOf = new Map();
     const [{ drawing }] = this.panes.panes;

@@ -32,9 +32,10 @@ export class Player {
    * @param {object} options.propagation the steps.
    * @param {object} options.state the address.
    * @param {(step) => void} options.show draws a step; -1 is before the first.
+   * @param {(step) => void} options.rest is told at which step it came to rest.
    */
-  constructor({ slots, propagation, state, show }) {
-    Object.assign(this, { slots, propagation, state, show });
+  constructor({ slots, propagation, state, show, rest }) {
+    Object.assign(this, { slots, propagation, state, show, rest });
     this.last = propagation.last;
     this.step = null;
     this.dragging = false;
@@ -79,9 +80,10 @@ export class Player {
     ];
   }
 
-  /** Shows what the address says. */
-  update(text) {
-    const wanted = /^-?\d+$/.test(text) ? Number(text) : this.last;
+  /** Shows what the address says; where it names no step, `otherwise`. */
+  update(text, otherwise) {
+    this.otherwise = otherwise;
+    const wanted = /^-?\d+$/.test(text) ? Number(text) : otherwise;
     const step = Math.min(Math.max(wanted, -1), this.last);
     if (this.settling) return; // The address is behind what is shown.
     if (step !== this.step) this.#draw(step);
@@ -148,12 +150,11 @@ export class Player {
     this.step = step;
     const { slider, count } = this.slots;
     slider.value = String(step);
-    const words = step < 0 ? "before the first step" : `step ${whole(step)}`;
-    slider.setAttribute("aria-valuetext", words);
-    const sharded = this.#shardedBy(step);
     const { propagation } = this;
-    const done = `${whole(propagation.steps(step))} of ${whole(propagation.steps(this.last))}`;
-    count.textContent = `${words}: ${done} steps · ${whole(sharded)} values sharded`;
+    const done = `${whole(propagation.steps(step))} of ${whole(propagation.steps(this.last))} steps`;
+    slider.setAttribute("aria-valuetext", done);
+    count.textContent = `${done} · ${whole(this.#shardedBy(step))} values sharded`;
+    count.title = step < 0 ? "before the first step" : `Shardy's number: step-${step}`;
     this.buttons.back.disabled = step < 0;
     this.buttons.first.disabled = step < 0;
     this.buttons.forward.disabled = step >= this.last;
@@ -166,7 +167,9 @@ export class Player {
     this.settling = setTimeout(() => {
       this.settling = 0;
       if (!this.slots.slider.isConnected) return;
-      this.state.set({ step: this.step >= this.last ? "" : String(this.step) });
+      const isDefault = this.step === -1 && this.otherwise === -1;
+      this.state.set({ step: isDefault ? "" : String(this.step) });
+      if (!this.playing) this.rest(this.step);
     }, SETTLED);
   }
 

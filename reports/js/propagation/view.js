@@ -7,7 +7,7 @@ import { count, whole } from "../base/format.js";
 import { sourceLink } from "../base/link.js";
 import { GridTable } from "../base/table.js";
 import { openGraphs } from "../graph/read.js";
-import { chainOf, open, rowOf } from "./chain.js";
+import { chainOf, open, rowOf, untouched } from "./chain.js";
 import { StepGraph } from "./graph.js";
 import { axisText } from "./path.js";
 import { Player } from "./player.js";
@@ -27,12 +27,18 @@ class PropagationView {
     Object.assign(this, { context, data, slots, state, report, shared, propagation });
     this.rows = new Table(tensors);
     this.hasGraph = report.views.some((view) => view.name === "graph");
-    this.now = propagation.last;
+    this.now = -1;
     this.chosen = "";
     this.touched = { targets: new Set(), sources: new Set() };
     this.#readRows();
     this.#tables();
-    this.player = new Player({ slots, propagation, state, show: (step) => this.#show(step) });
+    this.player = new Player({
+      slots,
+      propagation,
+      state,
+      show: (step) => this.#show(step),
+      rest: (step) => this.mode !== "table" && slots.follow.checked && this.graph?.openStep(step),
+    });
     slots.follow.checked = true;
     slots.sharded.addEventListener("change", () =>
       state.set({ all: slots.sharded.checked ? "" : "1" }),
@@ -125,7 +131,8 @@ class PropagationView {
 
   #choose(row) {
     const key = row === null ? "" : this.rows.get("key", row);
-    this.state.set({ value: key === this.chosen ? "" : key }, { push: true });
+    if (!key || key === this.chosen) this.#close();
+    else this.state.set({ value: key }, { push: true });
   }
 
   // A step.
@@ -234,7 +241,7 @@ class PropagationView {
     const step = (number) => this.player.go(number);
     if (!known || !chainOf(content, row, { propagation, rows, context, step })) {
       const words = known
-        ? "No axis came to it, and none was stopped beside it."
+        ? untouched(rows.get("shape", row))
         : row >= 0
           ? "The compiler has no such value after propagation."
           : `No value of this program is called ${chosen}.`;
@@ -264,7 +271,8 @@ class PropagationView {
   }
 
   #close() {
-    this.state.set({ value: "" }, { push: true });
+    // The step stays where it is.
+    this.state.set({ value: "", step: String(this.now) }, { push: true });
     (this.mode === "graph" ? this.slots.picture.firstElementChild : this.values.element)?.focus();
   }
 
@@ -285,7 +293,9 @@ class PropagationView {
       this.#drawChain();
       values.refresh();
     }
-    this.player.update(step);
+    // The beginning; of a value that is chosen, where its sharding is what it is in the end.
+    const at = value ? (this.data.values[rowOf(this.rows, value)] ?? null) : null;
+    this.player.update(step, at === null ? -1 : this.propagation.reached(at));
     if (this.mode === "table") return;
     await this.#openGraph();
     if (!this.graph || this.state.view !== "propagation") return;

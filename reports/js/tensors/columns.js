@@ -13,7 +13,7 @@ const NEEDED = 32;
 const NOWHERE = new Set(["folded", "not partitioned"]);
 
 /** The columns, as wide as what is in them. */
-export function columns(rows, totals, worst) {
+export function columns(rows, totals, worst, isFlat) {
   const { get, partitioners, stages, shared } = rows;
   const made = [
     {
@@ -24,7 +24,7 @@ export function columns(rows, totals, worst) {
       grow: 1,
       priority: 0,
       sortable: true,
-      render: (cell, line) => nameCell(cell, line, rows),
+      render: (cell, line) => nameCell(cell, line, rows, isFlat()),
     },
     {
       name: "type",
@@ -226,7 +226,7 @@ function longest(rows, text, most) {
   return Math.min(found, most);
 }
 
-function nameCell(cell, line, rows) {
+function nameCell(cell, line, rows, flat) {
   if (typeof line !== "number") {
     cell.append(el("bdi.node", {}, line.label), el("span.node-count", {}, whole(line.shown)));
     return;
@@ -236,6 +236,8 @@ function nameCell(cell, line, rows) {
   const full = get.name(line) || get.kind(line);
   cell.title = full;
   const section = get.section(line);
+  // Without the tree around it, what stands above a name there is beside it.
+  const above = section === "inside" ? get.name(line) : full.slice(0, -leafName.length);
   const source = rows.shared.source(get.source(line));
   cell.append(
     el(
@@ -245,7 +247,8 @@ function nameCell(cell, line, rows) {
       section === "inside" ? el("span.ssa", {}, get.ssa(line)) : null,
     ),
   );
-  if (source) cell.append(el("bdi.at", {}, source.split("/").pop()));
+  const beside = flat ? above : source.split("/").pop();
+  if (beside) cell.append(el("bdi.at", {}, beside));
   if (get.donated(line) && section === "argument") {
     cell.append(el("span.tag", { title: "The caller donates its buffer" }, "donated"));
   }

@@ -8,13 +8,13 @@ import { sourceLink } from "../base/link.js";
 import { axisName, coloured, spec } from "../base/spec.js";
 import { VERDICTS } from "./rows.js";
 
-/** Other views' parts of the details: module, title. Each exports `detail(root, tensor, context)`. */
-const SLOTS = [
-  ["placement/view.js", "Placement"],
-  ["propagation/chain.js", "How it came there"],
-  ["graph/view.js", "In the graph"],
-  ["ir/tensors.js", "In the module's text"],
-];
+/** Titles of other views' parts of the details. Each exports `detail(root, tensor, context)`. */
+const SLOTS = {
+  "propagation/chain.js": "How it came there",
+  "placement/view.js": "Placement",
+  "graph/view.js": "In the graph",
+  "ir/tensors.js": "In the module's text",
+};
 
 /** The details of a row; `close` is called by their button. */
 export function details(rows, row, context, close) {
@@ -22,16 +22,22 @@ export function details(rows, row, context, close) {
   const verdict = VERDICTS[get.verdict(row)];
   const source = shared.source(get.source(row));
   const facts = [
-    ["kind", get.kind(row)],
-    ["type", rows.type(row)],
-    ["bytes", `${size(get.bytes(row))} whole, ${size(rows.bytesPerDevice(row))} per device`],
-    ["SSA name", get.ssa(row)],
     [
       "source",
       source && [sourceLink(context.state, source), within(shared.sourceFunction(get.source(row)))],
     ],
+    ["type", rows.type(row)],
+    ["bytes", `${size(get.bytes(row))} whole, ${size(rows.bytesPerDevice(row))} per device`],
+    ["kind", get.kind(row)],
+    ["SSA name", get.ssa(row)],
     ["donated", get.donated(row) ? "its buffer may be used again" : ""],
   ];
+  const tensor = described(rows, row);
+  const slot = (name) => {
+    const section = el("section.details-slot", { hidden: true }, el("h3", {}, SLOTS[name]));
+    fill(section, name, tensor, context);
+    return section;
+  };
   const root = el(
     "article.details",
     {},
@@ -47,19 +53,18 @@ export function details(rows, row, context, close) {
       ),
     ),
     factList(facts),
+    // Why, and where; then how it is written.
+    origins(rows, row, context),
+    slot("propagation/chain.js"),
     el("h3", {}, "Through the stages"),
     stages(rows, row),
-    notations(rows, row),
-    origins(rows, row, context),
-    merged(rows, row, context),
+    slot("placement/view.js"),
     notes(get.notes(row)),
+    merged(rows, row, context),
+    slot("graph/view.js"),
+    notations(rows, row),
+    slot("ir/tensors.js"),
   );
-  const tensor = described(rows, row);
-  for (const [name, title] of SLOTS) {
-    const slot = el("section.details-slot", { hidden: true }, el("h3", {}, title));
-    root.append(slot);
-    fill(slot, name, tensor, context);
-  }
   return root;
 }
 

@@ -2,6 +2,7 @@
 
 import { el, whileIdle } from "../base/dom.js";
 import { count, whole } from "../base/format.js";
+import { escapeSearch } from "../base/keys.js";
 import { GridTable } from "../base/table.js";
 import { columns } from "./columns.js";
 import { details } from "./details.js";
@@ -17,16 +18,24 @@ export function mount(_root, context) {
   const { data, shared, slots, state } = context;
   const rows = new Rows(data, shared);
   const tree = rows.tree();
-  const totals = tree.totals((sum, row) => sum + (rows.bytesPerDevice(row) ?? 0));
+  const totals = [];
   const worst = tree.totals((least, row) => Math.min(least, rows.severity[row]), 255);
   const order = new Map([["", null]]);
   let matches = null;
+  /** What the rows that are shown take, for each group: of a search what it finds. */
+  function sumBytes() {
+    const counts = (row) => !matches || matches[row];
+    const sums = tree.totals((sum, row) =>
+      counts(row) ? sum + (rows.bytesPerDevice(row) ?? 0) : sum,
+    );
+    totals.splice(0, totals.length, ...sums);
+  }
   let shownKey = null;
   let wanted = {};
 
   const table = new GridTable({
     label: "Tensors",
-    columns: columns(rows, totals, worst),
+    columns: columns(rows, totals, worst, () => wanted.flat),
     line: (line) =>
       typeof line === "number"
         ? {
@@ -51,8 +60,9 @@ export function mount(_root, context) {
 
   slots.search.addEventListener("input", () => state.set({ q: slots.search.value }));
   slots.search.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && slots.search.value) state.set({ q: "" });
-    else if (event.key === "Escape" || event.key === "ArrowDown") table.element.focus();
+    if (event.key === "Escape") {
+      escapeSearch(state, ["tensor"], slots.search, () => table.element.focus());
+    } else if (event.key === "ArrowDown") table.element.focus();
     else if (event.key !== "Enter") return;
     event.preventDefault();
     event.stopPropagation();
@@ -61,6 +71,10 @@ export function mount(_root, context) {
   slots.section.addEventListener("change", () => state.set({ kind: slots.section.value }));
   slots.verdict.addEventListener("change", () => state.set({ verdict: slots.verdict.value }));
   slots.flat.addEventListener("change", () => state.set({ flat: slots.flat.checked ? "1" : "" }));
+
+  function closeDetails() {
+    if (state.params.tensor) state.set({ tensor: "" }, { push: true });
+  }
 
   function openByDefault(node) {
     return node.depth === 0
@@ -164,13 +178,14 @@ export function mount(_root, context) {
     const row = rows.find(tensor);
     const searching = Boolean(q.trim() || slots.verdict.value);
     const filter = { query: q, section: slots.section.value, verdict: slots.verdict.value };
-    if (sort !== wanted.sort) sortBy(sort);
     const key = JSON.stringify(filter);
     const fresh = key !== shownKey;
     if (fresh) {
       matches = rows.matches(filter);
       shownKey = key;
+      sumBytes();
     }
+    if (sort !== wanted.sort || (fresh && sort)) sortBy(sort);
     const chosen = row !== wanted.row;
     const before = wanted;
     wanted = {
@@ -203,7 +218,7 @@ export function mount(_root, context) {
       return;
     }
     const close = () => {
-      state.set({ tensor: "" }, { push: true });
+      closeDetails();
       table.element.focus();
     };
     slots.details.replaceChildren(details(rows, row, context, close));
@@ -254,7 +269,7 @@ export function mount(_root, context) {
       {
         keys: "Escape",
         words: "Close the details",
-        run: () => state.params.tensor && state.set({ tensor: "" }, { push: true }),
+        run: closeDetails,
       },
     ],
   };

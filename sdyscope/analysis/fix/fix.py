@@ -26,6 +26,7 @@ from sdyscope.analysis.fix.proposals import (
     constraint_sites,
     donations,
     new_constraint,
+    open_results,
     spec_of,
     specs_near,
 )
@@ -223,6 +224,7 @@ class _Fixer:
         proposals += self.of_expressions(about)
         proposals += self.of_arguments(about)
         proposals += donations(self.workshop, self.mesh)
+        proposals += open_results(self.workshop)
         proposals += rewrites(self.workshop, graph, self.mesh, collectives)
         proposals += partitionable(self.workshop, collectives)
         compiled = self.program.compiled("shardy", self.on)
@@ -467,7 +469,12 @@ class _Fixer:
                 continue
             prediction = self.predict([proposal])
             if prediction is not None:
-                single.append(_Candidate((proposal,), prediction, self.promise(prediction)))
+                change = self.promise(prediction)
+                if proposal.frees and change.product > 1 - _PROMISING:
+                    # It may be what is computed for the value that is held again, too.
+                    freed = proposal.frees / max(self.before.total or self.base.held, 1)
+                    change = Change(change.time, change.memory * max(1 - freed, 0.0))
+                single.append(_Candidate((proposal,), prediction, change))
         single.sort(key=lambda candidate: candidate.change.product)
         good = [
             candidate for candidate in self.checked(single) if candidate.change.product < 1 - WORTH
@@ -489,6 +496,9 @@ class _Fixer:
             edit = candidate.proposals[0].edit
             if edit.kind == "donation" or places[edit.source] == _OF_A_PLACE:
                 continue
+            assert candidate.prediction is not None
+            if self.promise(candidate.prediction).product > 1 - _PROMISING:
+                continue  # What it frees, the partitioner does not tell.
             places[edit.source] += 1
             asked.append(candidate)
         asked = asked[: self.effort.checks]

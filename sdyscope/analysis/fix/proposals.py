@@ -25,12 +25,14 @@ from sdyscope.patches.specs import SpecLiteral, spec_literals
 from sdyscope.stages.edited.arguments import argument_positions, argument_shardings
 from sdyscope.stages.propagated.annotate import Donation, ModuleEdit, NewConstraint, ShardingEdit
 from sdyscope.values.convert import to_named_sharding
+from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 
 if TYPE_CHECKING:
     from sdyscope.facts.program import RequestedTensor
+    from sdyscope.facts.tensors import Tensor
     from sdyscope.staged import Staged
 
 Splices: TypeAlias = Mapping[str, Sequence[Splice]]
@@ -50,6 +52,7 @@ class Proposal:
         names: paths of the arguments and results that it is about.
         saves: where there is no trial, the bytes that a device need not send with it.
         corrects: whether the program's numbers are wrong without it.
+        frees: bytes that a device may hold less of values inside, which no prediction counts.
     """
 
     edit: SourceEdit
@@ -60,6 +63,7 @@ class Proposal:
     names: tuple[str, ...] = ()
     saves: float = 0.0
     corrects: bool = False
+    frees: float = 0.0
 
 
 def spec_of(annotation: Annotation, graph: OpGraph, mesh: Mesh) -> PartitionSpec | None:
@@ -178,7 +182,15 @@ class ConstraintSite:
             )
             for annotation in self.annotations
         )
-        return Proposal(self._edit(None), trial, self._write_dropped, weight)
+        frees = sum(map(self._held_again, self.annotations))
+        return Proposal(self._edit(None), trial, self._write_dropped, weight, frees=frees)
+
+    def _held_again(self, annotation: Annotation) -> float:
+        """Bytes that a device holds of a value and would not if all axes sharded it."""
+        if annotation.placement is None or annotation.shape is None:
+            return 0.0
+        whole = num_bytes(math.prod(annotation.shape), annotation.dtype)
+        return whole / math.prod(annotation.placement.shards) - whole / self.mesh.size
 
     def changed(self, spec: PartitionSpec, weight: float = 0.0) -> Proposal:
         """The edit after which it says another sharding."""
@@ -348,6 +360,66 @@ def donations(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
                 float(sum(donation.bytes for donation in own)),
                 names=tuple(donation.argument.path for donation in own),
             )
+
+
+# --- results that are asked to be where their next step does not have them ------------------------
+
+
+def open_results(workshop: Workshop) -> Iterator[Proposal]:
+    """The edits that leave results to the compiler where ``out_shardings`` moves next values.
+
+    A result that is an argument's next value, and is asked to be sharded otherwise than that
+    argument, is moved in every step, and moved back by the next.
+    """
+    program = workshop.program
+    if program.program is None:
+        return
+    rows = [row for row in program.tensors.tensors if "shardy" in row.lowered]
+    results = [row for row in rows if row.kind == "result"]
+    arguments = [row for row in rows if row.kind == "argument"]
+    pairs = mirrored(
+        [Leaf(row.path, row.shape or (), row.dtype) for row in results],
+        [Leaf(row.path, row.shape or (), row.dtype) for row in arguments],
+    )
+    moved = [
+        results[number]
+        for number, other in pairs.items()
+        if _asked(results[number]) is not None
+        and _asked(arguments[other]) is not None
+        and results[number].lowered["shardy"].placement
+        != arguments[other].lowered["shardy"].placement
+    ]
+    if not moved:
+        return
+    asked = [row for row in results if _asked(row) is not None]
+    trial = tuple(ShardingEdit(row.lowered["shardy"], unspecified=True) for row in asked)
+    largest = max(moved, key=lambda row: math.prod(row.shape or ()))
+    before = _asked(largest)
+    weight = float(sum(num_bytes(math.prod(row.shape or ()), row.dtype) for row in moved))
+    for file in workshop.files:
+        for site in jit_sites(workshop.source(file)):
+            splices = site.without("out_shardings")
+            if splices is None:
+                continue
+            edit = SourceEdit(
+                "result",
+                largest.path,
+                None if before is None else before.spec,
+                None,
+                SourceLocation(file, site.line),
+                len(asked),
+            )
+            yield Proposal(
+                edit,
+                trial,
+                lambda file=file, splices=splices: {file: splices},  # type: ignore[misc]
+                weight,
+                names=tuple(row.path for row in asked),
+            )
+
+
+def _asked(row: Tensor) -> NamedSharding | None:
+    return None if row.requested is None else row.requested.sharding
 
 
 #: An argument is donated where next values take so much of it.

@@ -12,6 +12,7 @@ from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.facts.execution import InputSource
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
+from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
@@ -142,7 +143,7 @@ class NotTaken:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fix:
+class Fix(Displayed):
     """What was found: the document of `sdyscope fix --json`.
 
     Attributes:

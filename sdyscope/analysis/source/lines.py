@@ -20,7 +20,7 @@ from sdyscope.facts.sharded import Sharded
 from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.graph import OpGraph
 from sdyscope.values.mesh import AxisRef
-from sdyscope.values.source import SourceLocation, is_library, stack_around
+from sdyscope.values.source import FilePath, SourceLocation, is_library, stack_around
 
 Place: TypeAlias = tuple[str, int]
 """A file and a line of it, counted from 1."""
@@ -102,7 +102,7 @@ class SourceFile:
         lines: the lines in order.
     """
 
-    file: str
+    file: FilePath
     library: bool
     unread: Unread | None
     cut: bool
@@ -281,7 +281,7 @@ def _with_text(
     """A file with its text, and the lines around those that ops come from."""
     library = is_library(file)
     if isinstance(text, str):
-        return SourceFile(file, library, text, False, tuple(lines.values()))
+        return SourceFile(FilePath(file), library, text, False, tuple(lines.values()))
     wanted = {
         near
         for line in lines
@@ -291,7 +291,7 @@ def _with_text(
     # No blank line begins or ends what stands around a line.
     wanted = {line for line in wanted if text[line - 1].strip() or {line - 1, line + 1} <= wanted}
     return SourceFile(
-        file,
+        FilePath(file),
         library,
         None,
         max(lines) > len(text),

@@ -286,6 +286,24 @@ test("what is open is written and read again, and nonsense is nothing", () => {
   assert.ok(oneLevelMore(model, picture, new Set(lanes(model))).has(BLOCK));
 });
 
+test("of layers that are alike one is opened, and no other while it is", () => {
+  const groups = program().groups;
+  groups.rows = 5;
+  groups.columns.parent = column([null, 0, null, 0, 0]);
+  groups.columns.name = column(["Forward", "layer0", "Backward", "layer1", "embed"]);
+  groups.columns.kind = column(["lane", "scope", "lane", "scope", "scope"]);
+  groups.columns.ssa = column(["", "", "", "", ""]);
+  const model = new GraphModel(program({ groups }));
+  const [zero, one, embed] = [BLOCK, FORWARD + 3, FORWARD + 4];
+  const boxes = (open) =>
+    new Map([zero, one, embed].map((item) => [item, { open: open.has(item) }]));
+  const first = new Set(lanes(model));
+  const second = oneLevelMore(model, { boxes: boxes(first) }, first);
+  assert.equal(second.has(zero) + second.has(one), 1);
+  assert.ok(second.has(embed));
+  assert.deepEqual(oneLevelMore(model, { boxes: boxes(second) }, second), second);
+});
+
 test("values as of a step say what is decided, and fill their group", () => {
   const model = new GraphModel(program());
   const steps = { 2: 0, 3: 5 }; // tanh is sharded after step 0, exp after step 5
