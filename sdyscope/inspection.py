@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.space import Setting
     from sdyscope.analysis.search.strategy import Budget
-    from sdyscope.analysis.search.zero import TrainingState
     from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.facts.calibration import Calibration
     from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
     from sdyscope.facts.over_time import MemoryOverTime
+    from sdyscope.facts.zero import TrainingState
     from sdyscope.lint import LogicalAxes
     from sdyscope.lint.source import SourceDocument
     from sdyscope.snapshots import Snapshot, Stage

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy
-from sdyscope.analysis.trials.cost import Prediction, Traffic
+from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.facts.edits import SourceEdit
+from sdyscope.facts.traffic import Traffic
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.patches.diff import unified_diff
 from sdyscope.values.mesh import Mesh

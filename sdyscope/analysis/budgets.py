@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.naming.globs import glob
@@ -33,6 +32,7 @@ from sdyscope.facts.findings import (
 )
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.values.source import SourceLocation
 
 Unit: TypeAlias = Literal["bytes", "collectives"]

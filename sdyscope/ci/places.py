@@ -16,6 +16,7 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.findings import Severity
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
+from sdyscope.words.places import file_text, paths_from, shortened
 
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
 
@@ -68,7 +69,13 @@ class RepositoryPlaces:
 
     def text(self, words: str) -> str:
         """Words with the paths in them from the root on."""
-        return words.replace(f"{self.root}{os.sep}", "")
+        with paths_from(str(self.root)):
+            return shortened(words)
+
+    def _named(self, file: str) -> str:
+        """A path from the root on; of what is not in it, or not there, what is clear."""
+        with paths_from(str(self.root)):
+            return self.path(file) or file_text(file)
 
     def error(self, error: SdyscopeError, target: Target) -> CiError:
         """An error at its own line, or at that of the target."""
@@ -76,7 +83,7 @@ class RepositoryPlaces:
         if error.file is not None and error.line is not None:
             file, line = self.path(error.file), error.line
         if file is None:
-            file, line = self.path(target.place.file) or target.place.file, target.place.line
+            file, line = self._named(target.place.file), target.place.line
         return CiError(self.text(str(error)), file, line)
 
     def findings(self, entries: Iterable[Found], target: Target | None) -> tuple[CiFinding, ...]:
@@ -111,7 +118,7 @@ class RepositoryPlaces:
             target="" if target is None else target.name,
             check=entry.check,
             finding=shown,
-            file=file or place.file,
+            file=file or self._named(place.file),
             line=place.line or None,
             # Counted from 0, and 0 where it is not known.
             column=place.column + 1 if place.column else None,

@@ -75,6 +75,12 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
     help="Leave the text of your source files out of the page.",
 )
 @click.option(
+    "--full-paths",
+    is_flag=True,
+    help="Name files outside the working directory by their full paths, for a page of your own: it "
+    "links to them in your editor too.",
+)
+@click.option(
     "--editor",
     metavar="URL",
     callback=_read_editor,
@@ -132,6 +138,7 @@ def command(
     on: tuple[Hardware, ...],
     no_compile: bool,
     no_source: bool,
+    full_paths: bool,
     editor: str | None,
     fix: bool,
     run: bool,
@@ -156,8 +163,10 @@ def command(
     from sdyscope.page import document as report
     from sdyscope.process import output, progress
     from sdyscope.terminal.account import say_account
+    from sdyscope.words import places
     from sdyscope.words.account import unavailable_text
 
+    click.get_current_context().with_resource(places.full_paths(full_paths))
     if on and no_compile:
         raise TargetError(
             "--on names hardware to compile for, and --no-compile does not compile.",
@@ -231,7 +240,8 @@ def command(
         else:
             default = FORMATS.get(chosen_form)
             where = file or (Path(default) if default else None)
-            _written(where, _content(chosen_form, whole, inspection, editor, where))
+            folder = "." if where is None else _folder(where, named=full_paths)
+            _written(where, _content(chosen_form, whole, inspection, editor, folder))
     for missing in whole.unavailable:
         if missing.asked:
             output.say(unavailable_text(missing.stage, missing.partitioner, missing.reason))
@@ -338,11 +348,25 @@ def _communication(report: Report) -> bytes:
     return report_svg.communication_svg(report.comms).encode()
 
 
-def _content(
-    form: str, report: Report, inspection: Inspection, editor: str | None, where: Path | None
-) -> bytes:
+def _folder(page: Path, *, named: bool) -> str | None:
+    """The path from a page's folder to this one, from which files are named.
+
+    Args:
+        page: the page.
+        named: whether the page may name the folders above both; otherwise None is returned.
+    """
     import os
 
+    from sdyscope.words.places import relative_path
+
+    here = os.getcwd()
+    folder = relative_path(here, os.path.abspath(page.parent)) or (here if named else None)
+    return None if folder is None else folder.replace(os.sep, "/")
+
+
+def _content(
+    form: str, report: Report, inspection: Inspection, editor: str | None, folder: str | None
+) -> bytes:
     from sdyscope.page import markdown as report_markdown
     from sdyscope.page import page as report_page
     from sdyscope.terminal import document
@@ -352,11 +376,6 @@ def _content(
             return document.encode(report)
         case "markdown":
             return report_markdown.markdown(report).encode()
-    # The page is opened from where it is written; its files are named from here.
-    folder = os.path.relpath(".", where.parent) if where is not None else "."
     return report_page.page(
-        report,
-        inspection,
-        editor=editor or report_page.EDITOR,
-        folder=folder.replace(os.sep, "/"),
+        report, inspection, editor=editor or report_page.EDITOR, folder=folder
     ).encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from sdyscope.graph.locations import Location
@@ -85,9 +85,9 @@ def type_text(type_: TensorType) -> str:
     return f"{type_.dtype}[{sizes}]"
 
 
-def frame_text(frame: SourceLocation) -> str:
-    """`train.py:12:4 step`."""
-    return f"{frame.file}:{frame.line}:{frame.column} {frame.function}".rstrip()
+def frame_text(frame: SourceLocation, name_file: Callable[[str], str] = str) -> str:
+    """`train.py:12:4 step`, with the file as `name_file` names it."""
+    return f"{name_file(frame.file)}:{frame.line}:{frame.column} {frame.function}".rstrip()
 
 
 def graph_scalars(graph: OpGraph) -> Scalars:
@@ -120,9 +120,14 @@ class NodeScalars:
 
     Of an op with several results, texts are joined with `; `. What ops share, their types,
     shardings, locations and attributes, is written once.
+
+    Args:
+        graph: the graph.
+        name_file: the text of a source file's path; by default the whole path.
     """
 
-    def __init__(self, graph: OpGraph) -> None:
+    def __init__(self, graph: OpGraph, name_file: Callable[[str], str] = str) -> None:
+        self._name_file = name_file
         self._stages = [(graph.stage, graph.ops)]
         if graph.before is not None:
             self._stages.insert(0, (graph.before.stage, graph.before.ops))
@@ -177,10 +182,12 @@ class NodeScalars:
         frames = location.frames
         stack = self._stacks.get(id(frames))
         if stack is None:
-            source = "" if location.source is None else frame_text(location.source)
+            texts = [frame_text(frame, self._name_file) for frame in frames]
+            own = location.source
+            source = "" if own is None else frame_text(own, self._name_file)
             stack = self._stacks[id(frames)] = (
                 _clean(source),
-                _clean("; ".join(map(frame_text, frames))),
+                _clean("; ".join(texts)),
             )
         place = self._places[id(location)] = (_clean(location.scope), *stack)
         return place

@@ -32,7 +32,7 @@ from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
 from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
-from sdyscope.words.places import source_text
+from sdyscope.words.places import shortened, source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.schedule import (
@@ -286,7 +286,7 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
         hardware = parse_hardware(report.hardware) if report.hardware else None
         document = cost_document(inspection, hardware)
     except SdyscopeError as error:
-        return {"unavailable": str(error)}
+        return {"unavailable": shortened(str(error))}
     explained = (
         {}
         if report.comms is None

@@ -59,7 +59,7 @@ from sdyscope.words.differences import (
 )
 from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
-from sdyscope.words.places import shown_name
+from sdyscope.words.places import shortened, shown_name
 from sdyscope.words.sharding import open_text, placed_text, placement_text, short
 from sdyscope.words.snapshots import comparison_text, snapshot_name, snapshots_title
 from sdyscope.words.types import type_text
@@ -82,7 +82,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         try:
             on = parse_hardware(report.hardware)
         except SdyscopeError as error:
-            on = str(error)
+            on = shortened(str(error))
     return differences(pool, inspection, None, on)
 
 
@@ -240,7 +240,7 @@ def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return make()
     except SdyscopeError as error:
-        return {"unavailable": str(error)}
+        return {"unavailable": shortened(str(error))}
 
 
 # --- lowered --------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
+from sdyscope.words.places import file_text, shortened
 
 __all__ = ["Report", "UnavailableStage", "document"]
 
@@ -174,9 +175,9 @@ def document(
     first = None if held is None else next(iter(held.compiled), None)
     lint = _linted(inspection, on, compiled)
     report = Report(
-        target=target,
+        target=shortened(target),
         name=inspection.name,
-        file=shown.file,
+        file=None if shown.file is None else file_text(shown.file),
         jax_version=shown.jax_version,
         sdyscope_version=version("sdyscope"),
         meshes=mesh_documents(inspection.meshes),
@@ -244,7 +245,7 @@ def _or_missing(
     try:
         return make()
     except SdyscopeError as error:
-        why = UnavailableStage(stage, None, True, str(error))
+        why = UnavailableStage(stage, None, True, shortened(str(error)))
         if why not in missing:
             missing.append(why)
         return None

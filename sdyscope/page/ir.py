@@ -25,7 +25,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import TupleSharding
-from sdyscope.words.places import shown_name
+from sdyscope.words.places import shortened, shown_name
 
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
@@ -40,7 +40,9 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         "modules": [
             {"partitioner": name, **_lowered(inspection, pool, name)} for name in inspection.lowered
         ],
-        "failures": [(name, error.message) for name, error in inspection.failures.items()],
+        "failures": [
+            (name, shortened(error.message)) for name, error in inspection.failures.items()
+        ],
     }
 
 
@@ -57,7 +59,7 @@ def later(report: Report, pool: Pool, inspection: Inspection) -> dict[str, dict[
         try:
             parts[f"ir-propagated-{name}"] = _propagated(inspection, pool, name)
         except SdyscopeError as error:
-            parts[f"ir-propagated-{name}"] = {"unavailable": str(error)}
+            parts[f"ir-propagated-{name}"] = {"unavailable": shortened(str(error))}
     return parts
 
 

@@ -34,6 +34,7 @@ from sdyscope.page.document import Report
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
+from sdyscope.words.places import shortened
 
 __all__ = ["VIEWS", "View", "compared_page", "differences_page", "page", "snapshots_page"]
 
@@ -100,7 +101,9 @@ class _Embedded:
 EDITOR = "vscode://file{file}:{line}"
 
 
-def page(report: Report, inspection: Inspection, *, editor: str = EDITOR, folder: str = ".") -> str:
+def page(
+    report: Report, inspection: Inspection, *, editor: str = EDITOR, folder: str | None = "."
+) -> str:
     """The whole page as HTML. The same report gives the same page.
 
     Args:
@@ -108,7 +111,7 @@ def page(report: Report, inspection: Inspection, *, editor: str = EDITOR, folder
       inspection: the program, for views that look at more than the document has.
       editor: the address that opens a line, with ``{file}`` for its absolute path and ``{line}``.
       folder: the path from the page's folder to the one that its files are named from, with
-        slashes. The page holds no absolute path of that folder: it knows where it was opened.
+        slashes: the page knows where it was opened. None for a folder that it should not name.
     """
     parts = _parts(report, inspection, {"editor": editor, "folder": folder})
     return _rendered(report.name, report.sdyscope_version, VIEWS, parts)
@@ -244,7 +247,7 @@ def _modules(own: Traversable) -> Iterator[_Embedded]:
 
 
 def _parts(
-    report: Report, inspection: Inspection, editing: Mapping[str, str]
+    report: Report, inspection: Inspection, editing: Mapping[str, str | None]
 ) -> Iterator[_Embedded]:
     """The data of each view, then what they share."""
     meshes = inspection.meshes
@@ -262,7 +265,7 @@ def _parts(
                 else module.part(report, pool)
             )
         except SdyscopeError as error:
-            parts[view.name] = {"unavailable": str(error)}
+            parts[view.name] = {"unavailable": shortened(str(error))}
         if hasattr(module, "later"):
             parts |= module.later(report, pool, inspection)
     parts["shared"] = pool.document()

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from sdyscope.errors import TargetError
 
@@ -68,11 +69,17 @@ def unified_diff(before: Mapping[str, str], after: Mapping[str, str], root: str 
 
 
 def relative(file: str, root: str = "") -> str:
-    """A path as a diff names it, with slashes."""
-    path = os.path.relpath(os.path.realpath(file), os.path.realpath(root or os.getcwd()))
-    if path.startswith(os.pardir):
-        path = os.path.realpath(file).lstrip(os.sep)
-    return path.replace(os.sep, "/")
+    """A path as a diff names it, with slashes.
+
+    `git apply` and `patch` take no path that leads out of their folder. A file that is not below
+    `root` is named from its own repository on, or from its folder, and the diff is applied there.
+    """
+    path = Path(os.path.realpath(file))
+    top = Path(os.path.realpath(root or os.getcwd()))
+    if not path.is_relative_to(top):
+        folder = path.parent
+        top = next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
+    return path.relative_to(top).as_posix()
 
 
 def applied(diff: str, text: str, name: str) -> str:

@@ -48,6 +48,9 @@ VIRTUAL = 8
 #: Seconds that a child has to end by itself once it was told to stop.
 GRACE = 3.0
 
+#: Seconds until a child that could not stop where it was tries again.
+_AGAIN = 0.02
+
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -368,7 +371,21 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
 
 def _told_to_stop(signum: int, _: FrameType | None) -> NoReturn:
     output.silence()  # A user's module that is being imported is not to blame.
+    sys.unraisablehook = _stop_again
     sys.exit(128 + signum)
+
+
+def _stop_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Where the end of this process was dropped, inside a finalizer or a callback of JAX's.
+
+    Python can only print it there. It is raised again shortly after, outside.
+    """
+    if not isinstance(unraisable.exc_value, SystemExit):
+        sys.__unraisablehook__(unraisable)
+        return
+    again = threading.Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGTERM))
+    again.daemon = True
+    again.start()
 
 
 def _end_now(status: int) -> NoReturn:

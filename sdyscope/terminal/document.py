@@ -60,6 +60,7 @@ from sdyscope.words.origins import (
     origin_document,
 )
 from sdyscope.words.places import OpDocument, file_text, op_document
+from sdyscope.words.places import shortened as paths_shortened
 from sdyscope.words.propagation import (
     absence_text,
     allowed_text,
@@ -244,6 +245,24 @@ def _place(source: SourceLocation) -> dict[str, Any]:
 
 _CONVERTERS[SourceLocation] = _place
 
+#: Fields with a path, a TARGET, a reason or a command line: without the folders of this machine.
+_WITH_PATHS: Mapping[str, Callable[[str], str]] = {
+    "file": file_text,
+    "directory": file_text,
+    "target": paths_shortened,
+    "reason": paths_shortened,
+}
+_COMMANDS = ("command", "arguments")
+
+
+def _field(name: str, value: Any) -> Any:
+    text = _WITH_PATHS.get(name)
+    if text is not None and isinstance(value, str):
+        return text(value)
+    if name in _COMMANDS and isinstance(value, tuple):
+        return [paths_shortened(word) if isinstance(word, str) else plain(word) for word in value]
+    return plain(value)
+
 
 def _converter(type_: type) -> Callable[[Any], Any]:
     """What makes a value of a type plain."""
@@ -254,12 +273,14 @@ def _converter(type_: type) -> Callable[[Any], Any]:
         names = fields_of(type_)
         sentence = _SENTENCES.get(type_)
         convert = lambda value: {  # noqa: E731
-            **{name: plain(getattr(value, name)) for name in names},
+            **{name: _field(name, getattr(value, name)) for name in names},
             **({} if sentence is None else {"words": sentence(value)}),
         }
     elif issubclass(type_, msgspec.Struct):  # one that was read
         attributes = type_.__struct_fields__
-        convert = lambda value: {name: plain(getattr(value, name)) for name in attributes}  # noqa: E731
+        convert = lambda value: {  # noqa: E731
+            name: _field(name, getattr(value, name)) for name in attributes
+        }
     elif issubclass(type_, Mapping):
         convert = lambda value: {key: plain(item) for key, item in value.items()}  # noqa: E731
     elif issubclass(type_, (tuple, list)):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind
+from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.diff.stages import ProgramStages
 from sdyscope.analysis.figures import FIGURES, FigureUnit, unit_of
@@ -16,6 +16,7 @@ from sdyscope.analysis.naming.globs import glob
 from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.errors import TargetError
 from sdyscope.facts.sharded import Sharded
+from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hardware.rates import parse_size
 from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.values.source import SourceLocation

@@ -19,6 +19,7 @@ from sdyscope.graph.scalars import (
     edge_scalars,
     graph_scalars,
 )
+from sdyscope.words.places import file_text
 
 _OPENING = """\
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" \
@@ -46,7 +47,7 @@ def _lines(graph: OpGraph) -> Iterator[str]:
                 f'attr.type="{"string" if type_ is str else "long"}" />'
             )
     yield '  <graph edgedefault="directed">'
-    node_scalars = NodeScalars(graph)
+    node_scalars = NodeScalars(graph, file_text)
     for op in graph.ops:
         yield f'    <node id="{op.id}">'
         yield from _data("node", node_scalars(op))

@@ -18,6 +18,7 @@ from sdyscope.graph.scalars import (
     sharding_texts,
     type_text,
 )
+from sdyscope.words.places import file_text
 
 #: Edges drawn as inputs, inside a function. Those of loops are an overlay, as the layout wants no
 #: cycles.
@@ -81,8 +82,8 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
         "name": op.name,
         "path": path,
         "scope": op.scope,
-        "source": "" if op.source is None else frame_text(op.source),
-        "called from": ", ".join(map(frame_text, op.location.frames[1:])),
+        "source": "" if op.source is None else frame_text(op.source, file_text),
+        "called from": ", ".join(frame_text(frame, file_text) for frame in op.location.frames[1:]),
         **attribute_texts(op.attributes),
     }
     callee = graph.callee(op)

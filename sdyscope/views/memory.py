@@ -8,9 +8,10 @@ from dataclasses import replace
 from sdyscope.analysis.memory.memory import Group, Memory, MemoryDocument
 from sdyscope.analysis.memory.options import redundant, saved_together
 from sdyscope.analysis.memory.predicted import PredictedMemory
-from sdyscope.analysis.search.zero import TrainingState, basis, doubts
+from sdyscope.analysis.search.zero import basis, doubts
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.zero import TrainingState
 from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.blocks import heading as headline

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import sep
 
 from sdyscope.analysis.show import Show, ShownProgram
 from sdyscope.facts.recompiles import Recompile
@@ -13,7 +14,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_texts
-from sdyscope.words.places import source_text
+from sdyscope.words.places import file_text, shortened, source_text
 from sdyscope.words.recompiles import advice, cause, cause_key
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE
@@ -98,6 +99,7 @@ def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> T
     if everything or not record.own:
         by_jax = tuple(program for program in record.programs if program.by_jax)
         groups.append(("functions of JAX", by_jax))
+    name_line = _brief_lines(record) if brief else source_text
     rows: list[Row] = []
     for title, group in groups:
         if title and group and record.own:
@@ -106,12 +108,12 @@ def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> T
         eager = [program for program in listed if program.is_eager and not everything]
         folded = eager if len(eager) > 1 else []
         rows += [
-            _row(program, shown[program.label], brief=brief)
+            _row(program, shown[program.label], name_line, brief=brief)
             for program in listed
             if program not in folded
         ]
         if folded:
-            rows.append(_eager_row(folded, shown, brief=brief))
+            rows.append(_eager_row(folded, shown, name_line, brief=brief))
     return Table(
         title=f"{show.target}: {totals(record)}",
         columns=(
@@ -129,7 +131,34 @@ def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> T
     )
 
 
-def _row(program: RecordedProgram, shown: ShownProgram, *, brief: bool) -> tuple[Cell | str, ...]:
+def _brief_lines(record: Record) -> Callable[[Line | None], str]:
+    """Names lines by their files' names, with as many folders as tell the record's files apart."""
+    lines = [
+        line for program in record.programs for line in (program.defined, *program.called) if line
+    ]
+    files = {file_text(line.file) for line in lines}
+
+    def name(line: Line | None) -> str:
+        text = source_text(line)
+        if line is None or (file := file_text(line.file)) not in files:
+            return text
+        parts = file.split(sep)
+        for count in range(1, len(parts)):
+            tail = sep.join(parts[-count:])
+            if sum(other == tail or other.endswith(sep + tail) for other in files) == 1:
+                return f"{tail}:{line.line}"
+        return text
+
+    return name
+
+
+def _row(
+    program: RecordedProgram,
+    shown: ShownProgram,
+    name_line: Callable[[Line | None], str],
+    *,
+    brief: bool,
+) -> tuple[Cell | str, ...]:
     first = next(iter(program.modules))
     # Each partitioner's module has the same ones.
     meshes = dict.fromkeys(mesh_texts(shown.meshes, brief=brief))
@@ -137,7 +166,7 @@ def _row(program: RecordedProgram, shown: ShownProgram, *, brief: bool) -> tuple
     compiled = f"{program.compiles:,}"
     return (
         program.label,
-        source_text(program.defined),
+        name_line(program.defined),
         ", ".join(program.modules),
         "; ".join(meshes) or Cell(NONE, "muted"),
         Cell(f"{compiled} refused", "bad") if program.refused else compiled,
@@ -149,14 +178,18 @@ def _row(program: RecordedProgram, shown: ShownProgram, *, brief: bool) -> tuple
 
 
 def _eager_row(
-    programs: Sequence[RecordedProgram], shown: Mapping[str, ShownProgram], *, brief: bool
+    programs: Sequence[RecordedProgram],
+    shown: Mapping[str, ShownProgram],
+    name_line: Callable[[Line | None], str],
+    *,
+    brief: bool,
 ) -> tuple[Cell | str, ...]:
     """One row for the ops of shard_maps outside of jit, each of which JAX compiles alone."""
     rows = [shown[program.label] for program in programs]
     pairs = zip(programs, rows, strict=True)
     ops = sum(row.ops.get(next(iter(program.modules)), 0) for program, row in pairs)
     meshes = dict.fromkeys(text for row in rows for text in mesh_texts(row.meshes, brief=brief))
-    lines = dict.fromkeys(source_text(line) for program in programs for line in program.called)
+    lines = dict.fromkeys(name_line(line) for program in programs for line in program.called)
     return (
         f"{programs[0].name} ({len(programs):,} ops of shard_maps outside of jit)",
         ", ".join(lines) if len(lines) <= _LISTED else f"{len(lines):,} lines",
@@ -173,7 +206,7 @@ def _eager_row(
 def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator[Paragraph]:
     """The runs, what was compiled again and why, and what the table does not say."""
     for run in record.runs:
-        yield Paragraph(f"recorded: {shlex.join(run.command)}", "muted", hang=3)
+        yield Paragraph(f"recorded: {shortened(shlex.join(run.command))}", "muted", hang=3)
         if sentence := ended(run):
             yield Paragraph(sentence, "warning", hang=3)
     if len(record.processes) > 1:

@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 from ci_cases import document, finding
 
+from sdyscope.terminal.document import encode
+
 
 def by_rule(answer):
     return {finding.finding.rule: finding for finding in answer.every_finding}
@@ -17,6 +19,7 @@ def test_findings_are_shown_in_files_of_the_repository(tmp_path):
     # One in somebody else's file is shown where the target is configured.
     assert (found["far"].file, found["far"].line) == ("pyproject.toml", 1)
     assert found["far"].finding.source.file.endswith("lib.py")
+    assert str(tmp_path.parent) not in encode(document(tmp_path)).decode()
     assert (found["snapshot-changed"].file, found["snapshot-changed"].column) == (
         "golden.snap",
         None,

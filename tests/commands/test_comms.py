@@ -344,8 +344,8 @@ def test_a_cause_is_one_sentence_everywhere(sdyscope, tmp_path):
     html = (tmp_path / "page.html").read_text()
     for origin in origins:
         assert f"because {origin['words']}" in shown
-        assert json.dumps(origin["words"]) in report
-        words = json.dumps(origin["words"])[1:-1]
+        assert json.dumps(origin["words"], ensure_ascii=False) in report
+        words = json.dumps(origin["words"], ensure_ascii=False)[1:-1]
         assert words in html or words.replace("'", "\\u0027") in html
     assert '"a":(' not in shown
 

@@ -176,7 +176,10 @@ def test_the_text_of_a_compiled_program(sdyscope, text, columns):
 
 def test_the_document_of_a_text(sdyscope, text):
     document = sdyscope("memory", text, "--json").document("memory")
-    assert (document["name"], document["file"]) == ("jit_step", str(text))
+    assert (document["name"], document["file"]) == (
+        "jit_step",
+        f"…/{text.parent.name}/compiled.txt",
+    )
     (compiled_program,) = document["compiled"]
     assert (
         compiled_program["partitioner"],

@@ -182,6 +182,9 @@ def test_console_blocks_are_what_the_commands_print(
             printed, status = done.out + done.err, done.status
         if not command.shown:
             continue
+        if page.stem == "ci":
+            # A reader's configuration is in the root, with the models; here it is elsewhere.
+            printed = printed.replace("…/models/", "models/")
         if head:
             printed = "".join(printed.splitlines(keepends=True)[: int(head)])
         measured = page.stem in RUNNING

@@ -55,7 +55,9 @@ def record(folder, script, *options, constraint='"data", "model"', sizes=(8, 16,
     text = TRAIN.replace("CONSTRAINT", constraint).replace("SIZES", str(sizes)).replace("END", end)
     script.write_text(text)
     words = [sys.executable, "-m", "sdyscope", "record", "-o", str(folder), *options, "--"]
-    return subprocess.run([*words, str(script)], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [*words, str(script)], cwd=folder.parent, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +112,29 @@ def test_an_overview(sdyscope, recorded):
     assert max(map(len, sdyscope("show", "before", columns=80).out.splitlines())) <= 80
 
 
+def test_where_width_is_short_lines_have_the_folders_that_tell_files_apart(
+    sdyscope, recorded, runs, monkeypatch
+):
+    root, _ = runs
+    monkeypatch.chdir(root.parent)
+    wide, narrow = (
+        next(
+            line
+            for line in sdyscope("show", f"{root.name}/before", columns=columns).out.splitlines()
+            if line.startswith("train_step.1")
+        )
+        for columns in (200, 80)
+    )
+    assert f" {root.name}/train.py:" in wide
+    assert " train.py:" in narrow
+
+
 def test_the_index_is_the_document(sdyscope, recorded, runs):
     index = json.loads((runs[0] / "before" / "record.json").read_text())
     found = sdyscope("show", "before", "--json").document("show")
     assert found["recorded"] == index
     assert index["runs"][0]["status"] == 3
+    assert str(runs[0]) not in json.dumps(index)
     program = index["programs"][-1]
     assert program["paths"] == ["params['w']", "batch"]
     assert (program["name"], program["devices"]) == ("train_step", 8)

@@ -319,3 +319,25 @@ def test_a_signal_during_an_import_is_not_the_module_s_fault(tmp_path):
     message = "sdyscope was stopped by SIGTERM before it had an answer.\n"
     assert process.communicate(timeout=30) == ("", message)
     assert process.returncode == -signal.SIGTERM
+
+
+#: Is interrupted in a finalizer, where Python drops every exception and prints it.
+FINALIZER = """
+import os, time
+class Held:
+    def __del__(self):
+        os.write(1, f"{os.getpid()}\\n".encode())
+        time.sleep(0.5)
+Held()
+time.sleep(60)
+"""
+
+
+def test_a_signal_in_a_finalizer_stops_the_child_without_a_word(start):
+    process = start(FINALIZER)
+    process.stderr.readline()
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(timeout=30) == -signal.SIGTERM
+    assert time.monotonic() - began < GRACE
+    assert process.stderr.read() == ""

@@ -71,6 +71,15 @@ def test_the_editor_opens_the_file_where_it_is(open_page, mlp, tmp_path):
     assert str(Path.cwd()) not in html.replace("idea://", "")
 
 
+def test_a_page_that_does_not_know_the_folder_links_to_no_editor(open_page, mlp):
+    _, name = busiest(mlp)
+    page = open_page(
+        report_page.page(mlp.report, mlp.inspection, folder=None), f"#source?line={name}"
+    )
+    page.wait_for_selector(".source-details")
+    assert page.get_by_role("link", name="Open in the editor").count() == 0
+
+
 def test_a_line_without_ops_is_said_to_have_none(open_page, mlp):
     page = open_page(mlp.html, "#source?line=elsewhere.py:3")
     assert page.inner_text(".source-gone") == "No op of the program is on elsewhere.py:3."

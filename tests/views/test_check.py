@@ -44,7 +44,7 @@ def test_errors_come_first_and_notes_are_quiet():
         Paragraph("1 error", "bad"),
         Paragraph(""),
         Paragraph(
-            "constraint layer0 at /elsewhere/model.py:7 under gspmd [lowered-differs]",
+            "constraint layer0 at …/elsewhere/model.py:7 under gspmd [lowered-differs]",
             "heading",
             2,
             2,

@@ -7,6 +7,7 @@ import pytest
 from sdyscope.values.source import SourceLocation
 from sdyscope.views import source
 from sdyscope.words.findings import Finding
+from sdyscope.words.places import file_text
 
 pytestmark = pytest.mark.compiles
 
@@ -52,7 +53,7 @@ def test_libraries_are_left_out_beside_the_authors_files_and_counted(lookup_line
     (file,) = lookup_lines.files
     library = replace(file, file="/x/site-packages/flax/linen/linear.py", library=True)
     both = replace(lookup_lines, files=(file, library))
-    assert [listing.title for listing in source.listings(both)] == [file.file]
+    assert [listing.title for listing in source.listings(both)] == [file_text(file.file)]
     assert len(list(source.listings(both, everything=True))) == 2
     left_out = "3 lines of libraries left out, of flax/linen/linear.py: --all shows them"
     assert left_out in footer(both)

@@ -88,7 +88,7 @@ def test_findings_of_one_rule_are_the_first_and_a_number():
 
 def test_a_way_begins_with_the_call_of_the_line():
     way = [SourceLocation("/a/b.py", 3, 0, "f"), SourceLocation("/a/c.py", 4)]
-    assert way_text(way) == "f at /a/b.py:3 > /a/c.py:4"
+    assert way_text(way) == "f at …/a/b.py:3 > …/a/c.py:4"
 
 
 def test_axes_are_found_in_shardings_and_not_in_paths():

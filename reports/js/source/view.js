@@ -235,13 +235,16 @@ function lineDetails(line, key, file, context) {
 
 /**
  * The address that opens a line in an editor. The page knows no absolute path but of where it was
- * opened from, so there is none for a page from the net, and for files of installed packages.
+ * opened from, so there is none for a page from the net, for files of installed packages, and for
+ * files and folders that are not named from there (`…/`).
  */
 function editorHref({ editor, folder }, file, line) {
   const { protocol, href } = globalThis.location;
-  if (file.installed || protocol !== "file:") return null;
+  const whole = file.file.startsWith("/");
+  const unknown = file.file.startsWith("…/") || (folder === null && !whole);
+  if (file.installed || unknown || protocol !== "file:") return null;
   const path = file.file.split("/").map(encodeURIComponent).join("/");
-  const { pathname } = new URL(path.startsWith("/") ? path : `${folder}/${path}`, href);
+  const { pathname } = new URL(whole ? path : `${folder}/${path}`, href);
   return editor.replace("{file}", () => pathname).replace("{line}", String(line));
 }
 

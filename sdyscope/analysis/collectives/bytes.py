@@ -20,20 +20,9 @@ Thakur, Rabenseifner and Gropp, "Optimization of collective communication operat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
-CollectiveKind: TypeAlias = Literal[
-    "all-gather",
-    "all-reduce",
-    "reduce-scatter",
-    "all-to-all",
-    "ragged-all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-    "send",
-    "recv",
-]
-"""Kinds of communication, by HLO's opcodes."""
+from sdyscope.facts.traffic import CollectiveKind
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.instruction_flow import (
     INLINE,
     InstructionFlow,
     ValuePlace,
     WalkEnds,
 )
+from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
 
 Tags: TypeAlias = tuple[tuple[int, ...], ...]

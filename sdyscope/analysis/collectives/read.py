@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
-from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind, wire_bytes_by_tensor
+from sdyscope.analysis.collectives.bytes import KINDS, wire_bytes_by_tensor
 from sdyscope.analysis.collectives.instruction_flow import ValuePlace
 from sdyscope.analysis.collectives.made_for import MadeFor, Tags
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import (
     Computation,
     ExecutionCount,

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes_by_tensor
+from sdyscope.analysis.collectives.bytes import wire_bytes_by_tensor
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import HloModule, Instruction, Shape
 from sdyscope.values.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
 

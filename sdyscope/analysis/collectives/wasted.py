@@ -17,9 +17,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from sdyscope.analysis.collectives.axes import axes_of_groups
-from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.bytes import wire_bytes
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.propagated import ValueId
+from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.attribute_values import Dictionary, Elements, Structure
 from sdyscope.values.dtypes import num_bytes

@@ -13,7 +13,6 @@ from typing import Literal, TypeVar
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.account import collectives_unknowns
-from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.comms import collectives_under, predicted_collectives
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
@@ -32,6 +31,7 @@ from sdyscope.facts.cost import ArgumentCost, LevelName, Pipeline
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import Chip, chip_of, chips

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.cost.links import Level
+from sdyscope.facts.traffic import CollectiveKind
 
 _GATHERS = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 2}
 _EXCHANGES = ("all-to-all", "ragged-all-to-all")

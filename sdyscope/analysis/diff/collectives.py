@@ -14,12 +14,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.facts.differences import Change
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.over_time import Phase
+from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import SourceLocation, named_line_of
 

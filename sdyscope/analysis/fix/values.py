@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.trials.cost import Prediction, Traffic
+from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.facts.account import Account
 from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.facts.execution import InputSource
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.traffic import Traffic
 from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh

@@ -25,7 +25,6 @@ from sdyscope.analysis.memory.held import (
 from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.predicted import PredictedMemory, predicted_memory
 from sdyscope.analysis.memory.totals import Group, bytes_differ, compared, groups
-from sdyscope.analysis.search.zero import TrainingState
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
@@ -35,6 +34,7 @@ from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import TensorTable
+from sdyscope.facts.zero import TrainingState
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import read_hlo
 from sdyscope.staged import Staged

@@ -77,6 +77,7 @@ def first_difference(
     computed_in: Sequence[str],
     mesh: Mesh | None = None,
     base: Mesh | None = None,
+    others: Sequence[int] = (),
 ) -> Inside:
     """The first value inside that differs, of those that a result is made of.
 
@@ -87,9 +88,18 @@ def first_difference(
         computed_in: element types that the program computes in.
         mesh: the program's mesh.
         base: that of the counterpart; None where it is the jaxpr without shardings.
+        others: flat indices of other results that differ: of all of them that one is searched which
+            the program has first. A loss says more than a gradient, in which sums over devices are
+            in other places.
     """
     try:
-        result_inside = _Search(source, computed_in).result(index)
+        made_at = source.level().results
+        earliest = min(
+            (each for each in (index, *others) if made_at[each] is not None),
+            key=lambda each: made_at[each] or 0,
+            default=index,
+        )
+        result_inside = _Search(source, computed_in).result(earliest)
     except OtherOps:
         return Inside(result, why="other ops")
     except SdyscopeError as error:

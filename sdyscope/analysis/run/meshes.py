@@ -159,8 +159,8 @@ class _Comparison:
             {execution.partitioner: self._compared(execution) for execution in side.executions},
         )
 
-    def _compared(self, execution: Execution) -> MeshComparison:
-        errors = [
+    def _errors(self, execution: Execution) -> list[Numeric]:
+        return [
             numeric(
                 *(self.names[index][0], index, self.names[index][1]),
                 self.reference.compute_dtypes,
@@ -171,6 +171,9 @@ class _Comparison:
             )
             if blocks is not None and expected is not None and index in self.names
         ]
+
+    def _compared(self, execution: Execution) -> MeshComparison:
+        errors = self._errors(execution)
         wrong = sum(not error.within for error in errors)
         worst = max(errors, key=_excess, default=None)
         return MeshComparison(
@@ -194,7 +197,7 @@ class _Comparison:
                 before.add(said)
                 fact = self._difference(side, execution, worst, compared.differing)
                 if look_inside:
-                    fact = replace(fact, inside=self._inside(side, execution.partitioner, worst))
+                    fact = replace(fact, inside=self._inside(side, execution, worst))
                 yield Observation("depends-on-mesh", "error", fact, worst.path, "result")
 
     def _difference(
@@ -215,14 +218,14 @@ class _Comparison:
             function=self.reference.function,
         )
 
-    def _inside(self, side: _Side, partitioner: Partitioner, worst: Numeric) -> Inside | None:
+    def _inside(self, side: _Side, execution: Execution, worst: Numeric) -> Inside | None:
         from sdyscope.stages.executed.inside import Insides
 
         base = self.base
         if side.runner is None or base is None or base.runner is None or base is side:
             return None
         side.runner.notify("looking inside", 0, 1)
-        source = Insides(side.runner, partitioner, base.runner.traced)
+        source = Insides(side.runner, execution.partitioner, base.runner.traced)
         return first_difference(
             source,
             worst.index,
@@ -230,6 +233,7 @@ class _Comparison:
             self.reference.compute_dtypes,
             side.mesh,
             base.mesh,
+            [error.index for error in self._errors(execution) if not error.within],
         )
 
 

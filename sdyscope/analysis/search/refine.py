@@ -15,8 +15,9 @@ import numpy as np
 
 from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Goal, effort
-from sdyscope.analysis.trials.cost import Prediction, Traffic
+from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.errors import CompilerError
+from sdyscope.facts.traffic import Traffic
 
 #: How much a single check is believed: 1 / (1 + this) of what differs is charged to its options.
 _DOUBT = 0.1

@@ -17,10 +17,11 @@ from sdyscope.analysis.search.refine import refine
 from sdyscope.analysis.search.space import Setting, block_bytes, spec_of
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
 from sdyscope.analysis.search.values import Candidate, Change, Search, Trial
-from sdyscope.analysis.trials.cost import Prediction, Rates, Traffic, front
+from sdyscope.analysis.trials.cost import Prediction, Rates, front
 from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.errors import CompilerError
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.traffic import Traffic
 
 __all__ = ["Search", "search", "shared_bytes"]
 

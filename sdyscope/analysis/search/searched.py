@@ -11,10 +11,11 @@ from sdyscope.analysis.search.search import search
 from sdyscope.analysis.search.space import Setting
 from sdyscope.analysis.search.strategy import Budget
 from sdyscope.analysis.search.values import Search
-from sdyscope.analysis.trials.cost import Prediction, Rates, Traffic
+from sdyscope.analysis.trials.cost import Prediction, Rates
 from sdyscope.analysis.trials.trials import Compiled, Trials, Written
 from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.traffic import Traffic
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.staged import Staged
 

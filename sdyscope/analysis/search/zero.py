@@ -15,28 +15,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
 from sdyscope.analysis.search.decisions import leaders, leaf_of, member
 from sdyscope.analysis.search.paths import Leaf, mirrored
 from sdyscope.analysis.search.space import Option, as_option, block_bytes, spec_of
-from sdyscope.analysis.trials.cost import Traffic
 from sdyscope.analysis.trials.trials import Trials, Written
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import Tensor
+from sdyscope.facts.traffic import Traffic
+from sdyscope.facts.zero import KeptKind, KeptState, TrainingState, ZeroStage, ZeroStageName
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.staged import Staged
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec, entry_axes
-
-KeptKind: TypeAlias = Literal["parameters", "gradients", "optimizer state"]
-
-ZeroStageName: TypeAlias = Literal["as it is", "data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"]
 
 #: Which of the three each stage shards over the batch's axes.
 _SHARDED: Mapping[ZeroStageName, frozenset[KeptKind]] = {
@@ -45,95 +41,6 @@ _SHARDED: Mapping[ZeroStageName, frozenset[KeptKind]] = {
     "ZeRO-2": frozenset({"optimizer state", "gradients"}),
     "ZeRO-3": frozenset({"optimizer state", "gradients", "parameters"}),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class KeptState:
-    """What a step keeps of one kind.
-
-    Attributes:
-        kind: what it is. Gradients have the types of their parameters, and are sharded as the
-            optimizer's state of theirs, or else as the parameter.
-        tensors: how many arrays.
-        bytes: bytes of them whole.
-        bytes_per_device: bytes of what a device holds of them.
-    """
-
-    kind: KeptKind
-    tensors: int
-    bytes: int
-    bytes_per_device: int
-
-
-@dataclass(frozen=True, slots=True)
-class ZeroStage:
-    """The program with its parameters and optimizer state sharded as a stage has them.
-
-    Attributes:
-        name: the stage; `as it is` is the program itself.
-        kept: bytes that a device holds of each kind.
-        held: bytes of all of them.
-        traffic: what a device sends in a step, by kind and axes, most first; None where it is not
-            known.
-        sent: bytes of all that; None likewise.
-        why: why not; empty where it is.
-    """
-
-    name: ZeroStageName
-    kept: dict[KeptKind, int]
-    traffic: tuple[Traffic, ...] | None = None
-    why: str = ""
-
-    __document__ = ("name", "kept", "held", "traffic", "sent", "why")
-
-    @property
-    def held(self) -> int:
-        """Bytes of all that a device keeps."""
-        return sum(self.kept.values())
-
-    @property
-    def sent(self) -> int | None:
-        """Bytes that a device sends in a step."""
-        return None if self.traffic is None else sum(traffic.sent for traffic in self.traffic)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingState:
-    """What a train step keeps, and would keep and send by each ZeRO stage.
-
-    Attributes:
-        parameters: how many numbers are trained.
-        kept: parameters, gradients and optimizer state of the program as it is.
-        axes: the mesh axes that the stages shard over.
-        devices: how many devices along them.
-        partitioned: whether what is sent is by XLA's partitioner; else by Shardy's reshards.
-        constraints: how many constraints inside the program stay as they are in every stage.
-        stages: the program as it is, and the stages; only the former where the batch is on no axis.
-    """
-
-    parameters: int
-    kept: tuple[KeptState, ...]
-    axes: tuple[str, ...]
-    devices: int
-    partitioned: bool
-    constraints: int
-    stages: tuple[ZeroStage, ...] = field(default=())
-
-    @property
-    def bytes_a_parameter(self) -> float:
-        """Bytes that are kept of a parameter, over all devices, each copy counted once."""
-        return sum(kept_part.bytes for kept_part in self.kept) / self.parameters
-
-    __document__ = (
-        "parameters",
-        "bytes_a_parameter",
-        "kept",
-        "axes",
-        "devices",
-        "partitioned",
-        "constraints",
-        "stages",
-    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind
+from sdyscope.facts.traffic import Traffic
 from sdyscope.hardware.specs import chips
 
 #: FLOPs of a device in the time in which it sends a byte over one mesh axis: those of an H100 over
@@ -21,23 +21,6 @@ from sdyscope.hardware.specs import chips
 FLOPS_PER_BYTE = chips()["h100"].flops_per_byte
 
 _Candidate = TypeVar("_Candidate")
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Collectives of one kind over the same axes.
-
-    Attributes:
-        kind: what they do.
-        axes: names of the mesh axes; empty where they are not known.
-        count: how many a step runs.
-        sent: bytes that a device sends for them in a step.
-    """
-
-    kind: CollectiveKind
-    axes: tuple[str, ...]
-    count: int
-    sent: int
 
 
 @dataclass(frozen=True, slots=True)

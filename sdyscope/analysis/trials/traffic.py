@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.bytes import wire_bytes
 from sdyscope.analysis.collectives.totals import Collective, Collectives
-from sdyscope.analysis.trials.cost import Traffic
+from sdyscope.facts.traffic import CollectiveKind, Traffic
 from sdyscope.hlo import HloModule
 
 

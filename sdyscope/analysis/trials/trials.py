@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from sdyscope.analysis.trials.cost import Prediction, Traffic
+from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.traffic import reduce_scatters, traffic
 from sdyscope.annotations import Annotation
 from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.traffic import Traffic
 from sdyscope.graph import OpGraph, build
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged

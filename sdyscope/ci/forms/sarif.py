@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -162,8 +161,6 @@ def _location(finding: CiFinding) -> dict[str, Any]:
 
 
 def _artifact(file: str) -> dict[str, Any]:
-    if PurePosixPath(file).is_absolute():
-        return {"uri": f"file://{quote(file)}"}
     return {"uri": quote(file), "uriBaseId": "%SRCROOT%"}
 
 

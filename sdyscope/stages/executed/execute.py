@@ -125,8 +125,8 @@ class Runner:
                 f"The program is for {some}, and process {without[0]} of {group.count} has none.",
                 hint="Let it run on more devices, or in fewer --processes.",
             )
-        self.notify("making the inputs", 0, 1)
         if values is None:
+            self.notify("making the inputs", 0, 1)
             self.values, self.inputs = inputs.concrete_arguments(program, self.traced)
         else:
             self.values, self.inputs = list(values), InputSource("arguments")

@@ -211,6 +211,19 @@ def test_a_loop_is_entered_at_its_first_iteration_that_differs(reverse):
     assert found.why == ""
 
 
+def test_of_the_results_that_differ_the_one_that_is_made_first_is_searched():
+    class Step(Made):
+        """A gradient, a loss that is made before it, and a result that the step does not make."""
+
+        def level(self, entered=()):
+            values = (value(0, scope="forward"), value(1, scope="backward"))
+            return InnerLevel(values, (1, 0, None))
+
+    alone = first_difference(Step(), 0, "gradient", ("f32",))
+    beside = first_difference(Step(), 0, "gradient", ("f32",), others=[1, 2])
+    assert (alone.first.scope, beside.first.scope) == ("backward", "forward")
+
+
 def test_what_is_not_found_has_a_reason():
     class Gone(Made):
         def look(self, places):

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from sdyscope.analysis.search.refine import refine
 from sdyscope.analysis.search.space import Decision, options
 from sdyscope.analysis.search.strategy import Budget, Goal, Strategy
-from sdyscope.analysis.trials.cost import Prediction, Rates, Traffic, front
+from sdyscope.analysis.trials.cost import Prediction, Rates, front
 from sdyscope.errors import CompilerError
+from sdyscope.facts.traffic import Traffic
 
 AXES = {"a": 2, "b": 4}
 SHAPES = st.lists(

@@ -6,8 +6,8 @@ import pytest
 from programs import AUTO, array, on
 
 from sdyscope.analysis.collectives.read import collectives
-from sdyscope.analysis.trials.cost import Traffic
 from sdyscope.analysis.trials.traffic import reduce_scatters, traffic
+from sdyscope.facts.traffic import Traffic
 from sdyscope.hlo import read_hlo
 from sdyscope.inspection import inspect
 from sdyscope.stages.compiled.spmd import spmd
