@@ -469,19 +469,29 @@ class _Fixer:
                 continue
             prediction = self.predict([proposal])
             if prediction is not None:
-                change = self.promise(prediction)
-                if proposal.frees and change.product > 1 - _PROMISING:
-                    # It may be what is computed for the value that is held again, too.
-                    freed = proposal.frees / max(self.before.total or self.base.held, 1)
-                    change = Change(change.time, change.memory * max(1 - freed, 0.0))
-                single.append(_Candidate((proposal,), prediction, change))
+                single.append(_Candidate((proposal,), prediction, self.promise(prediction)))
         single.sort(key=lambda candidate: candidate.change.product)
         good = [
             candidate for candidate in self.checked(single) if candidate.change.product < 1 - WORTH
         ]
         good.sort(key=lambda candidate: candidate.change.order)
         together = list(self.together(good))
-        return sorted([*unknown, *good, *together], key=lambda candidate: candidate.change.order)
+        known = sorted([*unknown, *good, *together], key=lambda candidate: candidate.change.order)
+        return [*known, *self.freeing(single)]
+
+    def freeing(self, single: Sequence[_Candidate]) -> list[_Candidate]:
+        """Edits after which a device may hold less of values inside, which only a compile tells.
+
+        They have their turn behind all that a prediction speaks for.
+        """
+        freeing = [
+            replace(candidate, change=Change(1.0, max(1 - candidate.proposals[0].frees / held, 0)))
+            for candidate in single
+            if (held := max(self.before.total or self.base.held, 1))
+            and abs(candidate.change.product - 1) <= _PROMISING
+        ]
+        freeing = [candidate for candidate in freeing if candidate.change.memory < 1 - WORTH]
+        return sorted(freeing, key=lambda candidate: candidate.change.memory)
 
     def checked(self, single: Sequence[_Candidate]) -> list[_Candidate]:
         """The best edits by what XLA's own partitioner makes of them, the rest as predicted.
@@ -496,9 +506,6 @@ class _Fixer:
             edit = candidate.proposals[0].edit
             if edit.kind == "donation" or places[edit.source] == _OF_A_PLACE:
                 continue
-            assert candidate.prediction is not None
-            if self.promise(candidate.prediction).product > 1 - _PROMISING:
-                continue  # What it frees, the partitioner does not tell.
             places[edit.source] += 1
             asked.append(candidate)
         asked = asked[: self.effort.checks]
