@@ -75,6 +75,7 @@ def test_the_rest_is_counted(sdyscope):
     assert "--all" not in every.out
 
 
+@pytest.mark.thorough
 def test_long_chains_are_cut_in_the_middle(sdyscope):
     words = ("explain", "fsdp-transformer", "layer7/mlp/add", "--set", "layers=8")
     assert re.search(r"^    \d+ moves more: --all lists them$", sdyscope(*words).out, re.MULTILINE)
@@ -113,6 +114,7 @@ def test_gspmd_does_not_say_why(sdyscope):
     assert "dim 0 on data: from" in done.out
 
 
+@pytest.mark.thorough
 def test_what_keeps_an_axis_on_a_value_and_the_fewest_edits_without_it(sdyscope):
     done = sdyscope("explain", "mlp", "dot_general", "--remove-axis", "model", columns=80)
     assert (done.status, done.err) == (0, "")

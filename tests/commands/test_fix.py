@@ -23,6 +23,7 @@ def logits(tmp_path, monkeypatch):
     return file
 
 
+@pytest.mark.thorough
 def test_the_patch_is_written_into_a_clean_work_tree_only(sdyscope, logits):
     before = logits.read_text()
     logits.write_text(before + "\n# changed\n")

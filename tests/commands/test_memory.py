@@ -257,6 +257,7 @@ def test_whether_it_fits(sdyscope, limit, status):
     assert done.out.startswith("it fits:" if status == 0 else "it does not fit:")
 
 
+@pytest.mark.thorough
 def test_the_largest_batch_that_fits(sdyscope):
     done = sdyscope("memory", "mlp", "--fits", "600KiB", "--vary", "batch", "--json")
     varied = json.loads(done.out)["varied"]

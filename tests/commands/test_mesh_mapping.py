@@ -10,7 +10,10 @@ from sdyscope.targets import resolve, takes_mapping
 #: Examples of Levanter's document on its mesh, word for word, with the model's own kind of
 #: parallelism that says the same, its mesh, and the devices.
 DOCUMENT = [
-    (EXPLICIT, "fsdp", {"replica_dcn": 1, "replica": 1, "data": 8, "model": 1}),
+    pytest.param(
+        *(EXPLICIT, "fsdp", {"replica_dcn": 1, "replica": 1, "data": 8, "model": 1}),
+        marks=pytest.mark.thorough,
+    ),
     (TENSOR, "tensor", {"replica_dcn": 1, "replica": 1, "data": 4, "model": 2}),
     (
         CONTEXT,

@@ -229,6 +229,7 @@ def test_a_killed_process_is_named_and_the_other_one_stopped(programs):
     assert "It was making the inputs." in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_process_that_hangs_is_named_within_the_time(programs):
     done = run(f"{programs}:hangs", "--timeout", 8)
     assert (done.returncode, done.stdout) == (2, "")
@@ -264,6 +265,7 @@ def until(holds, seconds=60.0):
         time.sleep(0.1)
 
 
+@pytest.mark.thorough
 def test_the_processes_of_a_slurm_job_find_each_other(programs):
     job = str(os.getpid())  # JAX derives the coordinator's port from it
     tasks = [

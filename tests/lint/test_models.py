@@ -62,6 +62,7 @@ def test_a_move_in_two_steps_is_no_warning():
 
 
 @pytest.mark.compiles
+@pytest.mark.thorough
 def test_nor_when_they_are_compiled():
     settings = {"scan": "true", "remat": "true", "donate": "true"}
     inspection = Inspection(resolve("fsdp-transformer", settings=settings), ("shardy",))

@@ -326,6 +326,7 @@ def test_one_forward_one_backward_is_the_gradient_and_keeps_few(stages, microbat
 
 
 @pytest.mark.compiles
+@pytest.mark.thorough
 def test_with_the_lesson_s_cut_the_function_depends_on_the_mesh():
     loss, _ = step(1, 1, 1)
     assert step(1, 1, 1, cut="channels")[0] == pytest.approx(loss, rel=1e-5)
@@ -342,6 +343,7 @@ def likeliest(params, tokens, settings):
 
 
 @pytest.mark.compiles
+@pytest.mark.thorough
 def test_a_prompt_goes_on_as_it_does_without_caches_and_devices():
     sizes = {"features": 16, "heads": 4, "rotary": 8, "vocab": 23, "positions": 8}
     settings = parallel_3d.Settings(**{**TINY, **sizes})

@@ -178,6 +178,7 @@ def test_names_read_well(name):
         assert expected in text
 
 
+@pytest.mark.thorough
 def test_unrolled_program_grows_by_the_layer_and_scanned_one_does_not():
     counts = {
         (scan, layers): op_names(lower(make("fsdp-transformer", scan=scan, layers=layers))).total()

@@ -258,6 +258,7 @@ def test_syrupy_s_snapshots_and_these_leave_each_other_alone(suite, monkeypatch)
     both().fnmatch_lines(["4 as before", "1 snapshot passed."])
 
 
+@pytest.mark.thorough
 def test_workers_of_xdist_tell_the_controller(suite):
     # With groups, xdist adds theirs to the ids of tests.
     change(suite, "class TestBoth", "@pytest.mark.xdist_group('both')\nclass TestBoth")

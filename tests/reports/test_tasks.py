@@ -59,6 +59,9 @@ def test_seven_tasks(open_page, subject):
     visit.open("tensors")
     visit.page.fill("input[type=search]", "replicated")
     visit.click(".grid-body .grid-row:has(.replicated):has(.leaf)")
+    # It is worked out when it is looked at, and then stands before the module's text.
+    slots = visit.page.locator(".details .details-slot:visible")
+    slots.filter(has_text="How it came there").first.wait_for()
     why = visit.read(".details .details-slot:visible >> nth=0")
     assert why.startswith("How it came there")
     assert any(reason in why for reason in ("stopped", "annotation", "no dimension"))

@@ -39,8 +39,15 @@ def held(found, name):
     return next(one for one in found.tensors if one.name == name)
 
 
-@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
-@pytest.mark.parametrize("model", ["mlp", "fsdp-transformer"])
+@pytest.mark.parametrize(
+    ("model", "partitioner"),
+    [
+        ("mlp", "shardy"),
+        ("mlp", "gspmd"),
+        ("fsdp-transformer", "shardy"),
+        pytest.param("fsdp-transformer", "gspmd", marks=pytest.mark.thorough),
+    ],
+)
 def test_models_take_what_the_compiler_counts(model, partitioner):
     small = {"layers": 1, "donate": True}
     found = Inspection(resolve(model, settings=small), [partitioner]).memory()

@@ -109,6 +109,7 @@ def test_passes_and_loops(over_time):
     assert [one.trips for one in over_time.loops] == [2, 2]
 
 
+@pytest.mark.thorough
 def test_what_lowers_the_peak_is_compiled(scanned, memory, over_time):
     found = candidates(scanned, memory, over_time)
     assert {remedy.kind for remedy, _ in found} >= {"donate", "constrain"}

@@ -83,6 +83,7 @@ def test_every_answer_is_propagated(program, answers):
 
 
 @pytest.mark.compiles
+@pytest.mark.thorough
 def test_a_collective_goes_with_what_it_needs_and_stays_with_what_it_does_not(program, answers):
     """Against the program partitioned anew with the annotations changed by what_if."""
     from sdyscope.analysis.collectives.read import collectives

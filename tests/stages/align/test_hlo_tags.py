@@ -81,7 +81,10 @@ def compiled(
 @pytest.mark.compiles
 @pytest.mark.parametrize(
     ("partitioner", "settings"),
-    [("gspmd", {"constrained": "false"}), ("shardy", {"scan": "true", "remat": "true"})],
+    [
+        pytest.param("gspmd", {"constrained": "false"}, marks=pytest.mark.thorough),
+        ("shardy", {"scan": "true", "remat": "true"}),
+    ],
 )
 def test_a_reference_model_compiles_to_the_same(
     partitioner: Any, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
