@@ -6,8 +6,7 @@ from sdyscope.analysis.fix.values import Fix, Remedy
 from sdyscope.ci.document import CiChange, CiRemedy
 from sdyscope.patches.diff import relative, replacements
 from sdyscope.views.fix import proof
-from sdyscope.words.counts import counted, size
-from sdyscope.words.edits import edits_text
+from sdyscope.words.edits import edits_text, gain_text
 
 
 def remedy_of(fix: Fix, remedy: Remedy, root: str) -> CiRemedy:
@@ -19,15 +18,14 @@ def remedy_of(fix: Fix, remedy: Remedy, root: str) -> CiRemedy:
         root: the folder that files are named from.
     """
     before, after = fix.before, remedy.after
-    needs = (
-        ""
-        if before.total is None or after.total is None
-        else f", and needs {size(after.total)} instead of {size(before.total)}"
-    )
     return CiRemedy(
         edits_text(remedy.edits),
-        f"{'Proven' if remedy.proven else 'Not proven'}: a device then sends {size(after.sent)} "
-        f"instead of {size(before.sent)} per step in {counted(after.count, 'collective')}{needs}",
+        gain_text(
+            (before.sent, after.sent),
+            (before.total, after.total),
+            after.count,
+            proven=remedy.proven,
+        ),
         tuple(paragraph.text for paragraph in proof(fix, remedy)),
         remedy.proven,
         remedy.patch,

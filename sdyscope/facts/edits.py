@@ -30,6 +30,9 @@ which a device keeps a slice; the order of the mesh's axes; one of JAX's setting
 
 NotTakenBecause: TypeAlias = Literal[
     "not written",
+    "left open",
+    "no place",
+    "shared place",
     "not built",
     "no other program",
     "refused",
@@ -37,7 +40,9 @@ NotTakenBecause: TypeAlias = Literal[
     "loses",
     "numbers differ",
 ]
-"""Why an edit was not taken: it can't be written in the source; the edited source does not build or
+"""Why an edit was not taken: it can't be written in the source; of a plan, the program leaves the
+tensor to the compiler, no place of the source was found that shards it, or its place shards
+another tensor that is to be sharded otherwise; the edited source does not build or
 trace; it traces to the same program; the compiler refuses it; by Shardy's prediction, once it was
 traced, nothing is won; by the compile nothing is won; or the numbers are others."""
 

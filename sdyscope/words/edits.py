@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from sdyscope.facts.counterfactuals import AxisCauses, Cause
 from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, size
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.tone import Tone
 
@@ -51,6 +51,9 @@ _OTHERS: Final[Mapping[str, str]] = {
 
 _WHY_NOT: Final[Mapping[NotTakenBecause, str]] = {
     "not written": "not written",
+    "left open": "not written: the program leaves it to the compiler",
+    "no place": "not written: no place of the source was found that shards it",
+    "shared place": "not written: its place in the source shards another tensor, too",
     "not built": "the edited source does not build",
     "no other program": "the edited source traces to the same program",
     "refused": "the compiler refuses it",
@@ -74,6 +77,28 @@ _WORTH: Final[Mapping[str, str]] = {
     "corrects": ", corrects the numbers",
     "loses": ", wins nothing",
 }
+
+
+def gain_text(
+    sent: tuple[int, int], total: tuple[int | None, int | None], count: int, *, proven: bool
+) -> str:
+    """What an edited program sends and needs instead, and whether that is proven.
+
+    Args:
+        sent: bytes that a device sends in a step, before and after.
+        total: bytes that it needs, likewise; None where the compiler does not say.
+        count: collectives of a step of the edited program.
+        proven: whether it is proven.
+    """
+    needs = (
+        ""
+        if total[0] is None or total[1] is None
+        else f", and needs {size(total[1])} instead of {size(total[0])}"
+    )
+    return (
+        f"{'Proven' if proven else 'Not proven'}: a device then sends {size(sent[1])} instead of "
+        f"{size(sent[0])} per step in {counted(count, 'collective')}{needs}"
+    )
 
 
 def worth_text(verdict: str, *, proven: bool) -> str:

@@ -35,7 +35,7 @@ _PACKAGES = rf"{re.escape(sep)}(?:site|dist)-packages{re.escape(sep)}"
 _INSTALLED = re.compile(rf"^.*{_PACKAGES}")
 _INSTALLED_IN_TEXT = re.compile(rf"{re.escape(sep)}\S*{_PACKAGES}")
 #: The folder of a user, here or on the machine where a module was made.
-_HOME = re.compile(r"/(?:home|Users)/[^/]+/|/root/|[A-Za-z]:\\Users\\[^\\]+\\")
+_HOME = re.compile(r"/(?:(?:home|Users)/[^/]+|root)/|[A-Za-z]:\\Users\\[^\\]+\\")
 #: An absolute path in a sentence: it has a folder, and nothing before it that it belongs to.
 _PATH_IN_TEXT = re.compile(r"(?<![\w.…/)\]}>:-])/(?:[\w.@+-]+/)+[\w.@+-]*\w")
 

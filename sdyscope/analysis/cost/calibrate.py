@@ -8,21 +8,28 @@ no part of what is fitted, where the trace tells it apart.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from scipy.optimize import nnls
 
+from sdyscope.analysis.cost.links import flat_level
+from sdyscope.analysis.cost.time import collective_seconds
 from sdyscope.errors import TargetError
 from sdyscope.facts.calibration import AxisRate, Calibration
 from sdyscope.facts.measured import CollectiveTime, Measured
 from sdyscope.values.mesh import Mesh
 
-#: What of a group's other members a collective has to reach one after the other, in a ring.
-_ROUNDS = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 2}
+if TYPE_CHECKING:
+    from sdyscope.facts.traffic import CollectiveKind
+
+#: What has no bytes to send, and takes a second a hop: its time is the hops of the model.
+_HOPS = math.inf, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class _Sample:
 
     axis: str
     sent: float
-    hops: int
+    hops: float
     seconds: float
 
     def estimate(self, inverse: float, latency: float) -> float:
@@ -100,7 +107,8 @@ def _sample(timed: CollectiveTime, mesh: Mesh) -> _Sample | None:
     seconds = (timed.seconds if timed.moving is None else timed.moving) / timed.count
     if size == 1 or mesh.axis_size(ref) != size or seconds <= 0 or not timed.sent:
         return None
-    hops = _ROUNDS[timed.kind] * (size - 1) if timed.kind in _ROUNDS else 1
+    kind = cast("CollectiveKind", timed.kind)
+    hops = collective_seconds(kind, 0, (flat_level(size, *_HOPS),)) or 0.0
     return _Sample(ref.name, timed.sent / timed.count, hops, seconds)
 
 

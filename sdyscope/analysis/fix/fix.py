@@ -323,7 +323,9 @@ class _Fixer:
             if (row.kind, row.name) in specs
         }
         proposals: list[Proposal] = []
-        left: dict[tuple[EditKind, PartitionSpec | None, PartitionSpec, str], list[Tensor]] = {}
+        left: dict[
+            tuple[EditKind, PartitionSpec | None, PartitionSpec, NotTakenBecause, str], list[Tensor]
+        ] = {}
         # The place of an argument leads to that of its next value.
         for key in sorted(wanted):
             if key not in wanted:
@@ -333,27 +335,28 @@ class _Fixer:
             before = None if asked is None or asked.sharding is None else asked.sharding.spec
             site = None if before is None or asked is None else sites.of(asked, before)
             proposal = None if site is None else site.changed(spec, self.by_row, 0.0)
-            why = ""
+            why: NotTakenBecause | None = None
+            other = ""
             if before is None:
-                why = "the program leaves it to the compiler"
+                why = "left open"
             elif site is None or proposal is None:
-                why = "no place of the source was found that shards it"
+                why = "no place"
             else:
                 parts = (site,) if site.beside is None else (site, site.beside)
                 others = {each for part in parts for each in part.tensors} - {key}
                 apart = sorted(each for each in others if wanted.get(each) != spec)
                 if apart:
-                    why = f"the same place shards {rows[apart[0]].name}"
+                    why, other = "shared place", rows[apart[0]].name
                 else:
                     proposals.append(proposal)
                     for each in others:
                         del wanted[each]
-            if why:
+            if why is not None:
                 kind: EditKind = "result" if row.kind == "result" else "argument"
-                left.setdefault((kind, before, spec, why), []).append(row)
-        for (kind, before, after, why), tensors in left.items():
+                left.setdefault((kind, before, spec, why, other), []).append(row)
+        for (kind, before, after, because, other), tensors in left.items():
             edit = SourceEdit(kind, tensors[0].path, before, after, None, len(tensors))
-            self.not_taken.append(NotTaken((edit,), "not written", why))
+            self.not_taken.append(NotTaken((edit,), because, other))
         return proposals
 
     def whole(self, proposals: Sequence[Proposal]) -> list[_Candidate]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,7 +19,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.graph import OpGraph
-from sdyscope.patches.jit import jit_sites
+from sdyscope.patches.jit import JitSite, jit_sites
 from sdyscope.patches.rewrites import first_argument
 from sdyscope.patches.source import Span, Splice
 from sdyscope.patches.specs import SpecLiteral, spec_literals
@@ -340,26 +341,25 @@ def donations(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
     own = [donation for index, donation in undonated.items() if positions[index or 0] in numbers]
     trial = tuple(Donation(donation.argument.lowered["shardy"]) for donation in own)
     own.sort(key=lambda donation: -donation.bytes)
+    edit = SourceEdit("donation", own[0].argument.path, None, None, None, len(own))
+    bytes_ = float(sum(donation.bytes for donation in own))
+    names = tuple(donation.argument.path for donation in own)
+    proposal = Proposal(edit, trial, dict, bytes_, names=names)
+    yield from _where_jitted(workshop, lambda site: site.donating(numbers), proposal)
+
+
+def _where_jitted(
+    workshop: Workshop, change: Callable[[JitSite], list[Splice] | None], proposal: Proposal
+) -> Iterator[Proposal]:
+    """The proposal at each place that jits a function and can be changed so."""
     for file in workshop.files:
         for site in jit_sites(workshop.source(file)):
-            splices = site.donating(numbers)
-            if splices is None:
-                continue
-            edit = SourceEdit(
-                "donation",
-                own[0].argument.path,
-                None,
-                None,
-                SourceLocation(file, site.line),
-                len(own),
-            )
-            yield Proposal(
-                edit,
-                trial,
-                lambda file=file, splices=splices: {file: splices},  # type: ignore[misc]
-                float(sum(donation.bytes for donation in own)),
-                names=tuple(donation.argument.path for donation in own),
-            )
+            splices = change(site)
+            if splices is not None:
+                line = SourceLocation(file, site.line)
+                written = partial(dict[str, Sequence[Splice]], {file: splices})
+                edit = replace(proposal.edit, source=line)
+                yield replace(proposal, edit=edit, write=written)
 
 
 # --- results that are asked to be where their next step does not have them ------------------------
@@ -396,26 +396,11 @@ def open_results(workshop: Workshop) -> Iterator[Proposal]:
     largest = max(moved, key=lambda row: math.prod(row.shape or ()))
     before = _asked(largest)
     weight = float(sum(num_bytes(math.prod(row.shape or ()), row.dtype) for row in moved))
-    for file in workshop.files:
-        for site in jit_sites(workshop.source(file)):
-            splices = site.without("out_shardings")
-            if splices is None:
-                continue
-            edit = SourceEdit(
-                "result",
-                largest.path,
-                None if before is None else before.spec,
-                None,
-                SourceLocation(file, site.line),
-                len(asked),
-            )
-            yield Proposal(
-                edit,
-                trial,
-                lambda file=file, splices=splices: {file: splices},  # type: ignore[misc]
-                weight,
-                names=tuple(row.path for row in asked),
-            )
+    spec = None if before is None else before.spec
+    edit = SourceEdit("result", largest.path, spec, None, None, len(asked))
+    names = tuple(row.path for row in asked)
+    proposal = Proposal(edit, trial, dict, weight, names=names)
+    yield from _where_jitted(workshop, lambda site: site.without("out_shardings"), proposal)
 
 
 def _asked(row: Tensor) -> NamedSharding | None:

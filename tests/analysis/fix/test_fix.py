@@ -9,11 +9,13 @@ from page_files import fenced
 from sdyscope.analysis.fix.change import Change
 from sdyscope.analysis.fix.fix import Effort, fixed
 from sdyscope.analysis.fix.focus import focus_on
-from sdyscope.analysis.fix.proposals import specs_near
+from sdyscope.analysis.fix.proposals import open_results, specs_near
+from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.space import Member
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
 from sdyscope.patches.diff import applied
+from sdyscope.patches.source import spliced
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec as P
@@ -79,10 +81,14 @@ def test_what_of_a_plan_can_be_written_is_tried_and_the_rest_is_said(logits):
     tokens = Member("argument", "tokens", 3, P(("data",)), "searched")
     plan = [(embedding, P(("data", None))), (returned, P(("data", None))), (tokens, P(("model",)))]
     answer = fixed(Inspection(build(), ("shardy",)), build, plan=plan, root=str(logits.parent))
-    reasons = {each.edits[0].name: each.detail for each in answer.not_taken if each.detail}
+    reasons = {
+        each.edits[0].name: (each.why, each.detail)
+        for each in answer.not_taken
+        if each.edits[0].source is None
+    }
     assert reasons == {
-        "result['embedding']": "the program leaves it to the compiler",
-        "tokens": "the same place shards targets",
+        "result['embedding']": ("left open", ""),
+        "tokens": ("shared place", "targets"),
     }
     (tried,) = [
         each.edits
@@ -213,3 +219,40 @@ def test_a_module_has_no_source(tmp_path):
 
     with pytest.raises(TargetError, match="is a module"):
         fixed(read(path, trusted=True), lambda: resolve("mlp"))
+
+
+STEP = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+
+
+def program(mesh):
+    on = NamedSharding(mesh, P("data", None))
+    params = {"w": jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=on)}
+    jitted = jax.jit(lambda params: {"w": params["w"] * 2}, out_shardings=RESULTS)
+    return Program("step", jitted, (params,))
+"""
+
+
+@pytest.mark.parametrize(
+    ("results", "line"), [("NamedSharding(mesh, P())", 13), ("on", None), ("None", None)]
+)
+def test_results_are_left_open_where_they_move_next_values_alone(tmp_path, results, line):
+    file = tmp_path / f"step_{line}_{len(results)}.py"
+    file.write_text(STEP.replace("RESULTS", results))
+
+    def build():
+        return resolve(f"{file}:program")
+
+    proposals = list(open_results(Workshop(Inspection(build(), ("shardy",)), build)))
+    assert [proposal.edit.source.line for proposal in proposals] == ([line] if line else [])
+    for proposal in proposals:
+        assert (proposal.edit.kind, proposal.edit.before, proposal.edit.after) == (
+            *("result", P(()), None),
+        )
+        (splices,) = proposal.write().values()
+        assert "out_shardings" not in spliced(file.read_text(), splices)
