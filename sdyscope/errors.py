@@ -131,6 +131,25 @@ class FallbackError(CompilerError):
     """XLA was to run one partitioner, and ran the other."""
 
 
+#: Packages that go without saying in `kind_of`.
+_UNSAID = frozenset({"builtins", "__main__", "jax", "jaxlib", "sdyscope"})
+
+
+def indefinite(noun: str) -> str:
+    """A noun behind its article: "an int", "a dict"."""
+    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
+
+
+def kind_of(value: object) -> str:
+    """What a Python value is, for the sentence that refuses it: "None", "a Traced of flax"."""
+    if value is None:
+        return "None"
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    # By the name alone Flax's `Traced` is JAX's.
+    return indefinite(kind.__name__) + ("" if package in _UNSAID else f" of {package}")
+
+
 def one_of(choices: Sequence[str]) -> str:
     """``a``, ``a or b``, ``a, b or c``."""
     *most, last = choices

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from sdyscope.errors import SdyscopeError, TargetError, one_of
+from sdyscope.errors import SdyscopeError, TargetError, kind_of, one_of
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Program
 from sdyscope.facts.settings import Setting, coerced, described
@@ -203,7 +203,7 @@ def function_of(word: str) -> Callable[..., Any]:
         )
     named = _named(_load(place, word), name, "Name a function.")
     if not callable(named):
-        raise TargetError(f"{word} is a {type(named).__name__}, not a function.")
+        raise TargetError(f"{word} is {kind_of(named)}, not a function.")
     function: Callable[..., Any] = named
     return function
 
@@ -374,7 +374,7 @@ def _python_object(module: ModuleType, name: str, word: str, asked: _Asked) -> P
     named = _named(module, name, _WRITE_A_PROGRAM)
     if inspect.isfunction(named) or inspect.ismethod(named):
         return _build(module, name, word, asked, named)
-    program = _as_program(named, word, name)
+    program = _as_program(named, f"{word} is", name)
     for option, given in (("--mesh", asked.axes is not None), ("--set", bool(asked.settings))):
         if given:
             raise TargetError(
@@ -384,17 +384,18 @@ def _python_object(module: ModuleType, name: str, word: str, asked: _Asked) -> P
     return program
 
 
-def _as_program(value: Any, word: str, name: str) -> Program:
+def _as_program(value: Any, subject: str, name: str) -> Program:
+    """A program of what a target is or returned; `subject` begins the sentence that refuses it."""
     if isinstance(value, Program):
         return value
     if hasattr(value, "as_text") or (hasattr(value, "jaxpr") and hasattr(value, "lower")):
         return Program(name, value)  # jax.stages.Lowered, Traced
     if hasattr(value, "trace") and hasattr(value, "lower"):
         raise TargetError(
-            f"{word} is a jitted function, and its arguments are not known.",
+            f"{subject} a jitted function, and its arguments are not known.",
             hint=_WRITE_A_PROGRAM,
         )
-    raise TargetError(f"{word} is a {type(value).__name__}.", hint=_WRITE_A_PROGRAM)
+    raise TargetError(f"{subject} {kind_of(value)}, not a sdyscope.Program.", hint=_WRITE_A_PROGRAM)
 
 
 def _build(
@@ -446,7 +447,7 @@ def _build(
     except Exception as error:  # the user's own code: anything can come out
         on = f" on the mesh {_axes_text(axes)}" if axes else ""
         raise _failed(f"{word} can't be built{on}", error) from error
-    program = _as_program(built, f"What {word} returns", name)
+    program = _as_program(built, f"{word} returned", name)
     if "mesh" in arguments:
         _check_axes(program, word, axes, default_mesh)
     return program

@@ -43,6 +43,8 @@ def fails():
 
 def returns_nothing(): pass
 
+def returns_a_stage_of_flax(): return type("Traced", (), {"__module__": "flax.nnx.compilation"})()
+
 class Holder:
     program = ready
 
@@ -172,7 +174,7 @@ def test_a_file_that_looks_like_a_reference_model(user):
     ("name", "given", "message"),
     [
         ("jitted", {}, "is a jitted function, and its arguments are not known."),
-        ("number", {}, "is a int."),
+        ("number", {}, "is an int, not a sdyscope.Program."),
         ("redy", {}, "user_programs has no 'redy'."),
         ("ready", {"mesh": {"a": 2}}, "is a finished Program: --mesh can't change it."),
         ("ready", {"settings": {"n": "2"}}, "is a finished Program: --set can't change it."),
@@ -180,7 +182,8 @@ def test_a_file_that_looks_like_a_reference_model(user):
         ("simple", {"settings": {"n": "2"}}, "has no setting 'n'."),
         ("wants", {}, "needs a value for rows."),
         ("fails", {}, "can't be built: KeyError: 'gone'"),
-        ("returns_nothing", {}, "returns_nothing returns is a NoneType."),
+        ("returns_nothing", {}, "returns_nothing returned None, not a sdyscope.Program."),
+        ("returns_a_stage_of_flax", {}, "returned a Traced of flax, not a sdyscope.Program."),
         ("built", {"mesh": {"b": 2}}, "can't be built on the mesh b=2: ValueError: "),
         ("built", {"mesh": {"a": 2}, "settings": {"rows": "x"}}, "must be a whole number."),
     ],
@@ -203,7 +206,7 @@ def test_a_file_named_like_a_module(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sys, "path", sys.path[:])
     (tmp_path / "json.py").write_text("from sdyscope import Program\np = Program('j', 0)")
-    with pytest.raises(TargetError, match="is a int, not a jitted one"):
+    with pytest.raises(TargetError, match="is an int, not a jitted one"):
         lower(resolve(f"{tmp_path}/json.py:p"), "shardy")
     assert sys.modules["json"] is json
 

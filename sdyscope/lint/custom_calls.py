@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from sdyscope.analysis.collectives.totals import Collective
-from sdyscope.errors import SdyscopeError
+from sdyscope.errors import SdyscopeError, indefinite
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import is_for_partitioner
 from sdyscope.hlo import Computation, HloModule, Instruction
@@ -117,15 +117,11 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
                     subject,
                     target,
                     source,
-                    f"The custom call {target} gets its operand by {_article(collective.kind)} "
+                    f"The custom call {target} gets its operand by {indefinite(collective.kind)} "
                     f"over {over or 'devices'}, of {collective.bytes:,} bytes{_times(collective)}: "
                     "the partitioner can't split the call, and gives each device all of it.",
                     subject.compiled.tags.get(instruction.name, ()),
                 )
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _times(collective: Collective) -> str:

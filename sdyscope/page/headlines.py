@@ -13,6 +13,7 @@ from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.show import ShownProgram
+from sdyscope.errors import indefinite
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.facts.differences import Divergence
 from sdyscope.facts.program import Partitioner
@@ -282,7 +283,7 @@ def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
     under = f" under {partitioner_name(program.partitioner)}" if len(sent.programs) > 1 else ""
     axes = axes_text(first.axes, program.mesh)
     what = (
-        f"collective{under} is {_article(first.kind)} over {axes}"
+        f"collective{under} is {indefinite(first.kind)} over {axes}"
         if largest.count == 1
         else f"collectives{under} are {counted(largest.count, first.kind)} over {axes}"
     )
@@ -308,7 +309,3 @@ def _subject(kind: str, name: str, source: str) -> str:
     own = "" if shown.startswith("jit(") and source else shown
     words = " ".join(filter(None, (kind, own, f"at {source}" if source else "")))
     return words or "The module"
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, overload
 from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.analysis.propagation.explain import Explanation
 from sdyscope.annotations import Annotation
-from sdyscope.errors import ConversionError, TargetError
+from sdyscope.errors import ConversionError, TargetError, kind_of
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.propagated import NamedValue
 from sdyscope.facts.tensors import Tensor
@@ -102,7 +102,7 @@ def _of_array(array: Any, expected: Any, mesh: Any) -> str:
 
     if not is_array(array):
         raise TargetError(
-            f"assert_sharding takes a jax.Array or an inspection, not a {type(array).__name__}.",
+            f"assert_sharding takes a jax.Array or an inspection, not {kind_of(array)}.",
             hint="Values inside of a program are named: assert_sharding(sdyscope.inspect(step, "
             "*arguments), \"params['w']\", P('data')).",
         )

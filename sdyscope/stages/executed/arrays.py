@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 from jax.sharding import PartitionSpec as JaxPartitionSpec
 from jax.sharding import Sharding as JaxSharding
 
-from sdyscope.errors import SdyscopeError, TargetError, first_line
+from sdyscope.errors import SdyscopeError, TargetError, first_line, kind_of
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
@@ -52,7 +52,7 @@ def as_spec(spec: Any, rank: int) -> PartitionSpec:
     entries = spec.spec if isinstance(spec, JaxNamedSharding) else spec
     if not isinstance(entries, JaxPartitionSpec):
         raise TargetError(
-            f"This is no sharding: a {type(spec).__name__}.",
+            f"A sharding is needed, not {kind_of(spec)}.",
             hint="Give a PartitionSpec or a NamedSharding.",
         )
     written = compat.spec_entries(entries)

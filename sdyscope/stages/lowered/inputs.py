@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdyscope.errors import SdyscopeError, TargetError, first_line
+from sdyscope.errors import SdyscopeError, TargetError, first_line, kind_of
 from sdyscope.facts.execution import InputSource
 from sdyscope.facts.program import Program
 from sdyscope.stages import compat
@@ -81,8 +81,8 @@ def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:
 
 def _kind(value: Any) -> str:
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return "None" if value is None else f"a {type(value).__name__}"
+        return f"{kind_of(value)} of {len(value)}"
+    return kind_of(value)
 
 
 def _brought(

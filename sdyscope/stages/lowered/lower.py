@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import jax
 
-from sdyscope.errors import CompilerError, TargetError
+from sdyscope.errors import CompilerError, TargetError, kind_of
 from sdyscope.facts.program import Partitioner, Program, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.graph.collection import no_collection
@@ -217,7 +217,7 @@ def trace(program: Program) -> Any:
         )
     if not hasattr(fun, "lower"):
         raise TargetError(
-            f"The function of {program.name} is a {type(fun).__name__}, not a jitted one.",
+            f"The function of {program.name} is {kind_of(fun)}, not a jitted one.",
             hint="Give the result of jax.jit(...), before it is called.",
         )
     try:
