@@ -474,6 +474,21 @@ def zero_stage_one():
     return train(params=(None, "model"))
 
 
+@spares("optimizer-state-differs")
+def layers_alike():
+    def loss(model, x):
+        return jnp.tanh(x @ model["blocks"][0]["w"] @ model["head"]["w"]).sum()
+
+    def descend(model, x):
+        return jax.tree.map(lambda w, g: w - g, model, jax.grad(loss)(model, x))
+
+    model = {
+        "head": {"w": array((64, 64), "model", "data")},
+        "blocks": [{"w": array((64, 64), "data", "model")}],
+    }
+    return program(descend, model, array((16, 64), "data"))
+
+
 @finds("batch-not-sharded", "batch['x']")
 def whole_batch():
     return train(batch=())

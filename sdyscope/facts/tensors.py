@@ -87,6 +87,10 @@ class TensorTable:
     tensors: tuple[Tensor, ...]
     unaligned: tuple[tuple[Partitioner, RequestedTensor], ...] = ()
 
+    def of(self, kind: AnnotationKind, partitioner: Partitioner) -> list[Tensor]:
+        """The rows of a kind that are in a partitioner's module, in order."""
+        return [row for row in self.tensors if row.kind == kind and partitioner in row.lowered]
+
 
 def tensor_table(
     requested: Sequence[RequestedTensor], modules: Mapping[Partitioner, LoweredTensors]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.names import ValueNames
-from sdyscope.analysis.search.paths import kept_of, mirrored
+from sdyscope.analysis.naming.roles import pass_rows
+from sdyscope.analysis.search.paths import kept_for, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
@@ -263,7 +264,10 @@ class Subject:
     @cached_property
     def parameters(self) -> Mapping[int, int]:
         """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
-        return kept_of([argument.leaf for argument in self.arguments])
+        rows = [argument.row for argument in self.arguments]
+        in_passes = pass_rows(self.program.graph(self.partitioner), rows, self.partitioner)
+        leaves = [argument.leaf for argument in self.arguments]
+        return kept_for(leaves, in_passes, set(self.next_values.values()))
 
     @property
     def _compiled(self) -> Compiled | None:

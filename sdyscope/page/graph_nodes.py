@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.naming.scopes import is_differentiated
 from sdyscope.annotations import split_scope
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import BARRIERS, BRANCHES, LOOPS, REGIONS, TERMINATORS
@@ -120,7 +121,7 @@ class _Builder:
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
         self.made = Nodes()
-        self.differentiated = any("transpose(" in op.scope for op in graph.ops)
+        self.differentiated = is_differentiated(op.scope for op in graph.ops)
         self.names = {
             argument.node: argument.label
             for argument in (graph.main.arguments if graph.main is not None else ())

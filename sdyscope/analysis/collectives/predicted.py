@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
 from sdyscope.analysis.collectives.bytes import wire_bytes
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
-from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.remarks import Remark, RemarkKind
 from sdyscope.facts.traffic import CollectiveKind
@@ -92,7 +92,7 @@ class Predictor:
         from sdyscope.stages.compiled.reshards import Resharder
 
         self._resharder = Resharder(lowered, graph)
-        self._differentiated = any("transpose(" in op.scope for op in graph.ops)
+        self._differentiated = is_differentiated(op.scope for op in graph.ops)
         self._num_devices = lowered.num_devices
 
     def predict(self, changes: Sequence[ModuleEdit] = (), *, on_cpu: bool = False) -> Prediction:

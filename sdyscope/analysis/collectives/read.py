@@ -16,7 +16,7 @@ from sdyscope.analysis.collectives.bytes import KINDS, wire_bytes_by_tensor
 from sdyscope.analysis.collectives.instruction_flow import ValuePlace
 from sdyscope.analysis.collectives.made_for import MadeFor, Tags
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
-from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import (
@@ -117,8 +117,8 @@ class _Reader:
         self.devices = module.num_partitions * module.replica_count
         self.groups: dict[str, ReplicaGroups] = {}
         self.pairs: dict[str, tuple[tuple[int, int], ...]] = {}
-        self.differentiated = any(
-            "transpose(" in instruction.rest for instruction in module.instructions()
+        self.differentiated = is_differentiated(
+            instruction.rest for instruction in module.instructions()
         )
         self.sites = call_sites(module)
         self.made_for = MadeFor(module, self.sites, tags)

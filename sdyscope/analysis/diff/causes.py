@@ -21,7 +21,7 @@ from sdyscope.analysis.diff.collectives import (
 )
 from sdyscope.analysis.diff.lowered import written
 from sdyscope.analysis.diff.propagated import PropagatedSide, inputs
-from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.facts.differences import DifferingValue, Divergence, PropagatedDiff, TensorDifference
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.over_time import Phase
@@ -196,7 +196,7 @@ class _Side:
         self.graph = graph
         self.begun: dict[int, Counter[int]] = {}
         self.lone: dict[int, Counter[int]] = {}
-        differentiated = any("transpose(" in op.scope for op in graph.operations())
+        differentiated = is_differentiated(op.scope for op in graph.operations())
         self.by_scope: dict[tuple[str, str], list[int]] = {}
         self.by_line: dict[tuple[str, int, Phase], list[int]] = {}
         for op in graph.operations():

@@ -17,11 +17,16 @@ from itertools import accumulate
 
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.memory.memory import Memory
-from sdyscope.analysis.memory.roles import Role, roles
-from sdyscope.analysis.naming.scopes import folded_scopes, phase_of, scope_of
+from sdyscope.analysis.naming.roles import Role, pass_arguments, roles
+from sdyscope.analysis.naming.scopes import (
+    folded_scopes,
+    is_differentiated,
+    phase_of,
+    scope_of,
+)
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.analysis.propagation.decided import Decisions
-from sdyscope.analysis.search.paths import pattern
+from sdyscope.analysis.search.paths import Leaf, pattern
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.decided import DecidedValue
@@ -79,28 +84,34 @@ def over_time_of(program: Staged, memory: Memory, *, origins: bool = True) -> Me
         SdyscopeError: the compiled program's text is not scheduled, or is cut off.
     """
     compiled = memory.compiled
-    lowered = program.lowered_of(compiled) if origins else None
+    lowered = None if program.is_compiled else program.lowered_of(compiled)
     decisions = None
-    if lowered is not None:
+    if lowered is not None and origins:
         try:
             decisions = Decisions.of(lowered, lowered.propagated(compiled.partitioner))
         except SdyscopeError:
             decisions = None  # Shardings are not known; the account says why.
-    return memory_over_time(memory, decisions)
+    in_passes = None if lowered is None else pass_arguments(lowered.graph())
+    return memory_over_time(memory, decisions, in_passes)
 
 
-def memory_over_time(memory: Memory, decisions: Decisions | None = None) -> MemoryOverTime:
+def memory_over_time(
+    memory: Memory,
+    decisions: Decisions | None = None,
+    in_passes: frozenset[int] | None = None,
+) -> MemoryOverTime:
     """Memory over a step.
 
     Args:
         memory: what a device holds of a compiled program.
         decisions: what was decided for the values of the module that was compiled, where that is
             known.
+        in_passes: numbers of the arguments that the passes use; None where that is not known.
 
     Raises:
         SdyscopeError: the program's text is not scheduled, or can't be read.
     """
-    return _OverTime(memory, decisions).over_time()
+    return _OverTime(memory, decisions, in_passes).over_time()
 
 
 def platform_of(compiled: Compiled) -> Platform:
@@ -117,8 +128,11 @@ def platform_of(compiled: Compiled) -> Platform:
 class _OverTime:
     """What is known of one program."""
 
-    def __init__(self, memory: Memory, decisions: Decisions | None) -> None:
+    def __init__(
+        self, memory: Memory, decisions: Decisions | None, in_passes: frozenset[int] | None
+    ) -> None:
         self.memory = memory
+        self.in_passes = in_passes
         self.compiled = memory.compiled
         self.decisions = decisions
         self.platform = platform_of(self.compiled)
@@ -168,11 +182,21 @@ class _OverTime:
 
     @cached_property
     def roles(self) -> Mapping[int, Role]:
-        return roles(self.memory.tensors, differentiated=self.differentiated)
+        arguments, results = (
+            [tensor for tensor in self.memory.tensors if tensor.kind == kind]
+            for kind in ("argument", "result")
+        )
+        leaves = [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in arguments]
+        outputs = [Leaf(tensor.name, tensor.type[0], tensor.dtype) for tensor in results]
+        in_passes = self.in_passes and {
+            place for place, tensor in enumerate(arguments) if tensor.number in self.in_passes
+        }
+        roles_of = roles(leaves, outputs, in_passes, differentiated=self.differentiated)
+        return {tensor.number: role for tensor, role in zip(arguments, roles_of, strict=True)}
 
     @cached_property
     def differentiated(self) -> bool:
-        return any("transpose(" in instruction.rest for instruction in self.live.schedule)
+        return is_differentiated(instruction.rest for instruction in self.live.schedule)
 
     @cached_property
     def fixed(self) -> dict[Category, int]:

@@ -66,6 +66,11 @@ def folded_scopes(scopes: Iterable[str]) -> dict[str, str]:
     }
 
 
+def is_differentiated(op_names: Iterable[str]) -> bool:
+    """Whether a program has a backward pass, by the whole names of its ops."""
+    return any("transpose(" in op_name for op_name in op_names)
+
+
 def phase_of(op_name: str, differentiated: bool) -> Phase:
     """Which pass an op belongs to.
 

@@ -16,7 +16,12 @@ from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
-from sdyscope.analysis.naming.scopes import folded_scopes, phase_of, scope_of
+from sdyscope.analysis.naming.scopes import (
+    folded_scopes,
+    is_differentiated,
+    phase_of,
+    scope_of,
+)
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.measured import (
@@ -168,8 +173,8 @@ class _Join:
             instructions = {
                 instruction.name: instruction for instruction in self.module.instructions()
             }
-        differentiated = any(
-            "transpose(" in instruction.rest for instruction in instructions.values()
+        differentiated = is_differentiated(
+            instruction.rest for instruction in instructions.values()
         )
         for name, occurrences in self.traced.occurrences.items():
             instruction = instructions.get(name)

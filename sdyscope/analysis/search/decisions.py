@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from sdyscope.analysis.naming.globs import glob
-from sdyscope.analysis.search.paths import Leaders, Leaf, mirrored, pattern
+from sdyscope.analysis.search.paths import Leaf, kept_for, mirrored, pattern
 from sdyscope.analysis.search.space import (
     Decision,
     Kind,
@@ -81,6 +81,7 @@ def space(
     patterns: Sequence[str] = (),
     axes: Sequence[str] | None = None,
     *,
+    in_passes: Collection[int] | None = None,
     tied: bool = True,
 ) -> Space:
     """The decisions of a search.
@@ -92,6 +93,8 @@ def space(
         patterns: globs of the arguments to search. Without any, those whose next value the program
             returns: the parameters of a train step, and what an optimizer keeps of them.
         axes: the axes to place; by default all that have more than one device.
+        in_passes: which of the partitioner's arguments the passes use, counted in the order of
+            the table; None where that is not known.
         tied: whether the same tensor of every layer is one decision.
 
     Raises:
@@ -99,12 +102,12 @@ def space(
             that could be sharded otherwise.
     """
     chosen = _axes(mesh, axes)
-    rows = [row for row in table.tensors if row.kind == "argument" and partitioner in row.lowered]
+    rows = table.of("argument", partitioner)
     leaves = [leaf_of(row) for row in rows]
-    outputs = [row for row in table.tensors if row.kind == "result" and partitioner in row.lowered]
+    outputs = table.of("result", partitioner)
     mirrors = mirrored([leaf_of(row) for row in outputs], leaves)
     wanted = _wanted(rows, patterns, set(mirrors.values()))
-    leads = leaders(wanted, leaves)
+    leads = kept_for(leaves, in_passes, wanted)
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in wanted:
         if number in leads:
@@ -193,26 +196,6 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
             )
         numbers.update(matching)
     return [number for number in sorted(numbers) if rows[number].shape]
-
-
-def leaders(wanted: Sequence[int], leaves: Sequence[Leaf]) -> dict[int, int]:
-    """Argument number -> the one of ``wanted`` that it belongs to, itself no follower."""
-    leader_of: dict[int, int] = {}
-    leaders = Leaders([leaves[number] for number in wanted])
-    # What is deeper in a tree belongs to what is not, whichever the program takes first.
-    depths = [(len(leaf.keys), number) for number, leaf in enumerate(leaves)]
-    for number, leaf in enumerate(leaves):
-
-        def is_before(other: int, number: int = number) -> bool:
-            return depths[wanted[other]] < depths[number]
-
-        leader = leaders.followed_by(leaf, is_before)
-        if leader is not None:
-            leader_of[number] = wanted[leader]
-    for number in leader_of:
-        while leader_of[number] in leader_of:
-            leader_of[number] = leader_of[leader_of[number]]
-    return leader_of
 
 
 def member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Member:

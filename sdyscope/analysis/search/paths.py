@@ -8,7 +8,7 @@ parameter (``opt_state[0].mu['layers'][0]['w1']``), and the result that is its n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,63 +54,51 @@ def pattern(path: str) -> str:
     return root + "".join(_DIGITS.sub("*", key) for key in keys[:-1]) + "".join(keys[-1:])
 
 
-class Leaders:
-    """Arguments that others can belong to, as an optimizer's state belongs to a parameter.
+def kept_for(
+    leaves: Sequence[Leaf],
+    in_passes: Collection[int] | None = None,
+    among: Collection[int] | None = None,
+) -> dict[int, int]:
+    """Of each array that an optimizer keeps of a parameter that parameter, by number.
 
-    It is in another tree, at the place where the other is in its own: ``opt_state[0].mu['w1']``
-    belongs to ``params['w1']``, ``state.opt_state[0].mu['w1']`` to ``state.params['w1']``; and it
-    has its shape. The tree of the leader is a whole argument, or a part of one that both are in.
+    It is in another tree, at the place where the parameter is in its own: ``opt_state[0].mu['w1']``
+    is kept of ``params['w1']``, ``state.opt_state[0].mu['w1']`` of ``state.params['w1']``; and it
+    has its shape. By that alone the layers of a model are alike as well (``model.head.kernel``,
+    ``model.blocks[0].up.kernel``), so nothing that a pass uses is kept of another. A parameter that
+    no pass is known to use has a tree that is a whole argument, and the shorter path.
 
     Args:
-      leaders: the arguments.
+        leaves: all arguments, in order.
+        in_passes: numbers of those that the passes use; None where that is not known.
+        among: numbers of those that can be parameters; by default all.
     """
-
-    def __init__(self, leaders: Sequence[Leaf]) -> None:
-        self._leaders = leaders
-        # By what is around the tree, and the path in it: layers are many, and these few.
-        self._alike: dict[object, list[int]] = {}
-        for number, leader in enumerate(leaders):
-            keys = leader.keys
-            for depth in range(1, len(keys)):
-                key = (leader.shape, keys[: depth - 1], keys[depth:])
-                self._alike.setdefault(key, []).append(number)
-
-    def followed_by(
-        self, leaf: Leaf, allowed: Callable[[int], bool] = lambda number: True
-    ) -> int | None:
-        """Which of them an argument belongs to: the first whose path it shares most of.
-
-        Args:
-          leaf: the argument.
-          allowed: tells of the number of a leader whether it may be that.
-        """
+    used = frozenset(in_passes or ())
+    # By what is around the tree, and the path in it: layers are many, and these few.
+    alike: dict[object, list[int]] = {}
+    for number in range(len(leaves)) if among is None else sorted(among):
+        keys = leaves[number].keys
+        for depth in range(1, len(keys) if number in used else min(2, len(keys))):
+            key = (leaves[number].shape, keys[: depth - 1], keys[depth:])
+            alike.setdefault(key, []).append(number)
+    parameter_of: dict[int, int] = {}
+    for number, leaf in enumerate(leaves):
+        if number in used:
+            continue
         keys = leaf.keys
+        # The first of those whose path it shares most of.
         for length in range(len(keys), 0, -1):
             tree, rest = keys[:-length], keys[-length:]
             candidates = [
-                number
-                # Two parts of one argument (two blocks of a layer) are alike without belonging
-                # together.
+                other
                 for depth in (1, *range(2, len(tree)))
-                for number in self._alike.get((leaf.shape, keys[: depth - 1], rest), ())
-                if self._leaders[number].keys[:depth] != tree and allowed(number)
+                for other in alike.get((leaf.shape, keys[: depth - 1], rest), ())
+                if leaves[other].keys[:depth] != tree
+                and (other in used or len(leaves[other].keys) < len(keys))
             ]
             if candidates:
-                return min(candidates)
-        return None
-
-
-def kept_of(leaves: Sequence[Leaf]) -> dict[int, int]:
-    """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
-    leaders = Leaders(leaves)
-    parameters: dict[int, int] = {}
-    for number, leaf in enumerate(leaves):
-        lead = leaders.followed_by(leaf)
-        # What belongs together in both directions is two of a kind, such as two sets of
-        # parameters; the shorter path is the parameter's.
-        if lead is not None and len(leaves[lead].keys) < len(leaf.keys):
-            parameters[number] = lead
-    return parameters
+                parameter_of[number] = min(candidates)
+                break
+    return {number: lead for number, lead in parameter_of.items() if lead not in parameter_of}
 
 
 def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.account import account_of
+from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.search import search
 from sdyscope.analysis.search.space import Setting
@@ -43,7 +44,12 @@ def searched(
             raise TargetError(
                 f"The mesh has no axis {axis!r}.", hint=f"It has {', '.join(mesh.shape)}."
             )
-    decision_space = space(program.tensors, "shardy", mesh, arguments, axes, tied=tied)
+    in_passes = pass_rows(
+        program.graph("shardy"), program.tensors.of("argument", "shardy"), "shardy"
+    )
+    decision_space = space(
+        program.tensors, "shardy", mesh, arguments, axes, in_passes=in_passes, tied=tied
+    )
     notes: dict[Remark | str, None] = {}
 
     def predict(settings: Sequence[Setting]) -> Prediction:

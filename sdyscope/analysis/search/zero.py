@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
-from sdyscope.analysis.search.decisions import leaders, leaf_of, member
-from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.analysis.naming.roles import pass_rows, roles
+from sdyscope.analysis.search.decisions import leaf_of, member
+from sdyscope.analysis.search.paths import kept_for, mirrored
 from sdyscope.analysis.search.space import Option, as_option, block_bytes, spec_of
 from sdyscope.analysis.trials.trials import Trials, Written
 from sdyscope.errors import CompilerError, TargetError
@@ -89,10 +90,9 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
     mesh = program.only_mesh(partitioner)
     if mesh is None:
         raise TargetError(f"{program.name} is not on one mesh whose axes could be named.")
-    arrays, others = _carried(program, partitioner, mesh)
+    arrays, others, owners = _carried(program, partitioner, mesh)
     over = _over(axes, others, mesh, partitioner)
     sizes = mesh.shape
-    owners = _owners(arrays)
     now = {array.row.name: array.option for array in arrays}
     parameters = [array for array in arrays if array.is_parameter]
     kept = tuple(
@@ -150,15 +150,16 @@ def _like(kind: KeptKind) -> KeptKind:
 
 def _carried(
     program: Staged, partitioner: Partitioner, mesh: Mesh
-) -> tuple[list[_Array], list[Tensor]]:
-    """The arrays that go from step to step, and the other arguments."""
-    arguments, results = (
-        [row for row in program.tensors.tensors if row.kind == kind and partitioner in row.lowered]
-        for kind in ("argument", "result")
-    )
-    leaves = [leaf_of(row) for row in arguments]
+) -> tuple[list[_Array], list[Tensor], dict[str, str]]:
+    """Arrays that go from step to step, the other arguments, and by parameter what is kept of it.
+
+    Of each parameter it is the last array of optimizer state, where there is one.
+    """
+    arguments = program.tensors.of("argument", partitioner)
+    results = program.tensors.of("result", partitioner)
+    leaves, outputs = ([leaf_of(row) for row in rows] for rows in (arguments, results))
     following: dict[int, list[Tensor]] = {}
-    for result, argument in mirrored([leaf_of(row) for row in results], leaves).items():
+    for result, argument in mirrored(outputs, leaves).items():
         following.setdefault(argument, []).append(results[result])
     if not following:
         raise TargetError(
@@ -167,8 +168,8 @@ def _carried(
             hint="It takes and returns params and opt_state, in the same structure.",
         )
     carried = [number for number in sorted(following) if arguments[number].shape]
-    leads = leaders(carried, leaves)
-    own = _parameters(carried, leaves, leads)
+    in_passes = pass_rows(program.graph(partitioner), arguments, partitioner)
+    role_of = roles(leaves, outputs, in_passes, differentiated=True)
     arrays = []
     for number in carried:
         spec = member(arguments[number], partitioner, mesh, "searched").spec
@@ -178,43 +179,17 @@ def _carried(
             _Array(
                 arguments[number],
                 spec if plain and spec is not None else PartitionSpec(),
-                number in own,
+                role_of[number] == "parameters",
                 tuple(following[number]),
             )
         )
     others = [row for number, row in enumerate(arguments) if number not in following]
-    return arrays, others
-
-
-def _parameters(
-    carried: Sequence[int], leaves: Sequence[Leaf], leads: Mapping[int, int]
-) -> set[int]:
-    """The arrays that are trained: all in the trees of those that an optimizer keeps something of.
-
-    Where it keeps nothing (plain SGD), all that goes from step to step.
-    """
-    trees = set()
-    for number, leader in leads.items():
-        ours, theirs = leaves[number].keys, leaves[leader].keys
-        # Both may be in one argument: `state.model` and `state.learner`.
-        trees.add(theirs[: 1 if ours[0] != theirs[0] else 2])
-    if not trees:
-        return set(carried)
-    return {number for number in carried if any(_within(leaves[number], tree) for tree in trees)}
-
-
-def _within(leaf: Leaf, tree: tuple[str, ...]) -> bool:
-    return leaf.keys[: len(tree)] == tree
-
-
-def _owners(arrays: Sequence[_Array]) -> dict[str, str]:
-    """Of each parameter the largest array of optimizer state of its own, where there is one."""
-    leaves = [leaf_of(array.row) for array in arrays]
-    numbers = range(len(arrays))
-    return {
-        arrays[leader].row.name: arrays[number].row.name
-        for number, leader in leaders(list(numbers), leaves).items()
+    owners = {
+        arguments[parameter].name: arguments[number].name
+        for number, parameter in kept_for(leaves, in_passes, carried).items()
+        if number in following
     }
+    return arrays, others, owners
 
 
 def _over(

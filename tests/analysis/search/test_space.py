@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from programs import array, on
 
 from sdyscope.analysis.search.decisions import space
-from sdyscope.analysis.search.paths import Leaders, Leaf, mirrored, pattern, split
+from sdyscope.analysis.search.paths import Leaf, kept_for, mirrored, pattern, split
 from sdyscope.analysis.search.space import (
     Decision,
     as_option,
@@ -49,18 +49,29 @@ def test_layers_are_one_pattern_and_names_are_not():
     assert pattern("params[1]") == "params[1]"
 
 
+def kept(*paths, in_passes=None, among=None):
+    leaves = [path if isinstance(path, Leaf) else leaf(path) for path in paths]
+    return kept_for(leaves, in_passes, among)
+
+
 def test_an_optimizers_state_follows_its_parameter():
-    params = [leaf("params['a']['w']"), leaf("params['b']['w']")]
-    assert Leaders(params).followed_by(leaf("opt_state[0].mu['b']['w']")) == 1
-    assert Leaders(params).followed_by(leaf("opt_state[0].mu['b']['w']", (8,))) is None
-    assert Leaders(params).followed_by(leaf("batch['w']")) is None
-    # Two parts of one argument that look alike do not belong together.
-    assert Leaders(params).followed_by(params[0]) is None
-    assert Leaders(params).followed_by(params[1]) is None
+    params = ("params['a']['w']", "params['b']['w']")
+    assert kept(*params, "opt_state[0].mu['b']['w']") == {2: 1}
+    assert kept(*params, leaf("opt_state[0].mu['b']['w']", (8,))) == {}
+    assert kept(*params, "batch['w']", among=[0, 1]) == {}
+    assert kept(*params, "opt_state[0].mu['b']['w']", among=[0]) == {}
+    # Two sets of parameters are two of a kind, but if the passes use one alone.
+    assert kept("params['w']", "momentum['w']") == {}
+    assert kept("params['w']", "momentum['w']", in_passes={0}) == {1: 0}
     # One argument that holds both.
-    state = [leaf("state.params['w']")]
-    assert Leaders(state).followed_by(leaf("state.opt_state[0].mu['w']")) == 0
-    assert Leaders(state).followed_by(leaf("state.other['w']")) is None
+    assert kept("state.params['w']", "state.opt_state[0].mu['w']", in_passes={0}) == {1: 0}
+
+
+def test_layers_of_a_model_are_not_kept_of_each_other():
+    layers = ("model.head.kernel", "model.blocks[0].up.kernel")
+    assert kept(*layers) == kept(*layers, in_passes={0, 1}) == {}
+    moments = ("opt.mu.head.kernel", "opt.mu.blocks[0].up.kernel")
+    assert kept(*layers, *moments, in_passes={0, 1}) == {2: 0, 3: 1}
 
 
 def test_results_are_arguments_next_values():

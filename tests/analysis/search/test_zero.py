@@ -6,8 +6,6 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.search.paths import Leaf
-from sdyscope.analysis.search.zero import _parameters
 from sdyscope.errors import TargetError
 from sdyscope.inspection import inspect
 
@@ -93,23 +91,3 @@ def test_what_can_not_be_is_said():
     )
     with pytest.raises(TargetError, match="is no train step"):
         forward.training_state()
-
-
-@pytest.mark.parametrize(
-    ("paths", "leads", "expected"),
-    [
-        # Two arguments.
-        (["params['w']", "opt.mu['w']", "opt.nu['w']"], {1: 0, 2: 0}, {0}),
-        # Two parts of one: what is factored has no array of the parameter's shape.
-        (
-            ["s.model['b']", "s.model['w']", "s.learner.m['b']", "s.learner.m['w'].row"],
-            {2: 0},
-            {0, 1},
-        ),
-        # Plain SGD.
-        (["params['w']", "params['b']"], {}, {0, 1}),
-    ],
-)
-def test_which_arrays_are_trained(paths, leads, expected):
-    leaves = [Leaf(path, (4,), "f32") for path in paths]
-    assert _parameters(range(len(leaves)), leaves, leads) == expected

@@ -1,0 +1,99 @@
+"""What the arguments of a program are to it: parameters, optimizer state, or what it works on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.naming.scopes import is_differentiated, phase_of
+from sdyscope.analysis.search.paths import Leaf, kept_for, mirrored
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.tensors import Tensor
+from sdyscope.graph.model import ValueId
+from sdyscope.graph.op_graph import OpGraph
+
+Role: TypeAlias = Literal["parameters", "optimizer state", "state", "inputs"]
+"""``parameters`` and ``optimizer state`` of a program that is differentiated; ``state`` is what
+another program returns the next value of, such as a cache; ``inputs`` is everything else."""
+
+_FLOATS = ("f", "bf", "tf")
+
+
+def roles(
+    arguments: Sequence[Leaf],
+    results: Sequence[Leaf],
+    in_passes: Collection[int] | None,
+    *,
+    differentiated: bool,
+) -> tuple[Role, ...]:
+    """The role of each argument.
+
+    An argument is kept from step to step where a result is its next value. Of these, parameters are
+    the floats that the forward or backward pass uses, or that something is kept of (``kept_for``).
+
+    Args:
+        arguments: all arguments, in order.
+        results: all results.
+        in_passes: which arguments the forward or backward pass uses; None where that is not known.
+        differentiated: whether the program has a backward pass.
+    """
+    kept = set(mirrored(results, arguments).values())
+    of_parameters = kept_for(arguments, in_passes, kept)
+
+    def role(number: int, argument: Leaf) -> Role:
+        if number not in kept:
+            return "inputs"
+        if not differentiated:
+            return "state"
+        if not argument.dtype.startswith(_FLOATS) or number in of_parameters:
+            return "optimizer state"
+        if in_passes is None or number in in_passes or number in of_parameters.values():
+            return "parameters"
+        return "optimizer state"  # Adafactor's rows and columns have shapes of their own.
+
+    return tuple(role(number, argument) for number, argument in enumerate(arguments))
+
+
+def pass_rows(
+    graph: OpGraph, rows: Sequence[Tensor], partitioner: Partitioner
+) -> frozenset[int] | None:
+    """Which of these arguments the passes use, counted as they are given."""
+    used = pass_arguments(graph)
+    if used is None:
+        return None
+    return frozenset(
+        number for number, row in enumerate(rows) if row.lowered[partitioner].index in used
+    )
+
+
+def pass_arguments(graph: OpGraph) -> frozenset[int] | None:
+    """Numbers of main's arguments that the forward or backward pass uses.
+
+    None for a program that is not differentiated, as JAX's scopes tell.
+    """
+    if graph.main is None or not is_differentiated(op.scope for op in graph.operations()):
+        return None
+    across: dict[ValueId, list[ValueId]] = {}
+    for kind, value, other in graph.crossings():
+        # Of a function that several call, the ops have the scope of one of the calls.
+        if kind != "call" or len(graph.callers(graph.ops[other[0]].function)) == 1:
+            across.setdefault(value, []).append(other)
+
+    def is_used(argument: ValueId) -> bool:
+        seen, pending = {argument}, [argument]
+        while pending:
+            value = pending.pop()
+            following = across.get(value, [])
+            for user, operand in graph.users(value):
+                op = graph.ops[user]
+                if phase_of(op.scope, differentiated=True) != "other":
+                    return True
+                if op.passing is not None:
+                    following = [*following, (user, operand if len(op.types) > 1 else 0)]
+            pending += set(following) - seen
+            seen.update(following)
+        return False
+
+    return frozenset(
+        argument.index for argument in graph.main.arguments if is_used((argument.node, 0))
+    )
