@@ -150,7 +150,10 @@ def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Ite
         return
     requested = requested_sharding(asked)
     if asked.sharding is None or requested is None:
-        if there.sharding is not None and tensor.kind in ("argument", "result"):
+        # JAX writes that every scalar is replicated (`jax/_src/interpreters/pxla.py`): it can't be
+        # anything else.
+        is_array = tensor.kind in ("argument", "result") and tensor.shape != ()
+        if there.sharding is not None and is_array:
             yield _observed(tensor, "not-requested", NotRequested(lowered), partitioner, "note")
         return
     if requested.placement is None:

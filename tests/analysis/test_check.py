@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import jax
 import pytest
+from jax.sharding import NamedSharding as JaxNamedSharding
+from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.check import check
 from sdyscope.annotations import Annotation, read_annotations
@@ -300,6 +302,17 @@ ASKED = RequestedTensor(
 def test_what_shardy_can_say_otherwise(text, rule, severity):
     found = checked(ASKED, f"sdy.sharding = #sdy.sharding<@mesh, {text}>")
     assert [(f[0], f[1]) for f in found][:1] == ([(rule, severity)] if rule else [])
+
+
+def test_a_scalar_that_nobody_sharded_is_no_finding():
+    """JAX writes that it is replicated where it knows the program's devices."""
+    mesh = compat.device_mesh(MESH, jax.devices())
+    rows = jax.ShapeDtypeStruct((16, 8), "float32", sharding=JaxNamedSharding(mesh, P("data")))
+    count = jax.ShapeDtypeStruct((), "int32")
+    program = Program("step", jax.jit(lambda x, n: (x * n, n + 1)), (rows, count))
+    scalar = next(row for row in Inspection(program).tensors.tensors if row.path == "n")
+    assert scalar.lowered["shardy"].sharding is not None
+    assert Inspection(program).check().findings == ()
 
 
 def test_both_placements_are_said_in_words():
