@@ -146,6 +146,15 @@ class Staged:
         return requested(self.traced)
 
     @cached_property
+    def device_order(self) -> tuple[int, ...]:
+        """Ids of the devices by their position in the mesh; empty where that is not known."""
+        if self.is_compiled or self.traced is None:
+            return ()
+        from sdyscope.stages.lowered.request import device_order
+
+        return device_order(self.traced)
+
+    @cached_property
     def lowered(self) -> Mapping[Partitioner, LoweredModule]:
         """The module under each partitioner that JAX can lower for; the rest in ``failures``."""
         return self._lowered[0]

@@ -60,6 +60,8 @@ class Annotation:
         op: node in the op graph.
         name: SSA name.
         function: the function it is in.
+        memory: of an argument or result of main the kind of memory it is in, where that is not the
+            device's own: ``pinned_host``.
     """
 
     kind: AnnotationKind
@@ -80,6 +82,7 @@ class Annotation:
     name: str = ""
     function: str = ""
     primitive: str = ""
+    memory: str = ""
 
     @property
     def is_authored(self) -> bool:
@@ -113,6 +116,7 @@ class Annotation:
             self.open_dims,
             self.manual_axes,
             self.problem,
+            self.memory,
         )
 
     @property

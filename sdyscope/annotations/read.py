@@ -9,15 +9,17 @@ called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations.model import Annotation, AnnotationKind, split_scope
 from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.graph import Op, OpGraph, Sharding, TensorType
+from sdyscope.graph.model import AttributeValue
 from sdyscope.syntax.hlo_sharding import parse_unspecified_dims
 from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.entry_layout import OWN_MEMORY
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union, without
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
@@ -93,6 +95,7 @@ class _Walk:
                 argument.name or f"{name}({argument.index})",
                 argument.type,
                 argument.sharding,
+                memory="" if inner else _memory(argument.attributes),
                 source=argument.location.source,
                 index=argument.index,
                 op=argument.node,
@@ -107,6 +110,7 @@ class _Walk:
                 result.name or f"{name}[{result.index}]",
                 result.type,
                 result.sharding,
+                memory="" if inner else _memory(result.attributes),
                 index=result.index,
                 op=function.op,
                 function=name,
@@ -355,6 +359,7 @@ class _Walk:
         op: int = -1,
         name: str = "",
         function: str = "",
+        memory: str = "",
     ) -> Annotation:
         place, problem, opened = self.placed(sharding, type_, open_dims)
         primitive = ""
@@ -379,6 +384,7 @@ class _Walk:
             op=op,
             name=name,
             function=function,
+            memory=memory,
         )
 
     def placed(
@@ -409,6 +415,12 @@ _GSPMD: dict[str | None, Callable[[_Walk, Op, _Manual], Iterator[Annotation]]] =
 
 
 _ON_OPS = ("constraint", "shard_map input", "shard_map output", "op")
+
+
+def _memory(attributes: Mapping[str, AttributeValue]) -> str:
+    """The kind of memory that JAX writes on an argument or result, if not the device's own."""
+    kind = str(attributes.get("mhlo.memory_kind", ""))
+    return "" if kind in OWN_MEMORY else kind
 
 
 def _static(type_: TensorType) -> tuple[int, ...] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -205,6 +205,7 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
     compiled: list[CompiledDiff] = []
     accounts: dict[str, Account] = {}
     failed = []
+    notes = [*rest.notes]
     on, other_on = (*asked.on, None, None)[:2]
     for pair in pairs:
         under = None
@@ -224,6 +225,7 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
             failed.append(Uncompared(error.message, pair[0].name, asked.at))
         else:
             accounts |= _accounts(*pair)
+            notes += _notes(*pair)
     return DiffDocument(
         at=asked.at,
         programs=tuple(lowered),
@@ -232,9 +234,16 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
         only_a=rest.only_a,
         only_b=rest.only_b,
         unread=(*rest.unread, *failed),
-        notes=rest.notes,
+        notes=tuple(notes),
         accounts=accounts,
     )
+
+
+def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
+    """What is to be said of a comparison."""
+    orders = (first.device_order, () if second is None else second.device_order)
+    if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]):
+        yield Remark("device order", first.name)
 
 
 def _accounts(first: Inspection, second: Inspection | None) -> dict[str, Account]:

@@ -105,7 +105,7 @@ class TensorDifference:
         tensor: its path or scope.
         kind: what it is.
         change: what happened to it.
-        what: which of type, placement, open dimensions and manual axes changed.
+        what: which of type, placement, open dimensions, manual axes and memory changed.
         a: the tensor on the first side; None where only the second has it.
         b: the tensor on the second side; None where only the first has it.
     """

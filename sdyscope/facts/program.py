@@ -124,3 +124,8 @@ class RequestedTensor:
     priorities: tuple[int | None, ...] = ()
     returned: NamedSharding | None = None
     notes: tuple[Remark, ...] = ()
+
+    @property
+    def memory(self) -> str:
+        """The kind of memory that was asked for, where it is not the device's own."""
+        return next((note.said for note in self.notes if note.kind == "memory kind"), "")

@@ -53,6 +53,8 @@ RemarkKind: TypeAlias = Literal[
     "no steps",
     # of a recorded run
     "compiled otherwise",
+    # of two programs
+    "device order",
     # of a compile
     "CPU devices instead",
     "other plugin",

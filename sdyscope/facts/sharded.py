@@ -33,6 +33,7 @@ class Sharded:
         manual_axes: axes of a ``shard_map`` boundary that its body is manual on.
         problem: why what is written has no placement, a clause; empty where it has one, and where
             nothing is written.
+        memory: the kind of memory it is in, where that is not the device's own: ``pinned_host``.
     """
 
     sharding: Written | None
@@ -43,6 +44,7 @@ class Sharded:
     open_dims: tuple[int, ...] = ()
     manual_axes: tuple[str, ...] = ()
     problem: str = ""
+    memory: str = ""
 
     @property
     def text(self) -> str:
@@ -78,21 +80,29 @@ def requested_sharding(asked: RequestedTensor) -> Sharded | None:
     """What was requested of a tensor; None where it was left to the compiler."""
     if asked.sharding is None:
         return None
-    return _requested(asked.sharding, tuple(asked.shape), asked.dtype, asked.manual_axes)
+    return _requested(
+        asked.sharding, tuple(asked.shape), asked.dtype, asked.manual_axes, asked.memory
+    )
 
 
 def returned_sharding(asked: RequestedTensor) -> Sharded | None:
     """What a shard_map returns a result as that the program does not place; None for all else."""
     if asked.returned is None:
         return None
-    return _requested(asked.returned, tuple(asked.shape), asked.dtype, ())
+    return _requested(asked.returned, tuple(asked.shape), asked.dtype, (), "")
 
 
 @lru_cache(1 << 12)
 def _requested(
-    sharding: NamedSharding, shape: tuple[int, ...], dtype: str, manual_axes: tuple[str, ...]
+    sharding: NamedSharding,
+    shape: tuple[int, ...],
+    dtype: str,
+    manual_axes: tuple[str, ...],
+    memory: str,
 ) -> Sharded:
-    sharded = Sharded(sharding, shape, dtype, mesh=sharding.mesh, manual_axes=manual_axes)
+    sharded = Sharded(
+        sharding, shape, dtype, mesh=sharding.mesh, manual_axes=manual_axes, memory=memory
+    )
     try:
         place = to_placement(sharding, len(shape))
     except ConversionError as error:

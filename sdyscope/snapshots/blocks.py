@@ -20,7 +20,7 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
-from sdyscope.words.sharding import REPLICATED
+from sdyscope.words.sharding import REPLICATED, without_memory
 
 _TYPE = re.compile(r"(.+?)\[((?:\d+(?:,\d+)*)?)\]")
 
@@ -244,7 +244,7 @@ def _block(type_: str, spec: str, mesh: Mesh) -> DeviceBlock | None:
         return None
     shape = tuple(map(int, match[2].split(","))) if match[2] else ()
     try:
-        place = _placement(spec, len(shape), mesh)
+        place = _placement(without_memory(spec), len(shape), mesh)
         return DeviceBlock(
             type_, spec, place.local_shape(shape), place.bytes_per_device(shape, match[1])
         )

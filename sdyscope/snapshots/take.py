@@ -28,7 +28,7 @@ from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.mesh import mesh_entry
-from sdyscope.words.sharding import REPLICATED, sharding_text, shardy_text
+from sdyscope.words.sharding import REPLICATED, in_memory, sharding_text, shardy_text
 
 #: The stages that need nothing compiled.
 DEFAULT: tuple[Stage, ...] = ("requested", "lowered", "propagated")
@@ -156,25 +156,26 @@ class _Taken:
             return _ABSENT
         if stage == "lowered":
             return self.lowered(there, partitioner)
-        return self.decided(partitioner).tensor(there)
+        return in_memory(self.decided(partitioner).tensor(there), there.memory)
 
     def lowered(self, there: Annotation, partitioner: Partitioner) -> str:
         """What the module says."""
         sharding = there.sharding
         if sharding is None:
             # Some versions of JAX write none on scalars, which can have no other.
-            return NOTHING if there.shape != () else REPLICATED
+            return in_memory(NOTHING if there.shape != () else REPLICATED, there.memory)
         mesh = self.mesh
         if isinstance(sharding, TensorSharding):
             own = sharding.mesh
             named = own if isinstance(own, Mesh) else self.staged.graph(partitioner).meshes.get(own)
             mesh = named if isinstance(named, Mesh) and named.axes else mesh
             if any(dim.priority is not None for dim in sharding.dim_shardings):
-                return shardy_text(sharding)  # Only Shardy's form can say it.
+                # Only Shardy's form can say it.
+                return in_memory(shardy_text(sharding), there.memory)
         if there.placement is None:
-            return str(sharding)
+            return in_memory(str(sharding), there.memory)
         place = replace(there.placement, manual=())
-        return sharding_text(None, place, mesh, there.open_dims)
+        return in_memory(sharding_text(None, place, mesh, there.open_dims), there.memory)
 
     def not_understood(self) -> Iterator[tuple[Key, Item]]:
         """What could not be read in the modules, counted."""
@@ -206,8 +207,8 @@ def _requested(asked: RequestedTensor | None) -> str:
         place = to_placement(asked.sharding, rank)
         opened = unspecified_dims(asked.sharding, rank)
     except ConversionError:
-        return str(asked.sharding)
-    return sharding_text(None, place, asked.sharding.mesh, opened)
+        return in_memory(str(asked.sharding), asked.memory)
+    return in_memory(sharding_text(None, place, asked.sharding.mesh, opened), asked.memory)
 
 
 def _meshes(staged: Staged) -> list[Mesh]:

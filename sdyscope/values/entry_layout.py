@@ -22,6 +22,9 @@ MemorySpace: TypeAlias = Literal["device", "host"]
 #: The host's memory space: `Layout::kHostMemorySpace` in `xla/layout.h`.
 HOST_MEMORY = 5
 
+#: JAX's names of a device's own memory; a CPU's is ``unpinned_host``.
+OWN_MEMORY = frozenset({"", "device", "unpinned_host"})
+
 _LAYOUT = "entry_computation_layout={"
 _ALIAS = "input_output_alias={"
 _DONOR = "buffer_donor={"

@@ -182,7 +182,7 @@ def _jax_type(tensor: ShownTensor) -> str:
 def _requested(tensor: ShownTensor) -> Cell:
     if not tensor.by_author:
         return Cell("")
-    return Cell(NONE, "muted") if tensor.requested is None else Cell(tensor.requested.text)
+    return Cell(NONE, "muted") if tensor.requested is None else Cell(short(tensor.requested))
 
 
 def _lowered(tensor: ShownTensor, partitioner: Partitioner, written: bool) -> Cell:
@@ -195,7 +195,8 @@ def _lowered(tensor: ShownTensor, partitioner: Partitioner, written: bool) -> Ce
         return Cell(f"{UNKNOWN} {there.text}", "bad")
     tone: Tone = "plain" if tensor.agrees.get(partitioner, True) else "bad"
     text = there.text if written else short(there)
-    if not written and tensor.requested is not None and tone == "plain":
+    requested = None if written or tone != "plain" else tensor.requested
+    if requested is not None and requested.memory == there.memory:
         return Cell(AGREES, "muted")
     if not text or text == NONE:
         return Cell(NONE, "muted" if tone == "plain" else tone)

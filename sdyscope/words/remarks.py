@@ -48,6 +48,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "in_shardings layout": "The in_shardings of jit ask for a layout too.",
     "out_shardings layout": "The out_shardings of jit ask for a layout too.",
     "no mesh axes": "Given as {said}, which names no mesh axes: {other}.",
+    "device order": (
+        "{said}: the meshes have the same devices in another order. Tensors are compared by a "
+        "device's position in its mesh, so the same block may be on another device."
+    ),
     "memory kind": 'Requested in memory "{said}".',
     "reduction": "Unreduced by {said}.",
     "no request": "{said} is not a valid request: {other}.",

@@ -110,10 +110,22 @@ def short(sharded: Sharded) -> str:
     """
     place, written = sharded.placement, sharded.sharding
     if isinstance(written, NamedSharding):
-        return str(written)
-    if place is None:
-        return sharded.text or NONE
-    return sharding_text(written, place, sharded.mesh, sharded.open_dims)
+        text = str(written)
+    elif place is None:
+        text = sharded.text or NONE
+    else:
+        text = sharding_text(written, place, sharded.mesh, sharded.open_dims)
+    return in_memory(text, sharded.memory)
+
+
+def in_memory(text: str, memory: str) -> str:
+    """A sharding with the kind of memory where that is not the device's own."""
+    return f"{text} in {memory}" if memory else text
+
+
+def without_memory(text: str) -> str:
+    """The sharding of a text that ``in_memory`` wrote."""
+    return text.partition(" in ")[0]
 
 
 def sharding_text(
@@ -169,8 +181,8 @@ def shardy_text(sharding: TensorSharding) -> str:
 def placed_text(sharded: Sharded) -> str:
     """Where a sharding puts its tensor; as it is written where that is not known."""
     if sharded.placement is None:
-        return sharded.text or LEFT
-    return placement_text(sharded.placement, sharded.mesh)
+        return in_memory(sharded.text or LEFT, sharded.memory)
+    return in_memory(placement_text(sharded.placement, sharded.mesh), sharded.memory)
 
 
 def open_text(sharded: Sharded) -> str:

@@ -81,6 +81,38 @@ def test_two_programs(sdyscope):
     assert len(everything.out) > len(done.out)
 
 
+PLACED = """
+import jax, numpy as np, sdyscope
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+def program(order=1, memory=None):
+    mesh = Mesh(np.array(jax.devices()[:4])[::order].reshape(2, 2), ("a", "b"))
+    rows = NamedSharding(mesh, P("a"), memory_kind=memory)
+    x = jax.ShapeDtypeStruct((16, 16), "float32", sharding=rows)
+    return sdyscope.Program("step", jax.jit(lambda x: x * 2), args=(x,))
+
+def backwards(): return program(-1)
+def offloaded(): return program(memory="pinned_host")
+"""
+
+
+def test_other_memory_is_a_difference_and_another_order_of_devices_is_said(sdyscope, tmp_path):
+    file = tmp_path / "placed.py"
+    file.write_text(PLACED)
+    done = sdyscope("diff", f"{file}:program", f"{file}:offloaded", "--json")
+    changed = done.document("diff")["programs"][0]["tensors"]
+    assert [(tensor["tensor"], tensor["what"]) for tensor in changed] == [
+        ("x", ["memory"]),
+        ("result", ["memory"]),
+    ]
+    assert changed[0]["b"]["sharding"]["short"] == "P('a', None) in pinned_host"
+    same = sdyscope("diff", f"{file}:program", f"{file}:program")
+    assert "another order" not in same.out
+    for at in ("lowered", "propagated"):
+        done = sdyscope("diff", f"{file}:program", f"{file}:backwards", "--at", at)
+        assert (done.status, "devices in another order" in done.out) == (0, True)
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_keeps_to_the_width(sdyscope, mlp_files, other, columns):
     done = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1", columns=columns)

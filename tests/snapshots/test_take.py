@@ -182,3 +182,16 @@ def test_a_file_from_before_memory_was_told_still_holds(whole):
     lowered = reduced(before, ("requested", "lowered"))
     assert write([lowered]).startswith("sdyscope snapshot 1\n")
     assert write([whole.at(ALL[:3])]).startswith("sdyscope snapshot 1\n")
+
+
+def test_offloaded_arguments_are_in_it():
+    """In another memory a tensor is a change, and has the same block on another mesh."""
+    at = NamedSharding(MESH, P("data"), memory_kind="pinned_host")
+    program = inspect(jax.jit(lambda x: x), jax.ShapeDtypeStruct((16, 64), "float32", sharding=at))
+    before = inspect(jax.jit(lambda x: x), array((16, 64), "data"))
+    stages = ("requested", "lowered", "propagated")
+    text = write([program.snapshot(stages)])
+    assert "  requested P('data', None) in pinned_host\n  lowered =\n  propagated =\n" in text
+    assert write(read_snapshots(text)) == text
+    comparison = compare(before.snapshot(stages), program.snapshot(stages))
+    assert [change.key.name for change in comparison.changes] == ["x", "result"]

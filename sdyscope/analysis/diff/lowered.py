@@ -169,6 +169,7 @@ def written(annotation: Annotation) -> Hashable:
         None if place is None else place.without_manual,
         annotation.open_dims,
         _boundary_manual(annotation),
+        annotation.memory,
     )
 
 
@@ -235,6 +236,8 @@ def _what_changed(a: Annotation, b: Annotation) -> list[str]:
         what.append("open dimensions")
     if keys_a[5] != keys_b[5]:
         what.append("manual axes")
+    if a.memory != b.memory:
+        what.append("memory")
     return what
 
 

@@ -124,6 +124,13 @@ def mesh_of(mesh: Any, logical_devices: Sequence[int] | None = None) -> Mesh:
     )
 
 
+def device_order(mesh: Any) -> tuple[int, ...]:
+    """Ids of the devices of JAX's mesh by their position in it; empty of an abstract mesh."""
+    if not isinstance(mesh, jax.sharding.Mesh):
+        return ()
+    return tuple(device.id for device in mesh.devices.flat)
+
+
 def mesh_of_attribute(attribute: Any) -> Mesh:
     """An MLIR `#sdy.mesh` attribute as ours."""
     mesh = sdy.MeshAttr(attribute)

@@ -20,6 +20,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.boundaries import Boundary, boundaries
 from sdyscope.stages.lowered.signature import ShardMap, SignatureArgument, SignatureResult
+from sdyscope.values.entry_layout import OWN_MEMORY
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, SpecEntry
 
 
@@ -42,8 +43,9 @@ def from_jax_sharding(sharding: Any, ndim: int) -> tuple[NamedSharding | None, t
         return None, tuple(notes)
     if not sharding.mesh.shape:
         return None, tuple(notes)
-    if sharding.memory_kind not in (None, "device", "unpinned_host"):
-        notes.append(Remark("memory kind", sharding.memory_kind))
+    memory = sharding.memory_kind or ""
+    if memory not in OWN_MEMORY:
+        notes.append(Remark("memory kind", memory))
     mesh = compat.mesh_of(sharding.mesh, getattr(sharding, "_logical_device_ids", None))
     spec = sharding.spec
     reduction = getattr(spec, "unreduced_kind", None)
@@ -112,6 +114,22 @@ def requested(stage: Any) -> tuple[RequestedTensor, ...]:
         *(_result(result, index, returned.get(index)) for index, result in enumerate(results)),
         *inner,
     )
+
+
+def device_order(stage: Any) -> tuple[int, ...]:
+    """Ids of a program's devices by their position in its mesh, as its arguments tell.
+
+    The IR counts devices by that position, so it is the same whatever the order. Empty where no
+    argument is on a mesh of real devices, and of a `jax.stages.Lowered`.
+    """
+    if isinstance(stage, jax.stages.Lowered):
+        return ()
+    for argument in compat.arguments(stage):
+        for sharding in (argument.asked, argument.given):
+            mesh = getattr(getattr(sharding, "sharding", sharding), "mesh", None)
+            if order := compat.device_order(mesh):
+                return order
+    return ()
 
 
 def argument_axes(program: Program) -> frozenset[str]:
