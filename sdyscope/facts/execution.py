@@ -313,13 +313,11 @@ class InputSource:
       kind: The program's own ``inputs``, the arrays among its arguments, or values that were made.
       seed: Of made ones the seed.
       deviation: The standard deviation of made floats.
-      alternating: Whether arrays of made integers are 0 and 1 in turns, and not all 0.
     """
 
     kind: Literal["inputs", "arguments", "made"]
     seed: int = 0
     deviation: float = 0.0
-    alternating: bool = False
 
 
 @dataclass(frozen=True, slots=True)

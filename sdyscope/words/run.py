@@ -61,10 +61,9 @@ def inputs_text(source: InputSource | str) -> str:
         case "arguments":
             return "the program's arguments"
         case "made":
-            integers = "0 and 1 in turns" if source.alternating else "zero"
             return (
                 f"made with seed {source.seed}: floats are normal with deviation "
-                f"{source.deviation:g}, integers are {integers}"
+                f"{source.deviation:g}, integers are 0 and 1 in turns"
             )
 
 

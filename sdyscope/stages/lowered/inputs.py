@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], InputS
     """Flat values for every argument that jit was given, and where they come from.
 
     `Program.inputs` when it has them; else arrays among its arguments are taken as they are, and
-    values are made for the abstract ones: small normal floats, zeros for integers (any index is
-    then in range), fair booleans, fresh PRNG keys, all from one fixed seed.
+    values are made for the abstract ones: small normal floats, integers 0 and 1 in turns (both are
+    in most ranges) and 0 for a scalar, fair booleans, fresh PRNG keys, all from one fixed seed.
 
     Raises:
         TargetError: `inputs` raises, or what it returns does not fit the arguments.
@@ -122,8 +123,11 @@ def _made(aval: Any, rng: np.random.Generator) -> Any:
     dtype, shape = aval.dtype, aval.shape
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return compat.random_keys(aval, SEED)
-    if dtype == jax.dtypes.float0 or jnp.issubdtype(dtype, np.integer):
+    if dtype == jax.dtypes.float0:
         return np.zeros(shape, dtype)
+    if jnp.issubdtype(dtype, np.integer):
+        # Both are in most ranges, and all alike would hide what depends on an index.
+        return (np.arange(math.prod(shape)) % 2).reshape(shape).astype(dtype)
     if jnp.issubdtype(dtype, np.bool_):
         return rng.integers(0, 2, shape).astype(dtype)
     values = rng.standard_normal(shape, np.float32) * SCALE
