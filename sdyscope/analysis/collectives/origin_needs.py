@@ -296,9 +296,50 @@ class Needs:
         by_rule = self._by_rule(need.op)
         own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
         if by_rule is None or not own:
-            return carried
+            # Without a rule a tensor of the value's shape goes with it, dimension by dimension.
+            before, shape = self.decided.axes(need.value), self.decided.shape(need.value)
+            return [
+                other
+                for other in carried
+                if self.decided.shape(other) != shape
+                or self.on(self.decided.axes(other), axes) != self.on(before, axes)
+            ]
         held = ((other, by_rule.held(self.annotated.in_flow(other), axes)) for other in carried)
         return [other for other, theirs in held if not theirs or theirs - own]
+
+    def pinning(self, need: Need, axes: tuple[AxisPart, ...]) -> Op | None:
+        """The nearest constraint that keeps the axes from another tensor of the op, as under GSPMD.
+
+        Nothing records it there: it is followed over values of the same shape that lack the axes.
+        """
+        if need.op is None or need.output is not None or self.annotated.pointers is not None:
+            return None
+        shape = self.decided.shape(need.value)
+
+        def lacks(value: ValueId) -> bool:
+            alike = self.decided.shape(value) == shape and value != need.value
+            return alike and not self.carried(value, axes)
+
+        ring, seen = [need.op], {need.op.id}
+        while ring and len(seen) < _AROUND:
+            near = []
+            for op in ring:
+                for result in range(len(op.types)):
+                    if lacks((op.id, result)):
+                        near += [user for user, _ in self.graph.uses(op.id, result)]
+                near += [
+                    other
+                    for other, edge in self.graph.operands(op)
+                    if lacks((other.id, edge.result))
+                ]
+            ring = []
+            for op in near:
+                if op.is_constraint and lacks((op.id, 0)):
+                    return op
+                if op.id not in seen and not op.is_argument:
+                    seen.add(op.id)
+                    ring.append(op)
+        return None
 
     def closing(self, need: Need, axes: tuple[AxisPart, ...]) -> list[Binding]:
         """What keeps the axes from the other tensors of the op, where these go with the value's."""

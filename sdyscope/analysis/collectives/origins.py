@@ -367,6 +367,10 @@ class _Search:
             if not needed:
                 conflicts = self.around.conflicting(need, axes)
                 needed = self.annotations(conflicts, axes, "needed")
+                pin = None if needed else self.around.pinning(need, axes)
+                written = None if pin is None else self.annotated.of_op(pin.id)
+                if written is not None:
+                    needed.append(self.needed(written, axes, recorded=False))
             if kind == "all-gather":
                 after = self.decided.spec_without(value, axes)
         reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
@@ -469,7 +473,9 @@ class _Search:
             binding.kind, binding.name, spec or "", named, "needed", binding.source, recorded=True
         )
 
-    def needed(self, wanted: WrittenSpec, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
+    def needed(
+        self, wanted: WrittenSpec, axes: tuple[AxisPart, ...], *, recorded: bool = True
+    ) -> OriginAnnotation:
         """The annotation of a constraint or result that a value is needed for."""
         annotation, mesh = wanted.annotation, self.decided.mesh
         named = tuple(axis.axis(mesh) for axis in axes)
@@ -480,7 +486,7 @@ class _Search:
             named,
             "needed",
             annotation.source,
-            recorded=True,
+            recorded=recorded,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from functools import cache
 from typing import Any
@@ -195,6 +196,32 @@ def test_what_the_program_says_itself(partitioner: Any) -> None:
     others = [origin for _, _, origin in parts_of(collectives) if origin.kind != "program"]
     kinds = {annotation.kind for origin in others for annotation in origin.annotations}
     assert not others or kinds == {"shard_map output", "constraint"}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_constraint_some_ops_on_makes_a_gather(partitioner: Any) -> None:
+    """The ops between go with it; what the value goes together with needs nothing."""
+
+    def step(w: Any, x: Any, *, pinned: bool = True) -> Any:
+        h = x @ w
+        h = h * jnp.tanh(h + 0.5 * h)
+        return constrained(h, "data", None) if pinned else h
+
+    arguments = abstract((64, 64), None, "model"), abstract((32, 64), "data", None)
+    found = [
+        origin
+        for collective, _, origin in parts_of(
+            collectives_of(jax.jit(step), *arguments, partitioner=partitioner)
+        )
+        if collective.kind == "all-gather"
+    ]
+    assert found
+    for origin in found:
+        assert {name for name, _ in named(origin, "has")} == {"w"}
+        assert {spec for _, spec in named(origin, "needed")} == {"P('data', None)"}
+    without = jax.jit(functools.partial(step, pinned=False))
+    free = collectives_of(without, *arguments, partitioner=partitioner)
+    assert not free.collectives
 
 
 def test_the_table_shards_the_residual_stream() -> None:
