@@ -10,8 +10,8 @@ import libcst as cst
 
 from sdyscope.patches.source import Source, Splice
 
-#: What jit is called, and what passes it arguments.
-_JIT = frozenset({"jit", "pjit", "filter_jit"})
+#: What jit is called, and what passes it arguments. Equinox's `filter_jit` takes none of jit's own keywords.
+_JIT = frozenset({"jit", "pjit"})
 _PARTIAL = frozenset({"partial"})
 
 

@@ -67,6 +67,11 @@ def test_names_of_donated_arguments_are_left_alone():
     assert site.donating([0]) is None
 
 
+def test_equinox_has_no_place_for_what_jit_takes():
+    """`filter_jit` refuses `donate_argnums` and shardings."""
+    assert [*jit_sites(Source("m.py", '@eqx.filter_jit(donate="none")\ndef f(x): ...'))] == []
+
+
 def test_settings_that_are_false():
     text = 'jax.config.update("jax_x", False)\nwith jax.x(False):\n    f(False)\n'
     source = Source("m.py", text)
