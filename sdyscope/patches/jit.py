@@ -10,8 +10,9 @@ import libcst as cst
 
 from sdyscope.patches.source import Source, Splice
 
-#: What jit is called, and what passes it arguments. Equinox's `filter_jit` takes none of jit's own keywords.
+#: What jit is called. Equinox's `filter_jit` takes none of jit's own keywords.
 _JIT = frozenset({"jit", "pjit"})
+#: What passes it arguments.
 _PARTIAL = frozenset({"partial"})
 
 
