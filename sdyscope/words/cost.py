@@ -14,9 +14,11 @@ def limit_texts(limits: StepLimits) -> list[str]:
     """What limits a step, and how long it takes at least, where that is known."""
     texts = [_limit(limits)]
     if limits.overlapped is not None and limits.sequential is not None:
+        # What is not known is not in the sum.
+        least = "" if limits.is_complete else "at least "
         texts.append(
             f"at least {time_text(limits.overlapped)} per step with communication fully "
-            f"overlapped, {time_text(limits.sequential)} with none overlapped"
+            f"overlapped, {least}{time_text(limits.sequential)} with none overlapped"
         )
     return texts
 

@@ -41,7 +41,7 @@ def test_what_limits_the_step_comes_first(sdyscope, columns):
         "estimate, not measured: as far as known, the step is limited by axis `data` "
         "(as given): 40.6 us of communication" in words
     )
-    assert "at least 40.6 us per step with communication fully overlapped" in words
+    assert "at least 40.6 us per step with communication fully overlapped, at least " in words
     assert "axis data=4 40.6 us" in words
     assert "XLA's cost analysis" in words
 
