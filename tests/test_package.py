@@ -137,13 +137,13 @@ def test_no_module_imports_another_room_by_a_string():
 #: Names that say nothing of what they hold, and the files that still have some.
 EMPTY_NAMES = {"found", "made", "told", "one"}
 STILL_EMPTY = (
-    "analysis/run/",
-    "commands/bisect",
-    "commands/upgrade",
-    "environments/",
-    "mesh_config/",
-    "page/",
-    "upgrade/",
+    "commands/upgrade_versions.py",
+    "page/differences.py",
+    "page/graph_groups.py",
+    "page/graph_nodes.py",
+    "page/page.py",
+    "upgrade/document.py",
+    "upgrade/forms/",
 )
 
 

@@ -136,8 +136,10 @@ class _Search:
             len(between),
             unchanged=outcome.unchanged,
             candidates=tuple(
-                self._evaluated(one) if one in self.looked else _unknown(self._commit(one))
-                for one in outcome.candidates
+                self._evaluated(candidate)
+                if candidate in self.looked
+                else _unknown(self._commit(candidate))
+                for candidate in outcome.candidates
             ),
         )
 
@@ -157,11 +159,11 @@ class _Search:
         commit = None if first is None else self._commit(first)
         if first is not None:
             sides = self._with_own_lines(before.version), self._with_own_lines(first)
-            one, two = (
+            good_side, bad_side = (
                 replace(side, label=self._commit(each).short)
                 for side, each in zip(sides, (before.version, first), strict=True)
             )
-            compared = comparison(one, two, self.asked.program)
+            compared = comparison(good_side, bad_side, self.asked.program)
             lines = tuple(self._lines(first, compared))
         return Bisection(
             across="commits",
@@ -271,11 +273,11 @@ class _Search:
         if self.asked.subject.command:
             return False
         ends = self.looked[good], self._lowered(bad, {UP_TO: "lowered"})
-        one, two = (
+        own, other = (
             None if end.carried is None else [program.key for program in end.carried.programs]
             for end in ends
         )
-        return one is not None and one == two and all(one)
+        return own is not None and own == other and all(own)
 
     def _with_own_lines(self, commit: str) -> Looked:
         """What a commit comes to, compiled, with its own source lines.
@@ -286,20 +288,20 @@ class _Search:
         if not self.wanted.needs_compile:
             return self._look(commit, fresh=True)
         programs = () if looked.carried is None else looked.carried.programs
-        if all(self.stages.get(one.key, (None, commit))[1] == commit for one in programs):
+        if all(self.stages.get(program.key, (None, commit))[1] == commit for program in programs):
             return looked
         return self._look(commit, fresh=True)
 
     def _lines(self, commit: str, compared: Sequence[ComparedStages]) -> Sequence[ChangedLine]:
         """The lines that a commit changed, those first where a difference begins."""
         begins = begins_at(compared, str(self.checkout.path))
-        found = []
+        changed = []
         for file, number, text in self.repository.changed_lines(commit):
             names = begins.get((file, number), ())
             source = SourceLocation(str(self.checkout.path / file), number)
             if text.strip():
-                found.append(ChangedLine(source, text, bool(names), tuple(names)))
-        return sorted(found, key=lambda line: not line.begins)
+                changed.append(ChangedLine(source, text, bool(names), tuple(names)))
+        return sorted(changed, key=lambda line: not line.begins)
 
 
 def _label(commit: Commit) -> str:

@@ -105,19 +105,19 @@ class Looker:
         Raises:
           Stopped: a signal told this process to stop.
         """
-        runs = [self._run(number, one, len(looks)) for number, one in enumerate(looks)]
+        runs = [self._run(number, look, len(looks)) for number, look in enumerate(looks)]
         files = [self.scratch / f"look-{self._count + number}" for number in range(len(looks))]
         self._count += len(looks)
         works = [
-            self._work(one, run, file) for one, run, file in zip(looks, runs, files, strict=True)
+            self._work(look, run, file) for look, run, file in zip(looks, runs, files, strict=True)
         ]
         self._notify("looking at", looks, 0)
         answers = children.run_all(
             works, _cores(), lambda done: self._notify("looking at", looks, done)
         )
         return [
-            self._looked(one, run, answer, file)
-            for one, run, answer, file in zip(looks, runs, answers, files, strict=True)
+            self._looked(look, run, answer, file)
+            for look, run, answer, file in zip(looks, runs, answers, files, strict=True)
         ]
 
     def _notify(self, deed: str, looks: Sequence[Look], done: int) -> None:

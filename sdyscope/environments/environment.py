@@ -88,11 +88,11 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """The environment variables with which commands use it, as when it is activated."""
-        made = dict(os.environ)
-        made.pop("PYTHONHOME", None)
-        made["VIRTUAL_ENV"] = str(self.python.parent.parent)
-        made["PATH"] = f"{self.python.parent}{os.pathsep}{made.get('PATH', os.defpath)}"
-        return made
+        variables = dict(os.environ)
+        variables.pop("PYTHONHOME", None)
+        variables["VIRTUAL_ENV"] = str(self.python.parent.parent)
+        variables["PATH"] = f"{self.python.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
+        return variables
 
 
 def existing(word: str) -> Environment:
@@ -111,8 +111,8 @@ def existing(word: str) -> Environment:
 def _asked(python: Path, where: str) -> Environment:
     try:
         done = run([str(python), "-P", "-c", _ASK])
-        told = json.loads(done.stdout)
-        packages, version = told["packages"], tuple(told["python"])
+        answer = json.loads(done.stdout)
+        packages, version = answer["packages"], tuple(answer["python"])
     except (OSError, ValueError, KeyError) as error:
         raise TargetError("This is not a Python that runs, 3.11 or newer.", file=where) from error
     if "jax" not in packages or "jaxlib" not in packages:
@@ -168,17 +168,17 @@ class Maker:
         folder = _kept() / f"jax-{release.version}-{key}"
         with _locked(folder.with_name(f"{folder.name}.lock")):
             spec = folder / _SPEC
-            made = not spec.exists()
-            if made:
+            is_new = not spec.exists()
+            if is_new:
                 shutil.rmtree(folder, ignore_errors=True)
                 try:
                     self._install(folder, release, requirements)
-                    told = {"jax": release.version, "python": release.python}
-                    write_atomically(spec, json.dumps(told))
+                    description = {"jax": release.version, "python": release.python}
+                    write_atomically(spec, json.dumps(description))
                 except BaseException:
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
-            return replace(_asked(folder / "bin" / "python", str(folder)), made=made)
+            return replace(_asked(folder / "bin" / "python", str(folder)), made=is_new)
 
     def _install(self, folder: Path, release: Release, requirements: Requirements) -> None:
         what = f"The environment for JAX {release.version} can't be made"
@@ -236,7 +236,7 @@ def _said(text: str) -> tuple[str, str]:
         match = _BECAUSE.match(line)
         if match is not None and match["uv"] is not None:
             # uv folds a sentence over several lines.
-            rest = (one.strip() for one in lines[number + 1 :])
+            rest = (text.strip() for text in lines[number + 1 :])
             because.append(" ".join([match["uv"].strip(), *filter(None, rest)]))
             break
         if match is not None:
@@ -256,20 +256,20 @@ def _kept() -> Path:
             "There is no cache folder of your own to keep environments in.",
             hint="XDG_CACHE_HOME names another one, which only you may write to.",
         )
-    made = cache / "environments"
-    made.mkdir(mode=0o700, exist_ok=True)
-    return made
+    folder = cache / "environments"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def kept_releases() -> set[Release]:
     """The releases of JAX that environments were made for before."""
     cache = cache_folder()
-    found = set()
+    releases = set()
     for path in () if cache is None else (cache / "environments").glob(f"*/{_SPEC}"):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            told = json.loads(path.read_text())
-            found.add(Release(told["jax"], tuple(told["python"])))
-    return found
+            description = json.loads(path.read_text())
+            releases.add(Release(description["jax"], tuple(description["python"])))
+    return releases
 
 
 @contextlib.contextmanager

@@ -54,15 +54,16 @@ def listed_by_index(tools: Tools, python: PythonVersion) -> list[str]:
     Raises:
       TargetError: the index can't be asked.
     """
-    jaxlib = [Version(one) for one in _versions(tools, "jaxlib", python)]
-    found = []
+    jaxlib = [Version(word) for word in _versions(tools, "jaxlib", python)]
+    installable = []
     for word in _versions(tools, "jax", python):
         version = Version(word)
         if version >= OLDEST and any(
-            one <= version and one.release[:2] == version.release[:2] for one in jaxlib
+            jaxlib_version <= version and jaxlib_version.release[:2] == version.release[:2]
+            for jaxlib_version in jaxlib
         ):
-            found.append(word)
-    return sorted(found, key=Version, reverse=True)
+            installable.append(word)
+    return sorted(installable, key=Version, reverse=True)
 
 
 def own_jaxlib(tools: Tools, release: Release) -> str:
@@ -115,9 +116,9 @@ def newest_of(word: str, versions: Iterable[str], *, pre: bool) -> str | None:
         return word
     parts = [] if word == "latest" else word.split(".")
     fitting = [
-        one
-        for one in every
-        if one.split(".")[: len(parts)] == parts and (pre or not Version(one).is_prerelease)
+        known
+        for known in every
+        if known.split(".")[: len(parts)] == parts and (pre or not Version(known).is_prerelease)
     ]
     return max(fitting, key=Version, default=None)
 
@@ -166,14 +167,14 @@ def chosen(
             break
     every = {version for versions in known.values() for version in versions}
     wanted = {word: newest_of(word, every, pre=pre) for word in words}
-    common = [one for one, there in known.items() if {*wanted.values()} <= {*there}]
-    found = []
+    common = [candidate for candidate, there in known.items() if {*wanted.values()} <= {*there}]
+    releases = []
     for word, version in wanted.items():
         if version is None:
             raise _no_release(word, known, pre=pre)
         having = (python for python, there in known.items() if version in there)
-        found.append(Release(version, common[0] if common else next(having)))
-    return tuple(found)
+        releases.append(Release(version, common[0] if common else next(having)))
+    return tuple(releases)
 
 
 def _no_release(
@@ -202,11 +203,11 @@ def between(first: Release, last: Release, listing: _Listing, *, pre: bool) -> t
       pre: whether dev releases and release candidates are among them.
     """
     pythons = dict.fromkeys((first.python, last.python))
-    found = {
+    by_version = {
         version: Release(version, python)
         for python in reversed(pythons)
         for version in listing(python)
         if first.key < Version(version) < last.key and (pre or not Version(version).is_prerelease)
     }
-    inside = sorted(found.values(), key=lambda one: one.key)
+    inside = sorted(by_version.values(), key=lambda release: release.key)
     return (first, *inside, last)

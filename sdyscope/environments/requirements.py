@@ -78,13 +78,13 @@ def read_requirements(word: str | None) -> Requirements:
 
 
 def _installed() -> Iterator[str]:
-    found: dict[str, str] = {}
-    for one in metadata.distributions():
-        name = one.metadata["Name"]
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
         # What was installed from a folder or a repository is not in an index.
-        if name and one.read_text("direct_url.json") is None:
-            found.setdefault(canonicalize_name(name), one.version)
-    return (f"{name}=={version}" for name, version in sorted(found.items()))
+        if name and distribution.read_text("direct_url.json") is None:
+            versions.setdefault(canonicalize_name(name), distribution.version)
+    return (f"{name}=={version}" for name, version in sorted(versions.items()))
 
 
 def _of_project(path: Path) -> Iterator[str]:
@@ -165,7 +165,7 @@ def of_sdyscope(extra: str = "") -> tuple[str, ...]:
     Args:
       extra: one of its extras, whose requirements are wanted too.
     """
-    found = []
+    requirements = []
     for text in metadata.requires("sdyscope") or ():
         requirement = Requirement(text)
         marker = requirement.marker
@@ -173,5 +173,5 @@ def of_sdyscope(extra: str = "") -> tuple[str, ...]:
             continue
         if not _OF_JAX.fullmatch(canonicalize_name(requirement.name)):
             requirement.marker = None
-            found.append(str(requirement))
-    return tuple(found)
+            requirements.append(str(requirement))
+    return tuple(requirements)

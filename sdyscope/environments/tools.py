@@ -55,7 +55,9 @@ class Tools:
         known = set(self.pythons)
         if self.uv is not None:
             known |= {(3, minor) for minor in range(OLDEST_PYTHON[1], max(own[1], 14) + 1)}
-        return tuple(sorted(known, key=lambda one: (one < own, abs(one[1] - own[1]))))
+        return tuple(
+            sorted(known, key=lambda candidate: (candidate < own, abs(candidate[1] - own[1])))
+        )
 
     def index_versions(self, package: str, python: PythonVersion) -> list[str]:
         """The command that lists a package's versions that have wheels for a version of Python."""
@@ -77,8 +79,16 @@ class Tools:
     def create(self, folder: Path, python: PythonVersion) -> list[str]:
         """The command that makes an empty environment in a folder."""
         if self.uv is not None:
-            found = self.pythons.get(python) or ".".join(map(str, python))
-            return [self.uv, "venv", "--quiet", "--no-project", "--python", found, str(folder)]
+            interpreter = self.pythons.get(python) or ".".join(map(str, python))
+            return [
+                self.uv,
+                "venv",
+                "--quiet",
+                "--no-project",
+                "--python",
+                interpreter,
+                str(folder),
+            ]
         return [self.pythons[python], "-m", "venv", str(folder)]
 
     def install(self, folder: Path, words: Sequence[str]) -> list[str]:
@@ -100,21 +110,21 @@ def find_tools(python: str | None = None) -> Tools:
       TargetError: there is no such Python.
     """
     uv = shutil.which("uv")
-    found: dict[PythonVersion, str] = {}
+    pythons: dict[PythonVersion, str] = {}
     for version, executable in _pythons():
         if OLDEST_PYTHON <= version < _NEWEST_PYTHON:
-            found.setdefault(version, executable)
+            pythons.setdefault(version, executable)
     if python is None:
-        return Tools(uv, found)
+        return Tools(uv, pythons)
     if re.fullmatch(r"3\.\d+", python):
         version = (3, int(python.partition(".")[2]))
-        if version not in found and uv is None:
+        if version not in pythons and uv is None:
             raise TargetError(
                 f"There is no Python {python} on this machine.",
-                hint=f"Here is {', '.join('.'.join(map(str, one)) for one in sorted(found))}; "
+                hint=f"Here is {', '.join('.'.join(map(str, own)) for own in sorted(pythons))}; "
                 "uv, where it is installed, installs others.",
             )
-        return Tools(uv, {version: found.get(version, python)})
+        return Tools(uv, {version: pythons.get(version, python)})
     executable = shutil.which(python) or ""
     asked = _version_of(executable)
     if asked is None:

@@ -77,10 +77,10 @@ class RuleMapping:
         Args:
             mesh_axes: as of ``rules``.
         """
-        found: dict[str, tuple[str, ...]] = {}
+        resources: dict[str, tuple[str, ...]] = {}
         for name, axes in self.rules(mesh_axes):
-            found.setdefault(name, axes or ())
-        return {name: axes for name, axes in found.items() if axes}
+            resources.setdefault(name, axes or ())
+        return {name: axes for name, axes in resources.items() if axes}
 
 
 @dataclass(frozen=True, slots=True)

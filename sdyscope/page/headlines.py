@@ -204,8 +204,8 @@ def _between_partitioners(
         )
 
 
-def _is_worse(one: int, other: int) -> bool:
-    few, many = sorted((one, other))
+def _is_worse(count: int, other: int) -> bool:
+    few, many = sorted((count, other))
     return many > few > 0 and many >= few * _FACTOR
 
 

@@ -104,7 +104,7 @@ def _program(memory: Memory) -> dict[str, Any]:
 def _step(over_time: MemoryOverTime, partitioners: Sequence[Partitioner]) -> dict[str, Any]:
     """Memory over a step: what is held at each moment, and at the peak."""
     moments = over_time.moments
-    found = [name for name in CATEGORIES if any(name in one.by_category for one in moments)]
+    names = [name for name in CATEGORIES if any(name in moment.by_category for moment in moments)]
     peak = max(range(len(moments)), key=lambda number: moments[number].bytes, default=0)
     return {
         "partitioners": list(partitioners),
@@ -113,38 +113,38 @@ def _step(over_time: MemoryOverTime, partitioners: Sequence[Partitioner]) -> dic
         "peak": over_time.peak,
         "moment": peak,
         "instructions": over_time.instructions,
-        "positions": [one.position for one in moments],
+        "positions": [moment.position for moment in moments],
         "categories": [
             {
                 "name": name,
                 "words": CATEGORY_TEXTS[name],
-                "bytes": [one.by_category.get(name, 0) for one in moments],
+                "bytes": [moment.by_category.get(name, 0) for moment in moments],
             }
-            for name in found
+            for name in names
         ],
         "phases": [
-            {"name": PHASE_TEXTS[one.phase], "start": one.start, "end": one.end}
-            for one in over_time.phases
+            {"name": PHASE_TEXTS[stretch.phase], "start": stretch.start, "end": stretch.end}
+            for stretch in over_time.phases
         ],
         "loops": [
-            {"name": one.name, "start": one.start, "end": one.end, "trips": one.trips}
-            for one in over_time.loops
+            {"name": loop.name, "start": loop.start, "end": loop.end, "trips": loop.trips}
+            for loop in over_time.loops
         ],
         "held": [
             {
-                "name": holding_name(one),
-                "tensor": "" if one.op or one.count > 1 else one.name,
-                "category": one.category,
-                "array": one.array.partition("{")[0],
-                "count": one.count,
-                "bytes": one.bytes,
-                "line": source_text(one.source),
-                "origins": list(map(origin_text, one.origins)),
+                "name": holding_name(holding),
+                "tensor": "" if holding.op or holding.count > 1 else holding.name,
+                "category": holding.category,
+                "array": holding.array.partition("{")[0],
+                "count": holding.count,
+                "bytes": holding.bytes,
+                "line": source_text(holding.source),
+                "origins": list(map(origin_text, holding.origins)),
             }
-            for one in over_time.held[:HELD]
+            for holding in over_time.held[:HELD]
         ],
         "more": max(len(over_time.held) - HELD, 0),
-        "rest": sum(one.bytes for one in over_time.held[HELD:]),
+        "rest": sum(holding.bytes for holding in over_time.held[HELD:]),
         "basis": [sentence(text) for text, _ in basis(over_time)] + [sentence(LEGEND)],
     }
 
@@ -161,13 +161,13 @@ _STACKED = (
 def needs(analysis: MemoryAnalysis) -> dict[str, Any]:
     """What a device needs: in all, and by part (its name, what it is called and bytes)."""
 
-    def told(part: MemoryPart) -> tuple[str, str, int]:
+    def row(part: MemoryPart) -> tuple[str, str, int]:
         return part.value, part_text(part, analysis.aliases), analysis.part(part)
 
     return {
         "total": analysis.total,
-        "parts": [told(part) for part in _STACKED if analysis.part(part)],
-        "aliases": told(MemoryPart.ALIASES),
+        "parts": [row(part) for part in _STACKED if analysis.part(part)],
+        "aliases": row(MemoryPart.ALIASES),
     }
 
 

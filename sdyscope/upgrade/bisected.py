@@ -58,7 +58,7 @@ class InOrder(Generic[_Item]):
 
     def candidates(self, good: Sequence[_Item], bad: _Item) -> Sequence[_Item]:
         """As `History` says."""
-        first = max(self._items.index(one) for one in good) + 1
+        first = max(self._items.index(version) for version in good) + 1
         last = self._items.index(bad)
         inside = self._items[first : last + 1]
         # Of two that halve them alike, the later one: if it is good, fewer are left.
@@ -107,7 +107,7 @@ def bisect(
     skipped: set[_Item] = set()
     while True:
         order = history.candidates(goods, first)
-        waiting = [one for one in order if one != first and one not in skipped]
+        waiting = [version for version in order if version != first and version not in skipped]
         if not waiting:
             break
         chosen = waiting[0]
@@ -121,7 +121,7 @@ def bisect(
             skipped.add(chosen)
     if first == bad and is_good(bad):
         return Outcome(None, before, unchanged=True)
-    left = tuple(one for one in history.candidates(goods, first) if one in skipped)
+    left = tuple(version for version in history.candidates(goods, first) if version in skipped)
     if left:
         return Outcome(None, before, (*left, first))
     return Outcome(first, before)

@@ -79,9 +79,9 @@ def notes_of(release: str, changelog: str | None) -> Note:
 
 def _sections(text: str, release: str) -> Iterator[str]:
     """What stands under the headings of a release: of JAX, and in older ones of jaxlib."""
-    found = list(_HEADING.finditer(text))
-    ends = [match.start() for match in found[1:]] + [len(text)]
-    for match, end in zip(found, ends, strict=True):
+    headings = list(_HEADING.finditer(text))
+    ends = [match.start() for match in headings[1:]] + [len(text)]
+    for match, end in zip(headings, ends, strict=True):
         try:
             same = Version(match["version"]) == Version(release)
         except InvalidVersion:

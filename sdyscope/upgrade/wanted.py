@@ -128,41 +128,52 @@ class Wanted:
         if self.kind == "tensor":
             return self._tensor(programs)
         stages = [program.stages for program in programs if program.stages is not None]
-        for one in stages:
-            if one.compiled.failure:
-                raise TargetError(f"{one.name} was not compiled: {one.compiled.failure}")
+        for program_stages in stages:
+            if program_stages.compiled.failure:
+                raise TargetError(
+                    f"{program_stages.name} was not compiled: {program_stages.compiled.failure}"
+                )
         if self.kind == "figure":
-            numbers: list[float | None] = [one.figures.get(self.figure) for one in stages]
+            numbers: list[float | None] = [
+                program_stages.figures.get(self.figure) for program_stages in stages
+            ]
             if self.figure == "compiles":
-                numbers = [one.recorded.compiles for one in programs if one.recorded is not None]
+                numbers = [
+                    program.recorded.compiles
+                    for program in programs
+                    if program.recorded is not None
+                ]
             known = [number for number in numbers if number is not None]
             number = sum(known) if known else None
             sources = tuple(self._sources(stages)) if self.figure.startswith("comms.") else ()
             return Reading("figure", unit_of(self.figure), number, sources=sources, key=number)
-        found = list(self._parts(stages))
+        parts = list(self._parts(stages))
         tally = Tally()
         seen: set[int] = set()
-        for collective, part in found:
+        for collective, part in parts:
             tally = tally.with_part(collective, part, id(collective) not in seen)
             seen.add(id(collective))
-        kinds = sorted((one.kind, str(one.axes), part.bytes, one.count) for one, part in found)
-        lines = dict.fromkeys(part.source for _, part in found if part.source is not None)
+        kinds = sorted(
+            (collective.kind, str(collective.axes), part.bytes, collective.count)
+            for collective, part in parts
+        )
+        lines = dict.fromkeys(part.source for _, part in parts if part.source is not None)
         return Reading("collectives", tally=tally, sources=tuple(lines), key=tuple(kinds))
 
     def _programs(self, carried: Carried) -> list[CarriedProgram]:
-        found = [
+        programs = [
             program
             for program in carried.programs
             if not self.program
             or self.program in (program.name, program.recorded and program.recorded.name)
         ]
-        if not found:
+        if not programs:
             names = ", ".join(program.name for program in carried.programs) or "none"
             raise TargetError(f"It has no program {self.program!r}; it has {names}.")
-        for program in found:
+        for program in programs:
             if program.stages is None:
                 raise TargetError(program.error or f"{program.name} was not looked at.")
-        return found
+        return programs
 
     def _tensor(self, programs: list[CarriedProgram]) -> Reading:
         error: TargetError | None = None
@@ -180,18 +191,21 @@ class Wanted:
                 )
             shardings = tuple(side.decisions.sharded(value.id) for value in named)
             placed = tuple(
-                (one.placement if one.placement is not None else one.text, one.shape)
-                for one in shardings
+                (
+                    sharding.placement if sharding.placement is not None else sharding.text,
+                    sharding.shape,
+                )
+                for sharding in shardings
             )
-            lines = dict.fromkeys(one.source for one in named if one.source is not None)
+            lines = dict.fromkeys(value.source for value in named if value.source is not None)
             return Reading("tensor", shardings=shardings, sources=tuple(lines), key=placed)
         assert error is not None
         raise error
 
     def _parts(self, stages: list[ProgramStages]) -> Iterator[tuple[Collective, Part]]:
         pattern = glob(self.name) if self.name else None
-        for one in stages:
-            collectives = one.compiled.collectives
+        for program_stages in stages:
+            collectives = program_stages.compiled.collectives
             for collective in () if collectives is None else collectives.collectives:
                 if self.collective is not None and collective.kind != self.collective:
                     continue
@@ -204,9 +218,16 @@ class Wanted:
 
     def _sources(self, stages: list[ProgramStages]) -> Iterator[SourceLocation]:
         of: list[Collectives] = [
-            one.compiled.collectives for one in stages if one.compiled.collectives is not None
+            program_stages.compiled.collectives
+            for program_stages in stages
+            if program_stages.compiled.collectives is not None
         ]
-        parts = (part for found in of for one in found.collectives for part in one.parts)
+        parts = (
+            part
+            for collectives in of
+            for collective in collectives.collectives
+            for part in collective.parts
+        )
         yield from dict.fromkeys(part.source for part in parts if part.source is not None)
 
 
@@ -226,7 +247,9 @@ def parse_wanted(text: str, program: str = "") -> Wanted:
     if not text:
         raise TargetError("--what names nothing.", hint=_HINT)
     if match := _COLLECTIVES.fullmatch(text):
-        kind: CollectiveKind | None = next((one for one in KINDS if one == match["kind"]), None)
+        kind: CollectiveKind | None = next(
+            (known for known in KINDS if known == match["kind"]), None
+        )
         axis, name = match["axis"] or "", match["name"] or ""
         return Wanted(text, "collectives", collective=kind, axis=axis, name=name, program=program)
     match = _COMPARED.fullmatch(text)

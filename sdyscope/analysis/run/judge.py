@@ -72,9 +72,9 @@ def judge(
     for tensor in table.tensors:
         if tensor.kind in ("argument", "result") and tensor.requested is not None:
             there = [arrays.get((tensor.kind, tensor.index or 0)) for arrays in held]
-            row, found = _tensor(tensor, list(zip(executions, there, strict=True)), owners)
+            row, observations = _tensor(tensor, list(zip(executions, there, strict=True)), owners)
             rows.append(row)
-            findings += found
+            findings += observations
     numerics = {
         execution.partitioner: tuple(_numerics(rows, execution, reference))
         for execution in executions
@@ -118,16 +118,16 @@ def judge_shards(
         to be, and what was found.
     """
     there = {array.index: array for array in arrays}
-    found: list[Observation] = []
+    differences: list[Observation] = []
     differing = 0
     for tensor in table.tensors:
         if tensor.kind == "result" and tensor.requested is not None:
             array = there.get(tensor.index or 0)
             execution = Execution(partitioner, failure="" if array else "not run")
             row, observations = _tensor(tensor, [(execution, array)], Owners(machine))
-            found += observations
+            differences += observations
             differing += row.verdicts[partitioner] == "differs"
-    return len(arrays), sum(len(array.shards) for array in arrays), differing, found
+    return len(arrays), sum(len(array.shards) for array in arrays), differing, differences
 
 
 def _depends_on_mesh(
@@ -136,7 +136,7 @@ def _depends_on_mesh(
     """What a mesh of one device computes otherwise; a multiple of an axis's size is an error."""
     if not reference.others:
         return
-    worst = max(reference.others, key=lambda one: one.error)
+    worst = max(reference.others, key=lambda other: other.error)
     names = {row.tensor.index: row.tensor.path for row in rows if row.tensor.kind == "result"}
     sizes = {} if mesh is None else {axis.name: axis.size for axis in mesh.axes}
     axes = tuple(name for name, size in sizes.items() if size > 1 and worst.ratio == size)
@@ -199,10 +199,10 @@ def _tensor(
         placement = executed_placement(array)
         if placement is not None:
             placements[partitioner] = placement
-        verdicts[partitioner], found, wrong[partitioner] = _verdict(
+        verdicts[partitioner], observations, wrong[partitioner] = _verdict(
             tensor, array, placement, partitioner, owners
         )
-        findings += found
+        findings += observations
     row = ExecutedTensor(tensor, arrays, placements, verdicts, wrong, _mesh(tensor))
     return row, findings
 
@@ -324,12 +324,12 @@ def _numerics(
         if differences and index in results:
             row = results[index]
             path, dtype = row.tensor.path, row.tensor.dtype
-            found = numeric(path, index, dtype, reference.compute_dtypes, differences)
+            error = numeric(path, index, dtype, reference.compute_dtypes, differences)
             yield (
-                found
-                if found.device is not None
+                error
+                if error.device is not None
                 else replace(
-                    found, device=_holder(row.arrays.get(execution.partitioner), found.where)
+                    error, device=_holder(row.arrays.get(execution.partitioner), error.where)
                 )
             )
 

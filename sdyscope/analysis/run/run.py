@@ -138,16 +138,16 @@ def _ran(
     compared_with = given or _beside_alone(runner.reference(), lowered)
     mine = [compared(execution, compared_with) for execution in executions]
     bare = replace(compared_with, outputs=(), alone=())
-    told = group.all_of((mine, bare), "compared its results", tuple[list[Execution], Reference])
-    found = judge(
+    answers = group.all_of((mine, bare), "compared its results", tuple[list[Execution], Reference])
+    judged = judge(
         lowered.name,
         runner.machine,
         runner.inputs,
         lowered.tensors,
-        [execution_of_all(parts) for parts in zip(*(one for one, _ in told), strict=True)],
-        reference_of_all([one for _, one in told]),
+        [execution_of_all(parts) for parts in zip(*(own for own, _ in answers), strict=True)],
+        reference_of_all([answer for _, answer in answers]),
     )
-    findings = _located(found, lowered, runner, executions)
+    findings = _located(judged, lowered, runner, executions)
     if meshes:
         assert on_mesh is not None
         rows, more = across_meshes(
@@ -155,15 +155,15 @@ def _ran(
         )
         # The mesh of one device is one of them.
         findings = [finding for finding in findings if finding.rule != "depends-on-mesh"]
-        found = replace(found, meshes=rows)
+        judged = replace(judged, meshes=rows)
         findings = [*more, *findings]
     if plan is not None:
         of_training, more_of_it = _trained(plan, steps, lowered, runner, executions)
-        found = replace(found, training=of_training)
+        judged = replace(judged, training=of_training)
         findings = [*more_of_it, *findings]
     order = ("error", "warning", "note")
     findings.sort(key=lambda finding: order.index(finding.severity))
-    return replace(found, findings=tuple(findings), account=account_of(lowered))
+    return replace(judged, findings=tuple(findings), account=account_of(lowered))
 
 
 def _trained(
@@ -184,9 +184,9 @@ def _trained(
     ]
     alone = trained_on_one(runner, plan.carried, watched, steps)
 
-    def shards(one: Trained) -> tuple[int, int, int, list[Observation]]:
-        assert one.partitioner is not None
-        return judge_shards(lowered.tensors, one.partitioner, one.arrays, runner.machine)
+    def shards(trainee: Trained) -> tuple[int, int, int, list[Observation]]:
+        assert trainee.partitioner is not None
+        return judge_shards(lowered.tensors, trainee.partitioner, trainee.arrays, runner.machine)
 
     return training(plan, steps, under, alone, runner.compute_dtypes, shards)
 
@@ -204,14 +204,18 @@ def _located(
     """What was found, with the first value inside that differs, where results do."""
     search = _Inside(run, runner, executions, lowered)
     findings = []
-    for one in run.findings:
-        if isinstance(one.fact, OtherNumbers):
-            fact = replace(one.fact, inside=search.of_numbers(one.fact, one.partitioner))
-            one = replace(one, fact=fact)
-        elif isinstance(one.fact, DependsOnMesh) and one.severity == "error":
+    for finding in run.findings:
+        if isinstance(finding.fact, OtherNumbers):
+            fact = replace(
+                finding.fact, inside=search.of_numbers(finding.fact, finding.partitioner)
+            )
+            finding = replace(finding, fact=fact)
+        elif isinstance(finding.fact, DependsOnMesh) and finding.severity == "error":
             # A note is of what may well depend on how blocks are cut: that is not worth a search.
-            one = replace(one, fact=replace(one.fact, inside=search.of_one_device(one.fact)))
-        findings.append(one)
+            finding = replace(
+                finding, fact=replace(finding.fact, inside=search.of_one_device(finding.fact))
+            )
+        findings.append(finding)
     return findings
 
 
@@ -256,7 +260,7 @@ class _Inside:
             error = relative_error(blocks[0].values, own.outputs[index])
             if error > tolerance(coarsest(dtype, own.compute_dtypes)):
                 return self._search(fact.worst, partitioner, None)
-        if any(one.index == index for one in own.others):
+        if any(other.index == index for other in own.others):
             return self._search(fact.worst, partitioner, self._runner.traced_alone)
         return Inside(fact.worst, why="other structure")
 
@@ -296,9 +300,9 @@ def _beside_alone(reference: Reference, lowered: Staged) -> Reference:
         return reference
     dtypes = {row.index: row.dtype for row in lowered.tensors.tensors if row.kind == "result"}
     pairs = enumerate(zip(reference.outputs, reference.alone, strict=True))
-    found = (
+    others = (
         other_on_one_device(index, here, alone, dtypes[index], reference.compute_dtypes)
         for index, (here, alone) in pairs
         if here is not None and alone is not None and index in dtypes
     )
-    return replace(reference, others=tuple(one for one in found if one is not None))
+    return replace(reference, others=tuple(other for other in others if other is not None))

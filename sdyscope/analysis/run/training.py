@@ -51,11 +51,11 @@ def training_plan(name: str, table: TensorTable) -> TrainingPlan:
         for kind in ("argument", "result")
     )
     numbers, others = sorted(results), sorted(arguments)
-    found = mirrored(
+    next_values = mirrored(
         [_leaf(results[number]) for number in numbers],
         [_leaf(arguments[other]) for other in others],
     )
-    carried = {numbers[result]: others[argument] for result, argument in found.items()}
+    carried = {numbers[result]: others[argument] for result, argument in next_values.items()}
     if not carried:
         raise TargetError(
             f"No result of {name} is recognizably the next value of an argument.",
@@ -101,30 +101,33 @@ def training(
     Returns:
         The comparison, and what was found.
     """
-    under = {one.partitioner: one for one in trained if one.partitioner is not None}
+    under = {trainee.partitioner: trainee for trainee in trained if trainee.partitioner is not None}
     curves = tuple(
         Curve(
             row.path,
             row.dtype,
             tolerance(coarsest(row.dtype, computed_in)),
             tuple(values[at] for values in one_device.numbers),
-            {name: tuple(values[at] for values in one.numbers) for name, one in under.items()},
+            {
+                name: tuple(values[at] for values in trainee.numbers)
+                for name, trainee in under.items()
+            },
         )
         for at, row in enumerate(plan.watched)
     )
     findings = [*_not_trained([*trained, one_device])]
     rows = []
-    for partitioner, one in under.items():
-        arrays, compared, differing, found = shards(one)
-        findings += found
+    for partitioner, trainee in under.items():
+        arrays, compared, differing, observations = shards(trainee)
+        findings += observations
         findings += _differing(curves, partitioner, steps)
         errors = [error for curve in curves for error in curve.errors(partitioner)]
         rows.append(
             TrainedUnder(
                 partitioner,
-                one.failure,
-                len(one.numbers),
-                sum(one.step_seconds),
+                trainee.failure,
+                len(trainee.numbers),
+                sum(trainee.step_seconds),
                 arrays,
                 compared,
                 differing,
@@ -136,11 +139,11 @@ def training(
 
 
 def _not_trained(every: Sequence[Trained]) -> Iterator[Observation]:
-    for one in every:
-        if one.failure:
-            severity: Literal["error", "note"] = "note" if one.partitioner is None else "error"
-            fact = NotTrained(one.partitioner, one.failure)
-            yield Observation("not-trained", severity, fact, partitioner=one.partitioner)
+    for trainee in every:
+        if trainee.failure:
+            severity: Literal["error", "note"] = "note" if trainee.partitioner is None else "error"
+            fact = NotTrained(trainee.partitioner, trainee.failure)
+            yield Observation("not-trained", severity, fact, partitioner=trainee.partitioner)
 
 
 def _differing(

@@ -192,7 +192,7 @@ class MeshRun:
     @property
     def differs(self) -> bool:
         """Whether some result differs by more than rounding."""
-        return any(one.differing for one in self.compared.values())
+        return any(comparison.differing for comparison in self.compared.values())
 
 
 @dataclass(frozen=True, slots=True)
