@@ -387,7 +387,9 @@ def test_overwriting_adding_and_what_a_script_does_to_the_directory(sdyscope, tm
 
     done = run("import pathlib; pathlib.Path(folder, 'record.json').write_text('mine')")
     assert (done.status, commands()) == (0, 1)
-    assert "JAX compiled nothing in a process that was recorded" in " ".join(done.err.split())
+    assert "JAX compiled nothing in the processes that were recorded. A script alone" in " ".join(
+        done.err.split()
+    )
     assert (run("raise SystemExit(5)", "--add").status, commands()) == (5, 2)
     done = run("print('to standard error')", "--overwrite", "--json")
     assert (done.document("record")["runs"][0]["status"], commands()) == (0, 1)

@@ -61,6 +61,14 @@ def test_words_of_a_person(sdyscope):
     assert done.out == ("No known symptom in green elephants. `sdyscope symptoms` lists them.\n")
 
 
+def test_words_are_not_repeated_and_pages_are_commands(sdyscope):
+    out = sdyscope("symptoms", "RESOURCE_EXHAUSTED").out
+    assert "line 1" not in out
+    assert "See `sdyscope docs memory`." in out
+    for symptom in KNOWN.values():
+        assert not any("](" in text or ".md" in text for text in symptom.prose)
+
+
 def test_without_words_all_are_listed(sdyscope):
     out = sdyscope("symptoms").out
     for one in KNOWN.values():
