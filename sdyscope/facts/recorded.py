@@ -20,6 +20,7 @@ import msgspec
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.remarks import Remark
+from sdyscope.values.source import FilePath, PathWords
 
 __all__ = [
     "COMPILED",
@@ -51,7 +52,7 @@ class Line:
         line: from 1.
     """
 
-    file: str
+    file: FilePath
     line: int
 
     def __str__(self) -> str:
@@ -71,8 +72,8 @@ class RecordedRun:
         status: its exit status, negative when a signal ended it; null likewise.
     """
 
-    command: tuple[str, ...]
-    directory: str
+    command: tuple[PathWords, ...]
+    directory: FilePath
     partitioner: Partitioner | Literal["both", ""]
     started: float
     ended: float | None = None
@@ -100,7 +101,7 @@ class RecordedProcess:
     pid: int
     parent: int
     index: int | None
-    arguments: tuple[str, ...]
+    arguments: tuple[PathWords, ...]
     jax: str
     jaxlib: str
     python: str

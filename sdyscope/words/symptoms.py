@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sdyscope.values.source import PathWords
+
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _SEEN_AS = re.compile(r"^Seen as: (.+)$", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")
@@ -72,7 +74,7 @@ class Symptoms:
     """
 
     schema: Literal["sdyscope.symptoms/1"] = "sdyscope.symptoms/1"
-    source: str | None
+    source: PathWords | None
     symptoms: tuple[Symptom, ...]
 
 
