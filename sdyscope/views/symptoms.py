@@ -41,7 +41,7 @@ def _about(symptom: Symptom, source: str) -> Iterator[Paragraph]:
         yield Paragraph(f"line {seen.line:,}: {text}", "muted", indent=2, hang=2)
     if symptom.lines > len(symptom.seen):
         yield Paragraph(
-            f"and {counted(symptom.lines - len(symptom.seen), 'line')} more", "muted", indent=2
+            f"and {counted(symptom.lines - len(symptom.seen), 'more line')}", "muted", indent=2
         )
     yield Paragraph("")
     for command in symptom.commands:

@@ -50,7 +50,7 @@ def test_lines_of_a_log(sdyscope, tmp_path, line, title):
 def test_many_lines_are_counted(sdyscope, tmp_path):
     log = tmp_path / "train.log"
     log.write_text("Out of memory\n" * 1_203)
-    assert "\n  and 1,200 lines more\n" in sdyscope("symptoms", log).out
+    assert "\n  and 1,200 more lines\n" in sdyscope("symptoms", log).out
 
 
 def test_words_of_a_person(sdyscope):
