@@ -106,24 +106,24 @@ MESH = mesh_shape_from_axes(expert=2, fsdp=-1, track=2).over(8).sizes
 class Settings:
     """Sizes and options; small enough by default to run on 8 CPU devices in seconds."""
 
-    blocks: int = field(default=1, metadata={"help": "blocks, at whose ends tracks are added up"})
+    blocks: int = field(default=1, metadata={"help": "blocks; tracks are summed after each"})
     repeat: bool = field(default=False, metadata={"help": "stack the blocks, run them in a loop"})
     microbatches: int = field(
         default=1, metadata={"help": "parts of a batch in the pipeline of repeated blocks"}
     )
-    layers: int = field(default=2, metadata={"help": "layers a block; every second has experts"})
+    layers: int = field(default=2, metadata={"help": "layers per block; every second has experts"})
     tracks: int = field(default=2, metadata={"help": "transformers side by side"})
     experts: int = field(default=4, metadata={"help": "experts of a mixture-of-experts layer"})
     capacity: float = field(
         default=2.0, metadata={"help": "room for tokens in an expert, in even shares"}
     )
     d_model: int = field(default=64, metadata={"help": "width of a track's residual stream"})
-    heads: int = field(default=4, metadata={"help": "attention heads of a track"})
+    heads: int = field(default=4, metadata={"help": "attention heads per track"})
     head_dim: int = field(default=16, metadata={"help": "width of a head; even, for rotary"})
     d_ff: int = field(default=128, metadata={"help": "width of the hidden layer, of each expert"})
-    vocab: int = field(default=256, metadata={"help": "number of tokens there are"})
+    vocab: int = field(default=256, metadata={"help": "vocabulary size"})
     batch: int = field(default=8, metadata={"help": "sequences per step"})
-    sequence: int = field(default=16, metadata={"help": "tokens a sequence"})
+    sequence: int = field(default=16, metadata={"help": "tokens per sequence"})
     dtype: str = field(
         default="float32",
         metadata={"help": "dtype to compute in; parameters are float32", "choices": DTYPES},

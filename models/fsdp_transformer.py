@@ -90,12 +90,12 @@ class Settings:
     heads: int = field(default=8, metadata={"help": "attention heads"})
     head_dim: int = field(default=32, metadata={"help": "width of a head; even, for rotary"})
     d_ff: int = field(default=512, metadata={"help": "width of the MLP's hidden layer"})
-    vocab: int = field(default=1024, metadata={"help": "number of tokens there are"})
+    vocab: int = field(default=1024, metadata={"help": "vocabulary size"})
     batch: int = field(default=16, metadata={"help": "sequences per step"})
-    sequence: int = field(default=64, metadata={"help": "tokens a sequence"})
+    sequence: int = field(default=64, metadata={"help": "tokens per sequence"})
     tied: bool = field(default=False, metadata={"help": "unembed with the embedding's transpose"})
     scan: bool = field(default=False, metadata={"help": "run the layers in one lax.scan"})
-    remat: bool = field(default=False, metadata={"help": "recompute each layer when backward"})
+    remat: bool = field(default=False, metadata={"help": "recompute layers in the backward pass"})
     dtype: str = field(
         default="bfloat16",
         metadata={"help": "dtype to compute in; parameters are float32", "choices": DTYPES},

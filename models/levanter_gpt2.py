@@ -93,7 +93,7 @@ class Settings:
     parallelism: str = field(
         default="tensor",
         metadata={
-            "help": "what is added to the step before: copies of the model, its storage in shards, "
+            "help": "each adds to the one before it: copies of the model, storage in shards, "
             "mlp and heads on model, positions on context",
             "choices": tuple(PARALLELISM),
         },
@@ -102,9 +102,9 @@ class Settings:
     embed: int = field(default=64, metadata={"help": "width of the stream"})
     heads: int = field(default=4, metadata={"help": "attention heads, each embed / heads wide"})
     mlp_scale: int = field(default=4, metadata={"help": "width of the MLP over that of the stream"})
-    vocab: int = field(default=256, metadata={"help": "number of tokens there are"})
+    vocab: int = field(default=256, metadata={"help": "vocabulary size"})
     batch: int = field(default=16, metadata={"help": "sequences per step"})
-    positions: int = field(default=32, metadata={"help": "tokens a sequence"})
+    positions: int = field(default=32, metadata={"help": "tokens per sequence"})
     prompt: int = field(default=8, metadata={"help": "tokens of the prompt that prefill reads"})
     dtype: str = field(
         default="bfloat16",
@@ -115,13 +115,13 @@ class Settings:
     )
     dropout: float = field(
         default=0.0,
-        metadata={"help": "how likely attention weights, and what is added to the stream, drop"},
+        metadata={"help": "dropout rate of attention weights and of what is added to the stream"},
     )
     scale_by_inverse_layer_idx: bool = field(
         default=False, metadata={"help": "divide the scores of layer i, from 0, by i + 1"}
     )
     upcast: bool = field(
-        default=False, metadata={"help": "make scores of float32 queries and keys"}
+        default=False, metadata={"help": "compute scores from float32 queries and keys"}
     )
     donate: bool = field(
         default=True, metadata={"help": "donate the model and the optimizer state"}

@@ -108,22 +108,22 @@ class Settings:
 
     layers: int = field(default=4, metadata={"help": "layers, over all stages"})
     microbatches: int = field(default=4, metadata={"help": "parts of a batch in the pipeline"})
-    batch: int = field(default=4, metadata={"help": "sequences a microbatch"})
-    sequence: int = field(default=16, metadata={"help": "tokens a sequence"})
+    batch: int = field(default=4, metadata={"help": "sequences per microbatch"})
+    sequence: int = field(default=16, metadata={"help": "tokens per sequence"})
     features: int = field(default=64, metadata={"help": "width of the stream"})
     heads: int = field(default=4, metadata={"help": "attention heads"})
     cut: str = field(
         default="heads",
         metadata={
-            "help": "what a device has of attention: whole heads, or channels of each head",
+            "help": "what a device holds of attention: whole heads, or channels of each head",
             "choices": CUTS,
         },
     )
     latent: int = field(default=32, metadata={"help": "width of the latents of attention"})
-    positions: int = field(default=32, metadata={"help": "room in the caches, in tokens"})
+    positions: int = field(default=32, metadata={"help": "tokens that fit in the caches"})
     rotary: int = field(default=8, metadata={"help": "rotary channels of a head"})
     hidden: int = field(default=128, metadata={"help": "width of the MLP's hidden layer"})
-    vocab: int = field(default=128, metadata={"help": "number of tokens there are"})
+    vocab: int = field(default=128, metadata={"help": "vocabulary size"})
     schedule: str = field(
         default="gpipe",
         metadata={
@@ -132,9 +132,9 @@ class Settings:
             "choices": SCHEDULES,
         },
     )
-    remat: bool = field(default=True, metadata={"help": "recompute each stage when backward"})
+    remat: bool = field(default=True, metadata={"help": "recompute stages in the backward pass"})
     dropout: float = field(
-        default=0.0, metadata={"help": "part of what attention and MLP add that is dropped"}
+        default=0.0, metadata={"help": "dropout rate of what attention and MLP add"}
     )
     optimizer: str = field(
         default="adamw", metadata={"help": "which optimizer", "choices": OPTIMIZERS}

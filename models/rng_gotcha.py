@@ -52,9 +52,9 @@ class Settings:
     """How numbers are drawn, and how many: 16 MiB of them by default."""
 
     generator: str = field(
-        default="threefry-original", metadata={"help": "how to draw", "choices": GENERATORS}
+        default="threefry-original", metadata={"help": "the generator", "choices": GENERATORS}
     )
-    split: bool = field(default=False, metadata={"help": "draw each row with a key of its own"})
+    split: bool = field(default=False, metadata={"help": "draw each row with its own key"})
     rows: int = field(default=2048, metadata={"help": "rows of the matrix"})
     columns: int = field(default=2048, metadata={"help": "columns of the matrix"})
 

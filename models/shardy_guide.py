@@ -91,9 +91,9 @@ class Settings:
     """Which example, and how much larger than the guide's it is."""
 
     example: str = field(
-        default="in-out-shardings", metadata={"help": "which one", "choices": EXAMPLES}
+        default="in-out-shardings", metadata={"help": "the example", "choices": EXAMPLES}
     )
-    scale: int = field(default=1, metadata={"help": "every size of the guide's times this"})
+    scale: int = field(default=1, metadata={"help": "factor on every size of the guide"})
 
 
 def program(mesh: AnyMesh, settings: Settings) -> Program:

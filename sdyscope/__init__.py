@@ -5,15 +5,22 @@
 jax; the first stage that needs it does.
 """
 
+import sys as _sys
 from importlib import import_module
 from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
+
+if _sys.version_info < (3, 11):  # noqa: UP036 - a clone is imported by any
+    raise ImportError(
+        f"sdyscope needs Python 3.11 or newer; {_sys.executable} is {_sys.version.split()[0]}."
+    )
 
 _ABOVE = _Path(__file__).parent.parent
 # In a clone, installed or not: grammars, models and reports stand beside this folder.
 __path__ += [str(_ABOVE)] if (_ABOVE / "grammars" / "shardy.lark").is_file() else []
 
-from sdyscope.formatters import register as _register  # noqa: E402 - found behind __path__
+from sdyscope.errors import missing_package as _missing_package  # noqa: E402 - behind __path__
+from sdyscope.formatters import register as _register  # noqa: E402
 
 if TYPE_CHECKING:
     from sdyscope.annotations import Annotation as Annotation
@@ -69,7 +76,10 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise _missing_package(error) from None
 
 
 def __dir__() -> list[str]:

@@ -14,12 +14,18 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-import click
+from sdyscope.errors import SdyscopeError, missing_package
+from sdyscope.process import output
 
-from sdyscope.commands import cli
-from sdyscope.errors import SdyscopeError
-from sdyscope.process import child, output
-from sdyscope.process.jax_log import tell_briefly
+try:
+    import click
+
+    from sdyscope.commands import cli
+    from sdyscope.process import child
+    from sdyscope.process.jax_log import tell_briefly
+except ModuleNotFoundError as missing:  # as in a clone, by a Python that it is not installed for
+    output.say(f"error: {missing_package(missing)}")
+    sys.exit(2)
 
 #: Exit status of bad usage, bad input and everything else that left no answer.
 FAILED = 2
@@ -120,6 +126,10 @@ def run_here(arguments: Sequence[str]) -> int:
             return _unforeseen(error, f"{error.strerror}{about if name else ''}")
         if isinstance(error, ImportError) and "failed to map segment" in str(error):
             return _unforeseen(error, f"memory ran out while a library was loaded: {error}")
+        if isinstance(error, ModuleNotFoundError) and _own(error):
+            missing = missing_package(error)
+            if missing is not error:
+                return _unforeseen(error, str(missing))
         if isinstance(error, ImportError) and not _own(error):
             return _unforeseen(
                 error,

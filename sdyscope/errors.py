@@ -6,6 +6,8 @@ error and ends with status 2, without a traceback; anything else that is raised 
 
 from __future__ import annotations
 
+import shlex
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,6 +131,35 @@ class CompilerError(SdyscopeError):
 
 class FallbackError(CompilerError):
     """XLA was to run one partitioner, and ran the other."""
+
+
+class MissingPackageError(SdyscopeError, ImportError):
+    """A package that sdyscope needs is not installed for this Python."""
+
+
+def missing_package(error: ModuleNotFoundError) -> ImportError:
+    """The error to raise in place of one about a module that is not there.
+
+    Args:
+      error: what an import in sdyscope raised.
+
+    Returns:
+      What is missing and how to install it; the error itself where it is about sdyscope's own.
+    """
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "sdyscope"):
+        return error
+    python = shlex.quote(sys.executable)
+    clone = Path(__file__).parent.parent
+    environment = (
+        f"cd {shlex.quote(str(clone))} && {python} -m venv .venv && .venv/bin/pip install ."
+    )
+    return MissingPackageError(
+        f"sdyscope needs {package}, which is not installed for {sys.executable}.",
+        hint=f"Make an environment that has it, and use its Python: {environment}"
+        if (clone / "pyproject.toml").is_file()
+        else f"{python} -m pip check lists what the installation lacks.",
+    )
 
 
 #: Packages that go without saying in `kind_of`.

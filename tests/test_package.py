@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import sdyscope
+from sdyscope.__main__ import run_here
 from sdyscope.commands import COMMANDS
 
 ROOT = Path(__file__).parent.parent
@@ -82,7 +83,8 @@ def test_import_loads_nothing_heavy():
 
 
 def test_every_public_name_is_told_to_type_checkers_and_in_the_docs():
-    (typed,) = [node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.If)]
+    conditional = [n for n in ast.parse(SOURCE.read_text()).body if isinstance(n, ast.If)]
+    (typed,) = [node for node in conditional if ast.unparse(node.test) == "TYPE_CHECKING"]
     homes = {name.name: node.module for node in typed.body for name in node.names}
     assert homes == {name: f"sdyscope.{home}" for name, home in sdyscope._HOMES.items()}
     page = (ROOT / "docs" / "python.md").read_text()
@@ -202,3 +204,43 @@ def test_the_version_is_the_distribution_s():
     )
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert done.stdout == f"sdyscope {project['version']}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "package"),
+    [
+        (["-m", "sdyscope", "show", "mlp"], "click"),
+        (["-c", "from sdyscope import inspect"], "lark"),
+        (["-c", "import sdyscope; sdyscope.read('x.mlir')"], "lark"),
+    ],
+)
+def test_a_python_without_what_it_needs_says_so(words, package):
+    """In a clone, where `python` imports the folder beside it, installed or not."""
+    done = subprocess.run(
+        [sys.executable, "-S", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == (2 if words[0] == "-m" else 1)
+    sentence, hint = done.stderr.splitlines()[-2:]
+    assert sentence.endswith(
+        f"sdyscope needs {package}, which is not installed for {sys.executable}."
+    )
+    assert hint.endswith(f"cd {ROOT} && {sys.executable} -m venv .venv && .venv/bin/pip install .")
+    assert "Traceback" not in done.stderr or words[0] == "-c"
+
+
+def test_a_package_that_a_command_misses_is_no_bug(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "lark", None)
+    monkeypatch.delitem(sys.modules, "sdyscope.syntax.hlo_sharding", raising=False)
+
+    def command(*_, **__):
+        importlib.import_module("sdyscope.syntax.hlo_sharding")
+
+    monkeypatch.setattr("sdyscope.__main__.cli.main", command)
+    assert run_here(["show", "mlp"]) == 2
+    assert "error: sdyscope needs lark, which is not installed" in capsys.readouterr().err
+
+
+def test_an_older_python_is_told_which_it_needs():
+    source = SOURCE.read_text().replace("_sys.version_info", "(3, 10)")
+    with pytest.raises(ImportError, match=r"sdyscope needs Python 3.11 or newer; .* is 3"):
+        exec(compile(source, str(SOURCE), "exec"), {"__name__": "old", "__file__": str(SOURCE)})

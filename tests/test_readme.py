@@ -12,6 +12,11 @@ def test_the_program_in_the_readme_is_the_one_that_is_checked():
     assert f"```python\n{program}\n```" in README
 
 
+def test_symptoms_are_the_first_page_that_it_leads_to():
+    pages = re.findall(r"\]\((docs/(?!report\.md)[^)#]+\.md)", README)
+    assert pages[0] == "docs/symptoms.md"
+
+
 def test_links_lead_somewhere():
     for link in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / link).exists(), link

@@ -22,7 +22,7 @@ from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding, retu
 from sdyscope.facts.tensors import Tensor
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh, only_mesh
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import FilePath, PathWords, SourceLocation
 
 KindFilter: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 
@@ -111,7 +111,7 @@ class ShownProgram:
     """
 
     name: str
-    file: str | None
+    file: FilePath | None
     jax_version: str
     recorded_by: Versions | None
     meshes: dict[str, Mesh]
@@ -134,7 +134,7 @@ class UnreadFile:
       error: why not, in one sentence.
     """
 
-    file: str
+    file: FilePath
     error: str
 
 
@@ -153,7 +153,7 @@ class Show:
     """
 
     schema: Literal["sdyscope.show/3"] = "sdyscope.show/3"
-    target: str
+    target: PathWords
     programs: tuple[ShownProgram, ...]
     unread: tuple[UnreadFile, ...] = ()
     recorded: Record | None = None

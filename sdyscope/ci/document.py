@@ -11,6 +11,7 @@ from sdyscope.ci.config import Check
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.patches.diff import Replacement
+from sdyscope.values.source import FilePath, PathWords
 from sdyscope.words.findings import Finding
 from sdyscope.words.places import shown_name
 
@@ -35,10 +36,10 @@ class CiFinding:
         fingerprint: the same for the same rule and tensor of the same target, whatever the line.
     """
 
-    target: str
+    target: PathWords
     check: Check
     finding: Finding
-    file: str
+    file: FilePath
     line: int | None
     column: int | None
     ignored: str
@@ -84,7 +85,7 @@ class CiError:
     """
 
     text: str
-    file: str
+    file: FilePath
     line: int
 
 
@@ -139,7 +140,7 @@ class CiChange:
         replacements: lines that are replaced, from the top down.
     """
 
-    file: str
+    file: FilePath
     replacements: tuple[Replacement, ...]
 
 
@@ -190,7 +191,7 @@ class CiTarget:
     """
 
     name: str
-    target: str
+    target: PathWords
     status: Status
     skipped: str
     error: CiError | None
@@ -199,7 +200,7 @@ class CiTarget:
     partitioners: tuple[Partitioner, ...]
     hardware: str
     seconds: float
-    file: str
+    file: FilePath
     line: int
     configured: tuple[Check, ...]
     checks: tuple[CiCheck, ...]

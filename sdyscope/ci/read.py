@@ -66,7 +66,7 @@ def _is_configured(file: Path) -> bool:
     text = _text(file)
     try:
         tool = tomllib.loads(text).get("tool", {})
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return "tool.sdyscope" in text  # then it is told of what is wrong with it
     return isinstance(tool, Mapping) and "sdyscope" in tool
 

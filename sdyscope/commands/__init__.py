@@ -88,9 +88,13 @@ def document_type(name: str) -> type | None:
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    click.echo(f"sdyscope {version('sdyscope')}")
+    try:
+        text = version("sdyscope")
+    except PackageNotFoundError:
+        text = "from its source, not installed"
+    click.echo(f"sdyscope {text}")
     ctx.exit()
 
 

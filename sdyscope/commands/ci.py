@@ -136,10 +136,10 @@ def command(
         if not Path(file).absolute().parent.is_dir():
             raise TargetError("There is no such folder to write to.", file=file)
 
-    from sdyscope.ci.forms import FORMS, Reader
-    from sdyscope.ci.run import run
-
     with progress.shown("sdyscope ci"):
+        from sdyscope.ci.forms import FORMS, Reader
+        from sdyscope.ci.run import run
+
         result = run(
             read,
             targets,

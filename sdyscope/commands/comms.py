@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 @click.option(
     "--schedule",
     is_flag=True,
-    help="Show a step over time: which communication nothing hides. TPUs and GPUs, there or not.",
+    help="Show a step over time: which communication nothing hides. For TPUs and GPUs, "
+    "present or not.",
 )
 @click.option("--scopes", is_flag=True, help="List scopes instead of single collectives.")
 @click.option("--all", "everything", is_flag=True, help="List every collective, or every scope.")

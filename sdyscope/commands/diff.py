@@ -46,8 +46,8 @@ _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
     metavar="KEY=VALUE",
     callback=options.read_settings,
     shell_complete=completing.settings,
-    help="A setting of B alone, over --set; without B, A is compared with itself so. Can be "
-    "repeated.",
+    help="A setting of B alone, overriding --set; without B, A is compared with itself under "
+    "it. Can be repeated.",
 )
 @opening.module
 @click.option(
@@ -95,8 +95,8 @@ def command(
     where what differs begins. --on given twice compares A on two kinds of hardware, or A on the
     first with B on the second. A and B may also be HLO texts of compiled programs.
 
-    --mesh-config given twice compares A on two configurations: what a line of
-    one costs. --set-b compares it with another setting: what remat or a dtype saves.
+    --mesh-config given twice compares A on two configurations, such as before and after a change
+    of one line. --set-b compares it with itself under another setting, such as remat or a dtype.
 
     Two snapshot files are compared at every stage that both have; nothing is traced.
 

@@ -46,7 +46,6 @@ def command(write_gpu_config: str | None, as_json: bool) -> int:
     from sdyscope.stages.compiled.gpu_config import gpu_config
     from sdyscope.terminal import document, table
     from sdyscope.views import doctor as view
-    from sdyscope.words.places import full_paths
 
     written = None
     if write_gpu_config is not None:
@@ -56,8 +55,7 @@ def command(write_gpu_config: str | None, as_json: bool) -> int:
         written = view.WrittenGpuConfig(file=file, kind=config.kind, count=config.count)
     capabilities = view.document(doctor.examine(), written)
     if as_json:
-        with full_paths():  # The file is named as the next command has to name it.
-            output.answers().write_bytes(document.encode(capabilities))
+        output.answers().write_bytes(document.encode(capabilities))
     else:
         table.print_table(view.table(capabilities))
         if written is not None:

@@ -38,7 +38,7 @@ _COLLECTIVE = re.compile(
 @click.option(
     "--want",
     metavar="SPEC",
-    help="Find the fewest edits with which the value is sharded so, such as \"P('data', None)\".",
+    help="Find the fewest edits that shard the value like this, such as \"P('data', None)\".",
 )
 @propagation.what_if
 @options.strict

@@ -223,7 +223,7 @@ def on_each(function: _Function) -> _Function:
         multiple=True,
         metavar="HARDWARE",
         callback=read,
-        help=f"At compiled, hardware to compile for: {FORMS}. Given twice, one per side. "
+        help=f"Hardware to compile for, present or not: {FORMS}. Given twice, one per side. "
         "By default as many virtual CPU devices as the mesh has.",
     )(function)
 

@@ -57,8 +57,8 @@ def command(
     what XLA decides, and where it was taken from. Shardy's passes run here, for a mesh of any
     size; GSPMD's propagation is part of XLA, which compiles the program for CPU up to there.
 
-    With --set-sharding, --priority or --conservative: what would be sharded otherwise, by where it
-    begins. The program is not traced again.
+    With --set-sharding, --priority or --conservative: what would be sharded differently, by
+    where it begins. The program is not traced again.
     """
     from sdyscope.analysis.propagation.propagate import propagate_document
     from sdyscope.errors import TargetError

@@ -41,7 +41,7 @@ def what_if(function: _Function) -> _Function:
             "shardings",
             multiple=True,
             metavar="NAME=SPEC",
-            help="What if an argument, result or constraint were sharded otherwise? Such as "
+            help="What if an argument, result or constraint were sharded differently? Such as "
             "\"params['w1']=P('fsdp', 'model')\", or =None to leave it to the compiler. "
             "Can be repeated.",
         ),

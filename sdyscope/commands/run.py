@@ -201,7 +201,8 @@ def _nobody(what: str, done: int, total: int) -> None:
 @click.option(
     "--profile",
     is_flag=True,
-    help="Run some more steps under JAX's profiler, and show what each line and collective takes.",
+    help="Run a few more steps under JAX's profiler, and show how long each line and "
+    "collective takes.",
 )
 @options.partitioner()
 @options.settings

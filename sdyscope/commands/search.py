@@ -142,9 +142,9 @@ def command(
 ) -> int:
     """Search for shardings that send less or hold less.
 
-    Tries other shardings of arguments, hundreds a minute: Shardy's own passes predict what each
+    Tries other shardings of arguments, hundreds per minute: Shardy's own passes predict what each
     sends, computes and holds. XLA partitions the best of them, and the best of those is compiled.
-    What is printed is what to change in the program. Nothing is run, but with --patch.
+    What is printed is what to change in the program. Nothing is run, except with --patch.
 
     The same tensor of every layer is sharded alike, and an optimizer's state and the results that
     are arguments' next values go with their parameters.

@@ -27,8 +27,8 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     """Name the commands that find the cause of an error or a hang.
 
     Searches a log, or - for standard input, or the words of an error for what JAX and XLA say when
-    something goes wrong, and names the commands that find the reason. Without words, all symptoms
-    are listed. Exit status 1 if nothing in it is known.
+    something goes wrong, and names the commands that find the cause. Without words, all symptoms
+    are listed. Exit status 1 if no known symptom is in it.
     """
     from sdyscope.commands.docs import pages
     from sdyscope.process import output

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     "--bisect",
     "bisecting",
     is_flag=True,
-    help="Also find the release in which --what became another.",
+    help="Also find the release in which --what changed.",
 )
 @click.option(
     "--what",

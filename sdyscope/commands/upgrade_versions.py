@@ -305,7 +305,7 @@ def _check_ends(chosen: Sequence[_Place]) -> None:
 
 @dataclass
 class _Search:
-    """Looks for the release in which something became another."""
+    """Looks for the release in which something changed."""
 
     asked: Asked
     places: _Places

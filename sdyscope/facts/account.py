@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import PathWords, SourceLocation
 
 Stage: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 """The stages of a program; each is described in docs/README.md."""
@@ -47,7 +47,7 @@ class Why(Enum):
     """Lines of the HLO that are counted, and not listed."""
 
 
-Reason: TypeAlias = str | Why | Remark
+Reason: TypeAlias = PathWords | Why | Remark
 """A compiler's or reader's own words as text. One dataclass: it is read back from JSON."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
+from sdyscope.values.source import PathWords
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Failure:
     """
 
     partitioner: Partitioner
-    reason: str
+    reason: PathWords
 
 
 def failures(errors: Mapping[Partitioner, CompilerError]) -> tuple[Failure, ...]:

@@ -17,7 +17,7 @@ from sdyscope.facts.sharded import Sharded, Written
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import PathWords, SourceLocation
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 """``error``: something else happens than was asked for, or numbers are wrong; ``warning``: it costs
@@ -420,7 +420,7 @@ class Inside:
     result: str
     first: InnerDifference | None = None
     why: Literal["", "other structure", "other ops", "gone", "processes", "failed"] = ""
-    reason: str = ""
+    reason: PathWords = ""
 
 
 @dataclass(frozen=True, slots=True)

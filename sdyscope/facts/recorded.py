@@ -13,13 +13,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.remarks import Remark
+from sdyscope.graph.strings import label
+from sdyscope.values.source import FilePath, PathWords
 
 __all__ = [
     "COMPILED",
@@ -51,7 +53,7 @@ class Line:
         line: from 1.
     """
 
-    file: str
+    file: FilePath
     line: int
 
     def __str__(self) -> str:
@@ -71,8 +73,8 @@ class RecordedRun:
         status: its exit status, negative when a signal ended it; null likewise.
     """
 
-    command: tuple[str, ...]
-    directory: str
+    command: tuple[PathWords, ...]
+    directory: FilePath
     partitioner: Partitioner | Literal["both", ""]
     started: float
     ended: float | None = None
@@ -100,7 +102,7 @@ class RecordedProcess:
     pid: int
     parent: int
     index: int | None
-    arguments: tuple[str, ...]
+    arguments: tuple[PathWords, ...]
     jax: str
     jaxlib: str
     python: str
@@ -379,7 +381,11 @@ def _lines(path: Path, problems: list[Remark | str]) -> list[_AnyLine]:
     # What is after the last newline was cut off when the process was killed.
     for number, text in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            events.append(_DECODER.decode(text))
+            events.append(
+                msgspec.convert(_labelled_texts(msgspec.json.decode(text)), _AnyLine)
+                if b"\\" in text
+                else _DECODER.decode(text)
+            )
         except _UNREADABLE:
             bad.append(number)
     for line in events:
@@ -388,6 +394,18 @@ def _lines(path: Path, problems: list[Remark | str]) -> list[_AnyLine]:
     if bad:
         problems.append(Remark("unreadable lines", path.name, len(bad), bad[0]))
     return events
+
+
+def _labelled_texts(value: Any) -> Any:
+    """A line with the line breaks in its texts as names have them: none is more than one line."""
+    match value:
+        case str():
+            return label(value)
+        case list():
+            return [_labelled_texts(each) for each in value]
+        case dict():
+            return {key: _labelled_texts(each) for key, each in value.items()}
+    return value
 
 
 def _runs(lines: Sequence[_AnyLine]) -> list[RecordedRun]:

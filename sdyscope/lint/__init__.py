@@ -39,6 +39,7 @@ from sdyscope.lint.logical import LogicalAxes
 from sdyscope.lint.named import named_axes
 from sdyscope.lint.rule import NotApplicable, Rule
 from sdyscope.lint.subject import NO_LOGICAL, NOT_COMPILED, Lintable, Subject
+from sdyscope.values.source import PathWords
 from sdyscope.words.findings import Finding
 
 __all__ = [
@@ -95,7 +96,7 @@ class NotRun:
 
     rule: str
     partitioner: Partitioner
-    reason: str
+    reason: PathWords
     applies: bool
 
 

@@ -20,6 +20,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.lint import Linted
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.source import FilePath
 from sdyscope.words.findings import Finding
 
 
@@ -49,7 +50,7 @@ class SourceDocument:
 
     schema: Literal["sdyscope.source/1"] = "sdyscope.source/1"
     name: str
-    file: str | None
+    file: FilePath | None
     hardware: Hardware | None
     meshes: dict[str, Mesh]
     collective_meshes: dict[Partitioner, Mesh | None]

@@ -31,6 +31,7 @@ from sdyscope.lint.document import Lint, lint_document
 from sdyscope.lint.source import SourceDocument, source_of
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
+from sdyscope.values.source import FilePath, PathWords
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.places import file_text, shortened
@@ -73,9 +74,9 @@ class Report:
     """
 
     schema: Literal["sdyscope.report/3"] = "sdyscope.report/3"
-    target: str
+    target: PathWords
     name: str
-    file: str | None
+    file: FilePath | None
     jax_version: str
     sdyscope_version: str
     meshes: tuple[MeshDocument, ...]

@@ -13,6 +13,7 @@ from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.program import Partitioner
+from sdyscope.values.source import PathWords
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.findings import Check
 from sdyscope.words.partitioners import partitioner_name
@@ -38,7 +39,7 @@ class UnavailableStage:
     stage: StageName
     partitioner: Partitioner | None
     asked: bool
-    reason: str
+    reason: PathWords
 
 
 @dataclass(frozen=True, slots=True)

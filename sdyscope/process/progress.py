@@ -19,8 +19,9 @@ from sdyscope.words.visible import visible
 
 __all__ = ["doing", "shown", "step"]
 
-#: Seconds of silence after which a person wonders; and after which a line is added to a log.
-_PATIENCE = 1.5
+#: Seconds until a terminal shows something, in less than two since the command was entered; and
+#: until a log has one more line.
+_PATIENCE = 1.0
 _LOGGED = 30.0
 
 #: How often a terminal is looked after.

@@ -58,7 +58,7 @@ def scratch_file() -> BinaryIO:
 def _no_place(error: OSError) -> TargetError:
     return TargetError(
         f"There is no temporary folder to write to: {error.strerror or error}",
-        hint="TMPDIR names another one.",
+        hint="Set TMPDIR to a folder that can be written.",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from sdyscope.facts.account import Account
 from sdyscope.snapshots.compare import Comparison
 from sdyscope.snapshots.values import Snapshot
+from sdyscope.values.source import FilePath
 
 Action: TypeAlias = Literal["print", "write", "check", "update", "diff"]
 
@@ -32,7 +33,7 @@ class SnapshotDocument:
 
     schema: Literal["sdyscope.snapshot/3"] = "sdyscope.snapshot/3"
     action: Action
-    file: str
+    file: FilePath
     programs: tuple[Snapshot, ...]
     compared: tuple[Comparison, ...] = ()
     missing: tuple[str, ...] = ()

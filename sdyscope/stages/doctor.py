@@ -26,10 +26,10 @@ State: TypeAlias = Literal["ok", "warning", "missing"]
 
 #: Distribution, what it is needed for, and how it is installed for a version of JAX.
 _OPTIONAL = (
-    ("libtpu", "--on tpu:..., there or not", "pip install 'jax[tpu]=={jax}'"),
+    ("libtpu", "--on tpu:..., present or not", "pip install 'jax[tpu]=={jax}'"),
     (
         "jax-cuda12-plugin",
-        "--on cuda:..., there or not",
+        "--on cuda:..., present or not",
         "pip install 'jax[cuda12-local]=={jax}'; to run on GPUs, pip install 'jax[cuda12]=={jax}'",
     ),
     ("jax-cuda13-plugin", "the same with CUDA 13", "pip install 'jax[cuda13]=={jax}'"),

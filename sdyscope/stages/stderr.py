@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from sdyscope.process.scratch import scratch_file
 
 _STDERR = 2
 
@@ -44,7 +45,7 @@ def captured_stderr() -> Iterator[Callable[[], str]]:
             finally:
                 text.append(read())
             return
-        with tempfile.TemporaryFile() as file:
+        with scratch_file() as file:
             source, start = file.fileno(), 0
             os.dup2(source, _STDERR)
             try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, cached_property
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -46,7 +46,7 @@ from sdyscope.terminal.brief import shortened
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
-from sdyscope.values.source import FilePath, SourceLocation
+from sdyscope.values.source import FilePath, PathWords
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text, uncompared_text
@@ -188,7 +188,6 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Mesh: (mesh_form, MeshForm),
     AxisRef: (axis_text, str),
     Hardware: (str, str),
-    FilePath: (file_text, str),
     Shape: (str, str),
     Op: (op_document, OpDocument),
     OriginSharding: (str, str),
@@ -233,35 +232,35 @@ _CONVERTERS: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _place(source: SourceLocation) -> dict[str, Any]:
-    """As text says it: documents are shared, and where a folder is on this machine is left out."""
-    return {
-        "file": file_text(source.file),
-        "line": source.line,
-        "column": source.column,
-        "function": source.function,
+#: Texts that name files: without the folders of this machine, since documents are shared.
+_PATHS: Mapping[Any, Callable[[str], str]] = {FilePath: file_text, PathWords: paths_shortened}
+
+
+def _names(hint: Any) -> Callable[[str], str] | None:
+    """What names the files in a field of a type; None where it holds none."""
+    if get_origin(hint) is Annotated:
+        return _PATHS.get(hint)
+    return next(filter(None, map(_names, get_args(hint))), None)
+
+
+def _named(value: Any, named: Callable[[str], str]) -> Any:
+    """A value in which files are named, or several."""
+    if isinstance(value, tuple | list):
+        return [_named(each, named) for each in value]
+    return named(value) if isinstance(value, str) else plain(value)
+
+
+def _plain_fields(
+    names: Sequence[str], types: Mapping[str, Any]
+) -> Callable[[Any], dict[str, Any]]:
+    """What makes the fields of a value plain."""
+    paths = {name: named for name in names if (named := _names(types[name])) is not None}
+    return lambda value: {
+        name: _named(getattr(value, name), paths[name])
+        if name in paths
+        else plain(getattr(value, name))
+        for name in names
     }
-
-
-_CONVERTERS[SourceLocation] = _place
-
-#: Fields with a path, a TARGET, a reason or a command line: without the folders of this machine.
-_WITH_PATHS: Mapping[str, Callable[[str], str]] = {
-    "file": file_text,
-    "directory": file_text,
-    "target": paths_shortened,
-    "reason": paths_shortened,
-}
-_COMMANDS = ("command", "arguments")
-
-
-def _field(name: str, value: Any) -> Any:
-    text = _WITH_PATHS.get(name)
-    if text is not None and isinstance(value, str):
-        return text(value)
-    if name in _COMMANDS and isinstance(value, tuple):
-        return [paths_shortened(word) if isinstance(word, str) else plain(word) for word in value]
-    return plain(value)
 
 
 def _converter(type_: type) -> Callable[[Any], Any]:
@@ -271,16 +270,15 @@ def _converter(type_: type) -> Callable[[Any], Any]:
         convert: Callable[[Any], Any] = lambda value: plain(form(value))  # noqa: E731
     elif dataclasses.is_dataclass(type_):
         names = fields_of(type_)
+        fields = _plain_fields(names, {name: _type_of(type_, name) for name in names})
         sentence = _SENTENCES.get(type_)
         convert = lambda value: {  # noqa: E731
-            **{name: _field(name, getattr(value, name)) for name in names},
+            **fields(value),
             **({} if sentence is None else {"words": sentence(value)}),
         }
     elif issubclass(type_, msgspec.Struct):  # one that was read
-        attributes = type_.__struct_fields__
-        convert = lambda value: {  # noqa: E731
-            name: _field(name, getattr(value, name)) for name in attributes
-        }
+        hints = get_type_hints(type_, include_extras=True)
+        convert = _plain_fields(type_.__struct_fields__, hints)
     elif issubclass(type_, Mapping):
         convert = lambda value: {key: plain(item) for key, item in value.items()}  # noqa: E731
     elif issubclass(type_, (tuple, list)):
@@ -309,10 +307,12 @@ def _form(type_: Any) -> Any:
             module=type_.__module__,
         )
     origin, arguments = get_origin(type_), get_args(type_)
-    if origin is None or origin is Literal:
+    if origin is None or origin in (Literal, Annotated):
         return type_
     forms: Any = tuple(argument if argument is ... else _form(argument) for argument in arguments)
     if origin in (Union, UnionType):
+        if str in forms:  # and words with paths beside it are text, too
+            forms = tuple(form for form in forms if get_origin(form) is not Annotated)
         return Union[forms]  # noqa: UP007 (made of a tuple)
     if origin is tuple:
         return tuple[forms]
@@ -324,8 +324,8 @@ def _type_of(document_type: type, name: str) -> Any:
     member = inspect.getattr_static(document_type, name, None)
     if isinstance(member, (property, cached_property)):
         getter = member.fget if isinstance(member, property) else member.func
-        return get_type_hints(getter)["return"]
-    return get_type_hints(document_type)[name]
+        return get_type_hints(getter, include_extras=True)["return"]
+    return get_type_hints(document_type, include_extras=True)[name]
 
 
 def _state_what_encode_does(node: Any) -> None:

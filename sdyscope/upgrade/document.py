@@ -30,6 +30,7 @@ from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.remarks import Remark
 from sdyscope.upgrade.bisected import Bisection
 from sdyscope.upgrade.carried import Carried, CarriedProgram
+from sdyscope.values.source import PathWords
 from sdyscope.words.findings import Finding, budget_text, finding_of
 
 __all__ = [
@@ -223,7 +224,7 @@ class Upgrade:
     """
 
     schema: Literal["sdyscope.upgrade/1"] = "sdyscope.upgrade/1"
-    target: str
+    target: PathWords
     sides: tuple[UpgradeSide, ...]
     steps: tuple[Step, ...]
     bisection: Bisection | None = None

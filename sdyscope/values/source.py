@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePath
+from typing import Annotated, TypeAlias
 
 #: The folder of this package.
 PACKAGE = Path(__file__).parents[1]
@@ -44,10 +45,11 @@ _BETWEEN = frozenset(
 _STANDARD_LIBRARY = re.compile(r"[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]", re.IGNORECASE)
 
 
-class FilePath(str):
-    """A path that documents write as tables do: below the working directory, if it is there."""
+FilePath: TypeAlias = Annotated[str, "path"]
+"""A path. Documents name it as tables do: from the working directory, or by its last parts."""
 
-    __slots__ = ()
+PathWords: TypeAlias = Annotated[str, "words with paths"]
+"""A TARGET, a reason, a word of a command line: documents write the paths in it the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class SourceLocation:
       function: Name of the function that contains the line; empty when not known.
     """
 
-    file: str
+    file: FilePath
     line: int
     column: int = 0
     function: str = ""

@@ -142,7 +142,7 @@ def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
 
 def _beginning(diff: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragraph]:
     more_layers = cause.layers - 1
-    layers = f", and {counted(more_layers, 'layer')} more" if more_layers else ""
+    layers = f", and {counted(more_layers, 'more layer')}" if more_layers else ""
     if cause.begins is not None:
         first = cause.begins
         yield Paragraph(f"{index}. {title(first.value)}{layers}", "heading", hang=3)

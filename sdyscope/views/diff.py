@@ -88,7 +88,7 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
             yield _ops_table(program, None if everything else LISTED_OPS)
             rest = 0 if everything else len(program.ops) - LISTED_OPS
             if rest > 0:
-                yield Paragraph(f"and {counted(rest, 'place')} more: --all lists them", "muted")
+                yield Paragraph(f"and {counted(rest, 'more place')}: --all lists them", "muted")
         if notes := list(lowered_notes(program)):
             yield Paragraph("")
             yield from (Paragraph(note, "muted", hang=2) for note in notes)

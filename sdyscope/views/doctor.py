@@ -16,7 +16,7 @@ class WrittenGpuConfig:
     """What was written with `--write-gpu-config`.
 
     Attributes:
-        file: the file, as it was named.
+        file: the file, as it was named: so the next command has to name it.
         kind: the GPU that it describes.
         count: how many of them are present.
     """

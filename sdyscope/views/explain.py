@@ -184,7 +184,9 @@ def _chain(chain: Chain, everything: bool, indent: int = 2) -> Iterator[Paragrap
     for position, move in enumerate(chain.moves):
         if between > 1 and ENDS <= position < ENDS + between:
             if position == ENDS:
-                yield Paragraph(f"{between:,} moves more: --all lists them", "muted", indent + 2)
+                yield Paragraph(
+                    f"{counted(between, 'more move')}: --all lists them", "muted", indent + 2
+                )
             continue
         number = "" if move.step is None else f"step {move.step}, "
         through = f"{op_name(move.through)} {_at(source_text(move.through.source))}".rstrip()

@@ -42,10 +42,10 @@ def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
         written += [result.sharding for result in function.results if result.node is None]
     shardings = sum(sharding is not None for sharding in written)
     parts = [
-        f"{kinds.total():,} ops of {len(kinds)} kinds",
-        f"{edges:,} uses of values",
+        f"{counted(kinds.total(), 'op')} of {counted(len(kinds), 'kind')}",
+        counted(edges, "use of a value", "uses of values"),
         counted(len(graph.functions), "function"),
-        f"{shardings:,} shardings",
+        counted(shardings, "sharding"),
     ]
     if graph.reader == "text":
         parts.append("read as text, without MLIR's parser")

@@ -345,10 +345,7 @@ def _footer(
     shown = rows_inside(document, everything=everything)
     if not everything:
         if table.unlisted > 0:
-            yield (
-                f"{counted(table.unlisted, 'value')} more that are sharded: --all lists them",
-                "muted",
-            )
+            yield f"{counted(table.unlisted, 'more sharded value')}: --all lists them", "muted"
         left_out = len(inside) - len(shown)
         if left_out:
             yield (
@@ -431,7 +428,7 @@ def steps_footer(document: PropagateDocument, *, everything: bool = False) -> It
     yield Paragraph(f"{counted(numbers, 'step')}{of}, {counted(len(moves), 'move')} of an axis")
     rest = 0 if everything else len(moves) - LISTED
     if rest > 0:
-        yield Paragraph(f"and {counted(rest, 'move')} more: --all lists them", "muted")
+        yield Paragraph(f"and {counted(rest, 'more move')}: --all lists them", "muted")
 
 
 # --- what if --------------------------------------------------------------------------------------

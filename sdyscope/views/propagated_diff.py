@@ -51,7 +51,7 @@ def details(diff: PropagatedDiff, *, everything: bool = False) -> Iterator[Parag
         values = sum(beginning.values for beginning in rest)
         yield Paragraph("")
         yield Paragraph(
-            f"and {counted(len(rest), 'place')} more, with {counted(values, 'value')}: "
+            f"and {counted(len(rest), 'more place')}, with {counted(values, 'value')}: "
             "--all lists everything",
             "muted",
         )

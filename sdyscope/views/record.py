@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import sep
+from pathlib import Path
 
 from sdyscope.analysis.show import Show, ShownProgram
 from sdyscope.facts.recompiles import Recompile
@@ -50,9 +51,11 @@ def summary(record: Record, folder: str, run: RecordedRun) -> Iterator[Paragraph
     if record.programs:
         yield Paragraph(f"{folder}: {totals(record)}; sdyscope show {folder} lists them", hang=2)
     else:
+        is_python = Path(run.command[0]).name.startswith("python")
         yield Paragraph(
-            f"{folder}: JAX compiled nothing in a process that was recorded. Python processes that "
-            "are started with -I, -E or -S, or without PYTHONPATH, are not.",
+            f"{folder}: JAX compiled nothing in the processes that were recorded. "
+            + is_python * "A script alone, as in -- train.py, runs under sdyscope's own Python. "
+            + "Python processes started with -I, -E or -S or without PYTHONPATH are not recorded.",
             "warning",
             hang=2,
         )

@@ -133,7 +133,7 @@ def _values(line: SourceLine, everything: bool) -> Iterator[ListingNote]:
     rest = [values for values in line.values if values not in shown]
     if rest:
         differ = sum(values.count for values in rest if values.same is False)
-        words = f"and {counted(sum(values.count for values in rest), 'value')} more"
+        words = f"and {counted(sum(values.count for values in rest), 'more value')}"
         if differ:
             words += f", {differ:,} of them placed differently"
         yield ListingNote(words, "warning" if differ else "muted")

@@ -29,17 +29,19 @@ def paragraphs(symptoms: Symptoms) -> Iterator[Paragraph]:
     for number, symptom in enumerate(symptoms.symptoms):
         if number:
             yield Paragraph("")
-        yield from _about(symptom)
+        yield from _about(symptom, symptoms.source)
 
 
-def _about(symptom: Symptom) -> Iterator[Paragraph]:
+def _about(symptom: Symptom, source: str) -> Iterator[Paragraph]:
     yield Paragraph(symptom.title, "heading")
     for seen in symptom.seen:
+        if seen.text == source:  # words of the command line, which have no lines
+            continue
         text = seen.text if len(seen.text) <= _LONG else f"{seen.text[:_LONG]}..."
         yield Paragraph(f"line {seen.line:,}: {text}", "muted", indent=2, hang=2)
     if symptom.lines > len(symptom.seen):
         yield Paragraph(
-            f"and {counted(symptom.lines - len(symptom.seen), 'line')} more", "muted", indent=2
+            f"and {counted(symptom.lines - len(symptom.seen), 'more line')}", "muted", indent=2
         )
     yield Paragraph("")
     for command in symptom.commands:

@@ -137,11 +137,12 @@ def numbers_text(numbers: _Numbers) -> tuple[str, Tone]:
     results = counted(numbers.results, "result")
     if numbers.compared < numbers.results:
         results = f"{numbers.compared:,} of {results}"
+    equal, do = ("equals", "does") if results == "1 result" else ("equal", "do")
     texts: Mapping[str, tuple[str, Tone]] = {
-        "same": (f"{results} of the edited program equal the program's{where} ({error})", "good"),
+        "same": (f"{results} of the edited program {equal} the program's{where} ({error})", "good"),
         "corrected": (
-            f"{results} of the edited program equal what it computes on one device, and the "
-            f"program's do not{where} ({error})",
+            f"{results} of the edited program {equal} what it computes on one device, and the "
+            f"program's {do} not{where} ({error})",
             "good",
         ),
         "other random": (

@@ -63,7 +63,7 @@ def inputs_text(source: InputSource | str) -> str:
         case "made":
             return (
                 f"made with seed {source.seed}: floats are normal with deviation "
-                f"{source.deviation:g}, integers are 0 and 1 in turns"
+                f"{source.deviation:g}, integers are alternately 0 and 1"
             )
 
 

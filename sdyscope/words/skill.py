@@ -69,7 +69,7 @@ def skill(symptoms: Sequence[Symptom], commands: Mapping[str, Mapping[str, str]]
     """The text of a SKILL.md.
 
     Args:
-        symptoms: what goes wrong, with the commands that find the reason.
+        symptoms: what goes wrong, with the commands that find the cause.
         commands: what each command does, by its name, by what is asked.
     """
     return "\n".join((_HEAD, *_symptoms(symptoms), *_commands(commands)))

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sdyscope.values.source import PathWords
+
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _SEEN_AS = re.compile(r"^Seen as: (.+)$", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+_PAGE = re.compile(r"\[[^\]]+\]\((?:\.\./)?([\w/-]+)\.md[^)]*\)")
 _FENCED = re.compile(r"^```.*?^```$\n?", re.MULTILINE | re.DOTALL)
 _COMMANDS = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -38,7 +40,7 @@ class Symptom:
     Attributes:
         title: what it is.
         seen_as: what messages of JAX and XLA, and people, say of it.
-        commands: the command lines that find the reason, with TARGET for the program.
+        commands: the command lines that find the cause, with TARGET for the program.
         about: what is said of it, in Markdown.
         seen: the first lines in which it is seen.
         lines: in how many lines it is seen; 0 where nothing was searched.
@@ -53,9 +55,9 @@ class Symptom:
 
     @property
     def prose(self) -> tuple[str, ...]:
-        """The paragraphs on how the answers are read, each on one line, without links."""
+        """The paragraphs on how the answers are read, each on one line, links as commands."""
         paragraphs = (
-            _LINK.sub(r"\1", " ".join(text.split()))
+            _PAGE.sub(r"`sdyscope docs \1`", " ".join(text.split()))
             for text in _FENCED.sub("", self.about).split("\n\n")
         )
         return tuple(text for text in paragraphs if text and not text.startswith("Seen as:"))
@@ -72,7 +74,7 @@ class Symptoms:
     """
 
     schema: Literal["sdyscope.symptoms/1"] = "sdyscope.symptoms/1"
-    source: str | None
+    source: PathWords | None
     symptoms: tuple[Symptom, ...]
 
 

@@ -140,6 +140,8 @@ def test_a_target_is_for_some_versions_of_jax(written, jax, is_for):
         ('target = "train.py:step"\n', "", 10, ("targets.step] needs 'target'", 'target = "')),
         ('"1.5MiB"', '"1.5 megs"', 22, ("'1.5 megs' is not a size in bytes.", "Write 16GiB")),
         ('"1.5MiB"', "-1", 22, ("negative",)),
+        ('"1.5MiB"', "1e999", 22, ("expected a whole number or a text",)),
+        ('"1.5MiB"', '"1e999"', 22, ("is not a size in bytes",)),
         (
             '"1.5MiB"',
             "[]",
@@ -193,6 +195,14 @@ def test_an_error_in_the_defaults_is_told_where_it_is(written):
 def test_a_file_without_targets_says_so(written, text):
     with pytest.raises(TargetError, match=r"tool\.sdyscope|No targets"):
         read_config(written(text))
+
+
+@pytest.mark.parametrize("digits", ["9" * 5_000, "0x" + "f" * 5_000])
+def test_a_number_of_too_many_digits_is_one_of_the_file(written, digits):
+    file = written(f'[tool.sdyscope.targets.step]\ntarget = "mlp"\nmesh = {{data = {digits}}}\n')
+    assert find_config(file.parent) == file
+    with pytest.raises(TargetError, match=f"^{file}:?.* (digits|devices)"):
+        read_config(file)
 
 
 def test_a_file_that_is_nested_too_deep_says_so(written):

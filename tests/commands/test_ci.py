@@ -1,5 +1,6 @@
 """`sdyscope ci`: targets in processes of their own, and what is told of them."""
 
+import contextlib
 import io
 import json
 import os
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jsonschema
@@ -17,8 +18,10 @@ from page_files import fenced
 
 from sdyscope import __main__
 from sdyscope.ci import Outcome
+from sdyscope.ci import run as running
 from sdyscope.commands import document_type
 from sdyscope.process import output
+from sdyscope.snapshots import read_snapshots, update
 from sdyscope.stages.compiled import compiler
 from sdyscope.terminal.document import schema
 
@@ -248,7 +251,7 @@ def test_ignored_findings_are_told_with_the_reason(project, ci):
     assert done.status == 1
 
 
-def test_programs_that_are_no_targets_are_told_until_they_are_removed(project, ci):
+def test_programs_that_are_no_targets_are_told_until_they_are_removed(project, ci, monkeypatch):
     renamed = STEP.replace("targets.step", "targets.other")
     folder = project(STEP.replace("snapshot", "lint = false\nsnapshot"))
     assert ci("--update").status == 0
@@ -257,10 +260,23 @@ def test_programs_that_are_no_targets_are_told_until_they_are_removed(project, c
     assert done.status == 1
     assert "program other [snapshot-missing]" in done.out
     assert "program step [snapshot-unused]" in done.out
-    assert "program step [snapshot-unused]" in ci("--update").out
-    assert "program  step" in (folder / "golden.snap").read_text()
+    golden = folder / "golden.snap"
+
+    @contextlib.contextmanager
+    def waited(path):
+        """Another process writes the file while this one waits for it."""
+        (step,) = read_snapshots(golden.read_text())
+        golden.write_text(update(golden.read_text(), [replace(step, name="meanwhile")]))
+        with output.locked(path):
+            yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "locked", waited)
+        assert "program step [snapshot-unused]" in ci("--update").out
+    assert "program  step" in golden.read_text()
+    assert "program  meanwhile" in golden.read_text()
     assert ci("--update", "--remove-unused").status == 0
-    text = (folder / "golden.snap").read_text()
+    text = golden.read_text()
     assert "program  step" not in text
     assert "program  other" in text
 

@@ -75,7 +75,7 @@ def test_two_programs(sdyscope):
     assert done.status == 1
     assert "Compared under shardy; --partitioner selects another." in done.out
     assert "Only mlp has this mesh: data=4 x model=2, 8 devices." in done.out
-    assert "more: --all lists them" in done.out
+    assert "more places: --all lists them" in done.out
     everything = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1", "--all")
     assert "more: --all lists them" not in everything.out
     assert len(everything.out) > len(done.out)

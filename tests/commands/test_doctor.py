@@ -50,6 +50,15 @@ def test_everything_missing_comes_with_advice(found):
     assert all(c["advice"] for c in found["capabilities"] if c["state"] == "missing")
 
 
+def test_every_optional_package_is_named_with_the_command_that_installs_it(found):
+    advice = {c["name"]: c for c in found["capabilities"] if c["area"] == "optional"}
+    assert {"libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin", "PyYAML", "haliax"} <= advice.keys()
+    for name, capability in advice.items():
+        assert capability["state"] == "ok" or "pip install" in capability["advice"]
+        if name.startswith(("libtpu", "jax-cuda")) and capability["state"] == "missing":
+            assert f"=={jax.__version__}" in capability["advice"]
+
+
 def test_a_platform_that_is_not_there_is_a_finding_not_a_failure():
     done = doctor("--json", JAX_PLATFORMS="no_such_platform")
     devices = [c for c in json.loads(done.stdout)["capabilities"] if c["area"] == "devices"]

@@ -78,8 +78,8 @@ def test_the_rest_is_counted(sdyscope):
 @pytest.mark.thorough
 def test_long_chains_are_cut_in_the_middle(sdyscope):
     words = ("explain", "fsdp-transformer", "layer7/mlp/add", "--set", "layers=8")
-    assert re.search(r"^    \d+ moves more: --all lists them$", sdyscope(*words).out, re.MULTILINE)
-    assert "moves more" not in sdyscope(*words, "--all").out
+    assert re.search(r"^    \d+ more moves: --all lists them$", sdyscope(*words).out, re.MULTILINE)
+    assert "more moves" not in sdyscope(*words, "--all").out
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

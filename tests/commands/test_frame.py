@@ -96,3 +96,26 @@ def test_wrong_usage_is_two_lines(capsys, words):
     first, second = err.splitlines()
     assert first.startswith("error: ")
     assert second.startswith("Try 'sdyscope")
+
+
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        (lambda: int("9" * 5_000), "A number of the input has too many digits to be read."),
+        (lambda: _endless(), "The input is nested too deep to be read."),
+        (lambda: _raise(MemoryError()), "memory ran out."),
+    ],
+    ids=["digits", "depth", "memory"],
+)
+def test_what_any_reader_may_meet_is_one_sentence(monkeypatch, capsys, raised, words):
+    monkeypatch.setattr(cli, "main", lambda *_, **__: raised())
+    assert run_here(["show", "mlp"]) == 2
+    assert capsys.readouterr().err == f"error: {words}\n"
+
+
+def _raise(error):
+    raise error
+
+
+def _endless():
+    return _endless()

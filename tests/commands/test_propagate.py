@@ -27,7 +27,7 @@ def test_it_keeps_to_the_width(sdyscope, columns):
 def test_what_is_left_out_is_counted_and_all_lists_it(sdyscope, monkeypatch):
     monkeypatch.setattr("sdyscope.views.propagate.LISTED", 10)
     done = sdyscope("propagate", "mlp")
-    assert "values more that are sharded: --all lists them" in done.out
+    assert "more sharded values: --all lists them" in done.out
     assert "values inside are left out" in done.out
     everything = sdyscope("propagate", "mlp", "--all")
     assert "--all" not in everything.out

@@ -1,5 +1,6 @@
 """`sdyscope record`, and the other commands on what it recorded."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,9 @@ import subprocess
 import sys
 
 import pytest
+
+from sdyscope.commands import record_run
+from sdyscope.facts.recorded import SCHEMA
 
 TRAIN = """
 import multiprocessing, os, sys
@@ -383,7 +387,9 @@ def test_overwriting_adding_and_what_a_script_does_to_the_directory(sdyscope, tm
 
     done = run("import pathlib; pathlib.Path(folder, 'record.json').write_text('mine')")
     assert (done.status, commands()) == (0, 1)
-    assert "JAX compiled nothing in a process that was recorded" in " ".join(done.err.split())
+    assert "JAX compiled nothing in the processes that were recorded. A script alone" in " ".join(
+        done.err.split()
+    )
     assert (run("raise SystemExit(5)", "--add").status, commands()) == (5, 2)
     done = run("print('to standard error')", "--overwrite", "--json")
     assert (done.document("record")["runs"][0]["status"], commands()) == (0, 1)
@@ -424,3 +430,25 @@ def test_recorded_command_lines_hide_secrets(tmp_path, monkeypatch):
     assert written
     assert not any("s3cret" in text for text in written)
     assert any("***" in text for text in written)
+
+
+def test_a_run_that_is_added_meanwhile_is_in_the_index(tmp_path, monkeypatch):
+    (tmp_path / "processes").mkdir()
+    line = {"line": "run", "at": 1.0, "schema": SCHEMA, "command": ["a"], "directory": "/"}
+    ended = {"line": "ended", "at": 2.0, "status": 0}
+    locked = record_run.locked
+
+    def write(name):
+        text = "".join(json.dumps(one) + "\n" for one in ({**line, "partitioner": ""}, ended))
+        (tmp_path / "processes" / f"run-{name}.jsonl").write_text(text)
+
+    @contextlib.contextmanager
+    def waited(folder):
+        write("another")
+        with locked(folder):
+            yield
+
+    write("own")
+    monkeypatch.setattr(record_run, "locked", waited)
+    record_run.finish(tmp_path)
+    assert len(json.loads((tmp_path / "record.json").read_text())["runs"]) == 2

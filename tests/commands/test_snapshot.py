@@ -1,12 +1,15 @@
 """`sdyscope snapshot`."""
 
+import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sdyscope.inspection import Inspection
-from sdyscope.snapshots import compare, read_snapshots
+from sdyscope.process import output
+from sdyscope.snapshots import compare, read_snapshots, update
 from sdyscope.targets import resolve
 
 GOLDEN = Path(__file__).parent.parent / "snapshots"
@@ -142,6 +145,23 @@ def test_missing_and_unused_are_reported(sdyscope, target, golden):
     assert sdyscope("snapshot", "mlp", target(), "-o", golden, "--check").status == 0
     assert sdyscope("snapshot", "mlp", "-o", golden, "--update", "--remove-unused").status == 0
     assert [snapshot.name for snapshot in read_snapshots(golden.read_text())] == ["mlp"]
+
+
+def test_what_another_process_writes_meanwhile_is_kept(sdyscope, golden, monkeypatch):
+    """It waits for the file while the other writes, and reads it again."""
+    locked = output.locked
+    (before,) = read_snapshots(golden.read_text())
+
+    @contextlib.contextmanager
+    def waited(path):
+        golden.write_text(update(golden.read_text(), [replace(before, name="another")]))
+        with locked(path):
+            yield
+
+    monkeypatch.setattr(output, "locked", waited)
+    assert sdyscope("snapshot", "mlp", "-o", golden, "--update").status == 0
+    names = [snapshot.name for snapshot in read_snapshots(golden.read_text())]
+    assert names == ["another", "mlp", "step"]
 
 
 def test_a_file_that_is_not_there_can_not_be_compared_with(sdyscope, tmp_path):

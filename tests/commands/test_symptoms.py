@@ -50,7 +50,7 @@ def test_lines_of_a_log(sdyscope, tmp_path, line, title):
 def test_many_lines_are_counted(sdyscope, tmp_path):
     log = tmp_path / "train.log"
     log.write_text("Out of memory\n" * 1_203)
-    assert "\n  and 1,200 lines more\n" in sdyscope("symptoms", log).out
+    assert "\n  and 1,200 more lines\n" in sdyscope("symptoms", log).out
 
 
 def test_words_of_a_person(sdyscope):
@@ -59,6 +59,14 @@ def test_words_of_a_person(sdyscope):
     done = sdyscope("symptoms", "green", "elephants")
     assert done.status == 1
     assert done.out == ("No known symptom in green elephants. `sdyscope symptoms` lists them.\n")
+
+
+def test_words_are_not_repeated_and_pages_are_commands(sdyscope):
+    out = sdyscope("symptoms", "RESOURCE_EXHAUSTED").out
+    assert "line 1" not in out
+    assert "See `sdyscope docs memory`." in out
+    for symptom in KNOWN.values():
+        assert not any("](" in text or ".md" in text for text in symptom.prose)
 
 
 def test_without_words_all_are_listed(sdyscope):

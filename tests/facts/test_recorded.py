@@ -99,6 +99,18 @@ def test_a_line_that_was_cut_off_is_no_problem_and_a_bad_one_is(tmp_path):
     assert [program.label for program in record.programs] == ["step"]
 
 
+def test_no_text_of_a_recording_makes_a_line_of_its_own(tmp_path):
+    evil = "st\nevil"
+    write(
+        tmp_path, "a", {**HEADER, "arguments": ["python", evil]},
+        lowered("m1", 2.0, f"jit_{evil}", paths=[evil], called=[evil, 9], failures={"gspmd": evil}),
+    )  # fmt: skip
+    record = read_record(tmp_path)
+    assert "\n" not in "".join(map(str, (*record.programs, *record.processes)))
+    (program,) = record.programs
+    assert (program.name, program.paths) == (r"st\x0aevil", (r"st\x0aevil",))
+
+
 def test_the_other_partitioner(tmp_path):
     write(
         tmp_path, "a", HEADER, lowered("m1", 2.0, others={"gspmd": "m2"}),

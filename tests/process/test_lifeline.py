@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from sdyscope.errors import TargetError
 from sdyscope.process import scratch
 from sdyscope.process.python import python
 
@@ -81,6 +82,17 @@ def test_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
         *("sdyscope-scratch-young", "sdyscope-scratch-unmarked", "sdyscope-scratch-link"),
         "sdyscope-clone",
     }
+
+
+@pytest.mark.parametrize("made", [scratch.scratch_folder, scratch.scratch_file])
+def test_no_place_for_temporary_files_is_said(monkeypatch, tmp_path, made):
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(TargetError) as error, made():
+        pass
+    assert str(error.value) == (
+        "There is no temporary folder to write to: No such file or directory\n"
+        "Set TMPDIR to a folder that can be written."
+    )
 
 
 def test_a_closed_standard_output_is_said():

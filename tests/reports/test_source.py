@@ -8,7 +8,7 @@ from sdyscope.page import page as report_page
 from sdyscope.page import source as report_source
 from sdyscope.page.columns import Pool
 from sdyscope.words.counts import size
-from sdyscope.words.places import file_text
+from sdyscope.words.places import file_text, paths_from
 
 pytestmark = pytest.mark.compiles
 
@@ -78,6 +78,17 @@ def test_a_page_that_does_not_know_the_folder_links_to_no_editor(open_page, mlp)
     )
     page.wait_for_selector(".source-details")
     assert page.get_by_role("link", name="Open in the editor").count() == 0
+
+
+def test_a_file_elsewhere_has_its_name_and_line_and_no_link_that_leads_nowhere(open_page, mlp):
+    line, name = busiest(mlp)
+    short = "…/" + "/".join(name.split("/")[-2:])
+    with paths_from("/somewhere/that/is/else"):
+        html = report_page.page(mlp.report, mlp.inspection)
+    page = open_page(html, f"#source?line={short}")
+    assert page.locator(".source-line[data-open] button").inner_text() == str(line.line)
+    assert page.get_by_role("link", name="Open in the editor").count() == 0
+    assert page.get_by_role("link", name="In Communication").count() == 1
 
 
 def test_a_line_without_ops_is_said_to_have_none(open_page, mlp):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import typing
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,9 +13,12 @@ import msgspec
 import pytest
 
 from sdyscope.commands import COMMANDS, document_type
+from sdyscope.facts.remarks import Remark
+from sdyscope.terminal import document
 from sdyscope.terminal.document import encode, fields_of, read, schema
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import FilePath, PathWords, SourceLocation
+from sdyscope.words.remarks import remark_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,61 @@ def test_documents_do_not_tell_where_a_folder_is(tmp_path, monkeypatch):
             "…/far/other.py",
         )
     ]
+
+
+@dataclass(frozen=True)
+class Paths:
+    file: FilePath | None
+    command: tuple[PathWords, ...]
+    reason: PathWords | Remark
+    other: str
+
+
+def test_files_are_named_by_the_types_of_fields(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = f"{tmp_path}/train.py"
+    away = "/home/ada/secret/lab/train.py"
+    paths = Paths(here, ("python", away), f"no {here}:3", away)
+    assert json.loads(encode(paths)) == {
+        "file": "train.py",
+        "command": ["python", "…/lab/train.py"],
+        "reason": "no train.py:3",
+        "other": away,
+    }
+    assert json.loads(encode(dataclasses.replace(paths, file=None)))["file"] is None
+    remark = Remark("unreadable lines", "a.jsonl", 1, 2)
+    assert json.loads(encode(dataclasses.replace(paths, reason=remark)))["reason"] == (
+        remark_text(remark)
+    )
+
+
+#: Named as the user did, to be opened; or within a recording.
+AS_NAMED = {("WrittenGpuConfig", "file"), ("RecordedCompile", "file")}
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if document_type(name)])
+def test_no_document_forgets_that_a_field_names_files(command):
+    def texts(type_, seen):
+        if not isinstance(type_, type):
+            for part in typing.get_args(type_):
+                yield from texts(part, seen)
+            return
+        if type_ in seen:
+            return
+        seen.add(type_)
+        is_written = dataclasses.is_dataclass(type_) and type_ not in document._FORMS
+        for name in fields_of(type_) if is_written else ():
+            hint = document._type_of(type_, name)
+            if name in ("file", "directory", "target", "reason", "command"):
+                yield type_.__name__, name, hint
+            yield from texts(hint, seen)
+
+    plain = {
+        (owner, name)
+        for owner, name, hint in texts(document_type(command), set())
+        if hint in (str, str | None, tuple[str, ...])
+    }
+    assert plain <= AS_NAMED
 
 
 def test_what_was_written_is_read():

@@ -41,7 +41,7 @@ def test_the_biggest_differences_are_listed_and_the_rest_counted():
     (table,) = [part for part in parts if isinstance(part, Table)]
     assert sum(not isinstance(row, Heading) for row in table.rows) == 20
     assert table.rows[0] == Heading("layer0")
-    assert Paragraph("and 5 places more: --all lists them", "muted") in parts
+    assert Paragraph("and 5 more places: --all lists them", "muted") in parts
     (table,) = [p for p in diff.details(document, everything=True) if isinstance(p, Table)]
     assert sum(not isinstance(row, Heading) for row in table.rows) == 25
 

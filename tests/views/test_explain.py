@@ -28,7 +28,7 @@ def test_a_long_chain_is_cut_in_the_middle(found):
     (why, *_) = found.values[0].chains
     long = with_value(found, chains=(replace(why, moves=why.moves * 20),))
     lines = texts(long)
-    assert "8 moves more: --all lists them" in lines
+    assert "8 more moves: --all lists them" in lines
     assert sum("sharding_constraint" in line for line in lines) == 2 * explain.ENDS
     assert sum("sharding_constraint" in line for line in texts(long, everything=True)) == 20
     # One is not left out: the line that says so would take its place.

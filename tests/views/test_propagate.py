@@ -91,7 +91,7 @@ def test_rows_are_limited_and_the_rest_is_counted(mlp, monkeypatch):
     assert 10 <= shown < len(inside)
     rest = len(inside) - shown
     found = texts(propagate.footer(mlp, table))
-    assert f"{rest} values more that are sharded: --all lists them" in found
+    assert f"{rest} more sharded values: --all lists them" in found
     everything = propagate.rows_inside(mlp, everything=True)
     assert len(everything) == len([value for value in mlp.values if value.section == "inside"])
 

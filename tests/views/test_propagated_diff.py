@@ -52,7 +52,7 @@ def test_the_rest_is_counted_and_all_lists_it(found):
     many = replace(found, beginnings=found.beginnings[:1] * 14)
     rest = 4 * found.beginnings[0].values
     lines = texts(propagated_diff.details(many))
-    assert f"and 4 places more, with {rest} values: --all lists everything" in lines
+    assert f"and 4 more places, with {rest} values: --all lists everything" in lines
     everything = texts(propagated_diff.details(many, everything=True))
     assert not any("--all" in line for line in everything)
     assert sum(" | " in line for line in everything) == 14 * len(found.beginnings[0].follows)

@@ -17,6 +17,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Schedule
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
+from sdyscope.values.source import FilePath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class CommsDocument:
 
     schema: Literal["sdyscope.comms/2"] = "sdyscope.comms/2"
     name: str
-    file: str | None
+    file: FilePath | None
     hardware: Hardware | None
     device_kind: str | None
     programs: tuple[Collectives, ...]

@@ -68,7 +68,7 @@ def schedule_of(cost: Cost, collectives: Collectives | None = None) -> Schedule:
         kind = cost.device_kind or "this hardware"
         raise TargetError(
             f"No rates of {kind} are known, so nothing has a time.",
-            hint="Compile for TPUs or GPUs, there or not: --on tpu:v5e:2x4 or cuda:h100:1x1x8.",
+            hint="Compile for TPUs or GPUs, present or not: --on tpu:v5e:2x4 or cuda:h100:1x1x8.",
         )
     module = read_hlo(cost.compiled.hlo)
     if not is_scheduled(module):

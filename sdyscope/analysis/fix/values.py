@@ -15,6 +15,7 @@ from sdyscope.facts.traffic import Traffic
 from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.source import PathWords
 
 Verdict: TypeAlias = Literal["pays", "trade", "loses", "corrects"]
 """``pays``: less time or memory, and not more of the other; ``trade``: less of one for more of the
@@ -79,7 +80,7 @@ class Numbers:
     tolerance: float = 0.0
     devices: str = ""
     inputs: InputSource | None = None
-    reason: str = ""
+    reason: PathWords = ""
 
 
 @dataclass(frozen=True)

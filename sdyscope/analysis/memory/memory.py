@@ -40,6 +40,7 @@ from sdyscope.hlo import read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import EntryLayout, read_entry_layout
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.source import FilePath
 
 __all__ = [
     "Group",
@@ -177,7 +178,7 @@ class MemoryDocument:
 
     schema: Literal["sdyscope.memory/2"] = "sdyscope.memory/2"
     name: str
-    file: str | None
+    file: FilePath | None
     jax_version: str
     meshes: dict[str, Mesh]
     passed: bool

@@ -28,7 +28,7 @@ from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import FilePath, SourceLocation
 
 Section: TypeAlias = Literal["argument", "result", "constraint", "inside"]
 """``constraint``: constraints and shard_map boundaries; ``inside``: any value inside."""
@@ -133,7 +133,7 @@ class PropagateDocument:
 
     schema: Literal["sdyscope.propagate/4"] = "sdyscope.propagate/4"
     name: str
-    file: str | None
+    file: FilePath | None
     jax_version: str
     meshes: dict[str, Mesh]
     propagations: tuple[Propagated, ...]

@@ -172,7 +172,8 @@ def search(
     others = [
         candidate
         for candidate in candidates
-        if candidate.assignment in textbook and candidate not in first
+        # One of them may be the program as it is, which was compiled.
+        if candidate.changes and candidate.assignment in textbook and candidate not in first
     ]
     others.sort(key=lambda candidate: goal.key(candidate.known))
     for candidate in (*first, *others[:_TEXTBOOK]):

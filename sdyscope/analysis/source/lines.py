@@ -281,7 +281,7 @@ def _with_text(
     """A file with its text, and the lines around those that ops come from."""
     library = is_library(file)
     if isinstance(text, str):
-        return SourceFile(FilePath(file), library, text, False, tuple(lines.values()))
+        return SourceFile(file, library, text, False, tuple(lines.values()))
     wanted = {
         near
         for line in lines
@@ -291,7 +291,7 @@ def _with_text(
     # No blank line begins or ends what stands around a line.
     wanted = {line for line in wanted if text[line - 1].strip() or {line - 1, line + 1} <= wanted}
     return SourceFile(
-        FilePath(file),
+        file,
         library,
         None,
         max(lines) > len(text),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from sdyscope.facts.program import Partitioner
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import PathWords, SourceLocation
 
 VerifiedStage: TypeAlias = Literal["lowered", "propagated", "collectives", "memory", "causes"]
 """``lowered``: ops, their types and operands; ``propagated``: the sharding of every value;
@@ -121,7 +121,7 @@ class NotVerified:
 
     name: str
     partitioner: Partitioner | None
-    reason: str
+    reason: PathWords
     crashed: bool = False
 
 
@@ -140,7 +140,7 @@ class VerifyDocument:
     """
 
     schema: Literal["sdyscope.verify/1"] = "sdyscope.verify/1"
-    target: str
+    target: PathWords
     jax: str
     jaxlib: str
     programs: tuple[ProgramAudit, ...]

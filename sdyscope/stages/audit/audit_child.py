@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from jaxlib import _jax, xla_client
 
 from sdyscope.process import worker
+from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, AuditRequest, Layout
 from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, collectives, layout, shapes
@@ -71,7 +71,7 @@ def audit(asked: AuditRequest) -> Audited:
                 operation.attributes["backend_config"] = compat.ir.StringAttr.get(inspections.MARK)
     file = io.BytesIO()
     module.operation.write_bytecode(file)
-    with tempfile.TemporaryDirectory(prefix="sdyscope-audit-") as folder:
+    with scratch_folder() as folder:
         try:
             memory = _compile(inspections.answered(file.getvalue()), asked, free, folder)
             refused = ""

@@ -397,4 +397,4 @@ def _lines(bisection: Bisection, everything: bool) -> Iterator[_Part]:
     yield Table((Column("changed line"), Column("now"), Column("differs there")), rows)
     rest = len(bisection.lines) - len(shown)
     if rest > 0:
-        yield Paragraph(f"and {counted(rest, 'line')} more: --all lists them", "muted")
+        yield Paragraph(f"and {counted(rest, 'more line')}: --all lists them", "muted")

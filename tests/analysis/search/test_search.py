@@ -6,12 +6,15 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.analysis.search import search as searching
 from sdyscope.analysis.search.searched import searched
 from sdyscope.analysis.search.strategy import Budget
+from sdyscope.analysis.search.values import Trial
 from sdyscope.analysis.trials.cost import Rates
 from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
-from sdyscope.inspection import inspect
+from sdyscope.inspection import Inspection, inspect
+from sdyscope.targets import resolve
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 PREDICTED = {"checks": 0, "compiles": 0}
@@ -156,6 +159,17 @@ def test_what_is_found_is_partitioned_and_compiled():
     assert trial.compiled.measured.arguments == search.best.prediction.arguments
     assert trial.compiled.measured.shared == search.best.prediction.shared
     assert trial.compiled.total < search.compiled_start.total
+
+
+@pytest.mark.thorough
+@pytest.mark.compiles
+def test_the_program_as_it_is_is_no_plan_to_compile(monkeypatch):
+    def not_better(search, candidate, before, compile_):
+        return Trial(candidate, None, False, Remark("costs no less"))
+
+    monkeypatch.setattr(searching, "_trial", not_better)
+    search = Inspection(resolve("mlp"), ("shardy",)).search(budget=Budget(20), checks=4, compiles=1)
+    assert all(trial.candidate.changes for trial in search.trials)
 
 
 @pytest.mark.compiles
