@@ -28,6 +28,8 @@ export function mount(_root, { report, data, slots, state }) {
   slots.mesh.hidden = meshes.length === 0;
   slots.edits.hidden = !data.edits;
   if (data.edits) slots.edits.append(...edits(data.edits, state));
+  slots.notTried.hidden = !data.notTried;
+  slots.notTried.append(...withCode(data.notTried));
   slots.stages.append(...report.stages.map((stage) => stageItem(stage, report)));
   slots.cards.append(...cards(data, state).filter(Boolean));
   slots.program.append(...program(data));
@@ -125,6 +127,11 @@ function edits({ words, remedies }, state) {
       ),
     ),
   ];
+}
+
+/** Words in which what stands in backticks is code. */
+function withCode(words) {
+  return words.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
 }
 
 function meshCaption(mesh) {
