@@ -17,8 +17,6 @@ from typing import Literal, TypeAlias
 from sdyscope.graph import OpGraph
 from sdyscope.page.graph_nodes import Lane, Nodes
 
-__all__ = ["GroupKind", "Groups", "ScopeGroup", "groups_of"]
-
 GroupKind: TypeAlias = Literal["lane", "scope", "repeated", "tensor", "call", "region", "arguments"]
 """``lane``: a pass; ``repeated``: several alike, such as layers; ``tensor``: what is done for one
 leaf of the parameters, where a scope does the same for each; ``arguments``: those of one name that

@@ -37,8 +37,6 @@ from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
 from sdyscope.words.places import shortened
 
-__all__ = ["VIEWS", "View", "compared_page", "differences_page", "page", "snapshots_page"]
-
 #: What starts the page.
 _BOOT = "base/boot.js"
 #: Scripts from this size on are compressed; they are unpacked when they are first needed.

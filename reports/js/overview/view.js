@@ -5,6 +5,7 @@ import { count, memoryPart, memoryParts, partitionerName, size, whole } from "..
 import { link, sourceLink, withLine } from "../base/link.js";
 import { coloured } from "../base/spec.js";
 import { parse } from "../base/state.js";
+import { miniTable } from "../base/table.js";
 import { meshPicture } from "../placement/mesh.js";
 
 const STATES = { good: "✓", warning: "!", bad: "✗", unknown: "–" };
@@ -90,32 +91,10 @@ function edits({ words, remedies }, state) {
             el("li", {}, el("bdi", {}, change), line ? [" ", sourceLink(state, line)] : null),
           ),
         ),
-        el(
-          "table.mini",
-          {},
-          el(
-            "thead",
-            {},
-            el(
-              "tr",
-              {},
-              el("th", { scope: "col" }, el("span.unseen", {}, "figure")),
-              ["now", "then"].map((name) => el("th", { scope: "col" }, name)),
-            ),
-          ),
-          el(
-            "tbody",
-            {},
-            one.figures.map(([name, now, then]) =>
-              el(
-                "tr",
-                {},
-                el("th", { scope: "row" }, name),
-                el("td", {}, now),
-                el("td", {}, el("strong", {}, then)),
-              ),
-            ),
-          ),
+        miniTable(
+          "figure",
+          ["now", "then"],
+          one.figures.map(([name, now, then]) => [name, now, el("strong", {}, then)]),
         ),
         el("p.note", { data: { tone: one.tone } }, one.proof),
         el(
@@ -252,37 +231,13 @@ function commsCard({ comms }) {
     "Collectives per step",
     whole(comms[0].count),
     `${size(comms[0].sent)} sent by a device`,
-    el(
-      "table.mini",
-      {},
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, el("span.unseen", {}, "kind")),
-          ...comms.map((one) => el("th", { scope: "col" }, partitionerName(one.partitioner))),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        ...kinds.map((kind) =>
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, kind),
-            ...comms.map((one) => el("td", {}, whole(number(one, kind)))),
-          ),
-        ),
-        el(
-          "tr",
-          {},
-          el("th", { scope: "row" }, "sent"),
-          ...comms.map((one) => el("td", {}, size(one.sent))),
-        ),
-      ),
+    miniTable(
+      "kind",
+      comms.map((one) => partitionerName(one.partitioner)),
+      [
+        ...kinds.map((kind) => [kind, ...comms.map((one) => whole(number(one, kind)))]),
+        ["sent", ...comms.map((one) => size(one.sent))],
+      ],
     ),
   );
 }
