@@ -24,6 +24,7 @@ from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.counts import size
+from sdyscope.words.mesh import mesh_axes
 from sdyscope.words.sharding import placement_text
 
 #: At most so many devices are drawn along an axis, and so many panels; the rest is counted.
@@ -146,7 +147,10 @@ def placements(inspection: Inspection) -> Iterator[tuple[str, str]]:
         place, mesh = _placement(inspection, tensor)
         if tensor.kind == "argument" and place is not None and place not in drawn:
             drawn.add(place)
-            yield tensor.name, placement_svg(place, mesh, _title(tensor), _axes(inspection))
+            yield (
+                tensor.name,
+                placement_svg(place, mesh, _title(tensor), mesh_axes(inspection.meshes)),
+            )
 
 
 def tensor_svg(inspection: Inspection, name: str) -> str:
@@ -165,7 +169,7 @@ def tensor_svg(inspection: Inspection, name: str) -> str:
         if tensor.name == name:
             place, mesh = _placement(inspection, tensor)
             if place is not None:
-                return placement_svg(place, mesh, _title(tensor), _axes(inspection))
+                return placement_svg(place, mesh, _title(tensor), mesh_axes(inspection.meshes))
     graph = inspection.graph()
     value, *_ = resolve_value(graph, name)
     propagated = inspection.propagated().values.get(value.id)
@@ -184,17 +188,12 @@ def tensor_svg(inspection: Inspection, name: str) -> str:
     form = "" if sizes is None or kind.num_elements is None else shape(sizes, kind.dtype)
     mesh = only_mesh(inspection.meshes.values())
     title = f"{value.name} {value.ssa} {form}"
-    return placement_svg(propagated.placement, mesh, title, _axes(inspection))
+    return placement_svg(propagated.placement, mesh, title, mesh_axes(inspection.meshes))
 
 
 def _title(tensor: Tensor) -> str:
     form = "" if tensor.shape is None else shape(tensor.shape, tensor.dtype)
     return f"{tensor.name} {form}"
-
-
-def _axes(inspection: Inspection) -> list[str]:
-    """The axes of all meshes, each once, in the order in which the page colours them."""
-    return list(dict.fromkeys(axis for mesh in inspection.meshes.values() for axis in mesh.shape))
 
 
 def _placement(inspection: Inspection, tensor: Tensor) -> tuple[Placement | None, Mesh | None]:

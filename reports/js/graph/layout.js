@@ -14,6 +14,9 @@ const LANE_GAP = 96;
 const STACK_GAP = 28;
 const COLUMN_GAP = 56;
 
+/** The height of a lane's title. */
+const TITLE = 24;
+
 /** More repeated groups than this stand in columns, one after another. */
 const CHAIN = 8;
 
@@ -344,7 +347,10 @@ export class Layout {
     return this.#across(drawn, boxes);
   }
 
-  /** Edges from lane to lane, around what stands between: boxes, and groups that neither end is in. */
+  /**
+   * Edges from lane to lane, around what stands between: boxes, groups that neither end is in, and
+   * the titles of lanes.
+   */
   #across(edges, boxes) {
     const { model } = this;
     const lines = edges.map((edge) => ({
@@ -361,7 +367,11 @@ export class Layout {
           else if (boxes.get(child).open && child !== line.from && child !== line.to) look(child);
         }
       };
-      for (const lane of model.childrenOf.get(ROOT)) if (boxes.has(lane)) look(lane);
+      for (const lane of model.childrenOf.get(ROOT)) {
+        if (!boxes.has(lane)) continue;
+        look(lane);
+        others.push({ ...boxes.get(lane), width: this.sizeOf(lane).width, height: TITLE });
+      }
       route(line, others, [boxes.get(line.from), boxes.get(line.to)]);
     }
     return lines;

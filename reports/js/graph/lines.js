@@ -82,7 +82,9 @@ export function spread(lines, places, up) {
           if ((side === "in") !== up) {
             // Straight down past the title.
             point.y = place.y + HEAD - 8;
-            points.splice(side === "in" ? -1 : 1, 0, { x: point.x, y: place.y - 2 });
+            const above = [12, 2].map((by) => ({ x: point.x, y: place.y - by }));
+            if (side === "in") points.splice(-1, 0, ...above);
+            else points.splice(1, 0, ...above.reverse());
           }
           continue;
         }
