@@ -389,34 +389,38 @@ def test_wheel_and_buttons_scale_and_drags_move(graph):
 
 
 #: What an edge runs through: boxes without those at its ends, and titles of passes.
-CROSSED = """(titles = [...document.querySelectorAll('[data-kind=lane] > .graph-title')]) =>
-  [...document.querySelectorAll('.graph-edge')].flatMap((edge) => {
-  const boxes = [...document.querySelectorAll('.graph-item')].filter(
-    ({ dataset }) => dataset.item !== edge.dataset.from && dataset.item !== edge.dataset.to);
-  const line = edge.querySelector('.graph-reach');
-  const length = line.getTotalLength();
-  const points = Array.from({ length: 60 }, (_, at) => line.getPointAtLength((length * at) / 59));
-  return boxes.filter((item) => {
-    const { e: x, f: y } = item.transform.baseVal.consolidate().matrix;
-    const { width, height } = item.querySelector('.graph-box').getBBox();
-    return points.some((point) => point.x > x + 1 && point.x < x + width - 1
-      && point.y > y + 1 && point.y < y + height - 1);
-  }).concat(edge.closest('.graph-crossing') ? titles.filter((title) => {
-    const { x, y, width, height } = title.getBBox();
-    return points.some((point) => point.x > x && point.x < x + width
-      && point.y > y && point.y < y + height);
-  }) : []).map((item) => [edge.dataset.from, edge.dataset.to, item.textContent]);
-})"""
+CROSSED = """() => {
+  const rect = (element, { x, y, width, height }, item) => ({
+    item, text: element.textContent, left: x + 1, top: y + 1, right: x + width - 1,
+    bottom: y + height - 1 });
+  const boxes = [...document.querySelectorAll('.graph-item')].map((element) => {
+    const { e, f } = element.transform.baseVal.consolidate().matrix;
+    const { width, height } = element.querySelector('.graph-box').getBBox();
+    return rect(element, { x: e, y: f, width, height }, element.dataset.item);
+  });
+  const titles = [...document.querySelectorAll('[data-kind=lane] > .graph-title')].map(
+    (element) => rect(element, element.getBBox()));
+  return [...document.querySelectorAll('.graph-edge')].flatMap((edge) => {
+    const line = edge.querySelector('.graph-reach');
+    const length = line.getTotalLength();
+    const points = Array.from({ length: 50 }, (_, at) => line.getPointAtLength((length * at) / 49));
+    const { from, to } = edge.dataset;
+    return [...boxes, ...(edge.closest('.graph-crossing') ? titles : [])]
+      .filter(({ item, left, top, right, bottom }) => item !== from && item !== to
+        && points.some(({ x, y }) => x > left && x < right && y > top && y < bottom))
+      .map(({ text }) => [from, to, text]);
+  });
+}"""
 
 
 def test_edges_go_around_boxes(open_page, unconstrained):
     page = open_page(unconstrained.html, "#graph")
     page.wait_for_selector(".graph-item")
-    assert page.evaluate(f"({CROSSED})()") == []
+    assert page.evaluate(CROSSED) == []
     page.keyboard.press("e")
     page.keyboard.press("e")
     page.wait_for_selector(".graph-item >> text=dot_general")
-    assert page.evaluate(f"({CROSSED})()") == []
+    assert page.evaluate(CROSSED) == []
 
 
 def test_nothing_lies_over_the_picture_and_the_first_view_is_whole(open_page, unconstrained):
