@@ -157,8 +157,8 @@ def command(
     of them alone is a file.
 
     With B, a second target, the page shows their differences, by where they begin, and every view
-    of both; likewise
-    for two snapshot files, and for one target with --on given twice.
+    of both; likewise for one target with --on given twice. Of two snapshot files it shows the
+    differences.
     """
     from sdyscope.errors import TargetError
     from sdyscope.page import document as report
