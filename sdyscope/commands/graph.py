@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
 
 from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
+
+if TYPE_CHECKING:
+    from sdyscope.facts.propagated import ValueId
+    from sdyscope.facts.sharded import Sharded
+    from sdyscope.graph import OpGraph
+    from sdyscope.inspection import Inspection
 
 _Stage: TypeAlias = Literal["lowered", "propagated"]
 _Format: TypeAlias = Literal["graphml", "model-explorer"]
@@ -51,6 +58,15 @@ _Format: TypeAlias = Literal["graphml", "model-explorer"]
     type=click.Path(path_type=Path),
     help="Write to this file instead of standard output.",
 )
+@click.option(
+    "--node-data",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="With --format model-explorer, also write Model Explorer's node data into this folder: "
+    "shardings and bytes after propagation, and, compiled, the bytes that each op's collectives "
+    "send.",
+)
 @options.strict
 @options.json("views.graph_json:Graph")
 def command(
@@ -62,6 +78,7 @@ def command(
     at: _Stage,
     form: _Format | None,
     path: Path | None,
+    folder: Path | None,
     strict: bool,
     as_json: bool,
 ) -> int:
@@ -77,6 +94,8 @@ def command(
 
     if as_json and form is not None:
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
+    if folder is not None and form != "model-explorer":
+        raise TargetError("--node-data is for Model Explorer.", hint="Add --format model-explorer.")
     inspection = opening.open_one(
         target,
         mesh=mesh,
@@ -95,6 +114,52 @@ def command(
         output.write_atomically(path, content)
         # With --json the document is in the file, and standard output has nothing to say.
         output.say(f"{path}: {len(content):,} bytes")
+    if folder is not None:
+        _node_data(folder, inspection, chosen, op_graph)
     output.say(graph.statistics(op_graph, inspection.name, chosen))
     say_account(account)
     return 1 if strict and account else 0
+
+
+def _node_data(
+    folder: Path, inspection: Inspection, partitioner: Partitioner, op_graph: OpGraph
+) -> None:
+    """Writes a file for each kind of node data; says which there are not, and why."""
+    import json
+
+    from sdyscope.analysis.propagation.decided import Decisions
+    from sdyscope.errors import SdyscopeError, TargetError
+    from sdyscope.process import output
+    from sdyscope.views import graph_node_data
+
+    def decided() -> Callable[[ValueId], Sharded | None]:
+        decisions = Decisions.of(inspection, inspection.propagated(partitioner))
+
+        def of(value: ValueId) -> Sharded | None:
+            known = decisions.decided(value)
+            return None if known is None else known.sharding
+
+        return of
+
+    kinds: dict[str, Callable[[], graph_node_data.NodeData]] = {
+        "shardings": lambda: graph_node_data.shardings(op_graph, decided()),
+        "bytes": lambda: graph_node_data.held(op_graph, decided()),
+        "sent": lambda: graph_node_data.sent(
+            op_graph, inspection.collectives(partitioner, origins=False)
+        ),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TargetError(
+            f"cannot make this folder: {error.strerror or error}", file=str(folder)
+        ) from None
+    for name, make in kinds.items():
+        file = folder / f"{name}.json"
+        try:
+            content = json.dumps(make()).encode() + b"\n"
+        except SdyscopeError as error:
+            output.say(f"{file} was not written: {error.message}")
+            continue
+        output.write_atomically(file, content)
+        output.say(f"{file}: {len(content):,} bytes")

@@ -156,15 +156,14 @@ def command(
     is a folder of pictures: each placement that arguments have, and what a step communicates. One
     of them alone is a file.
 
-    With B, a second target, the page shows their differences, by where they begin; likewise
-    for two snapshot files, and for one target with --on given twice.
+    With B, a second target, the page shows their differences, by where they begin, and every view
+    of both; likewise for one target with --on given twice. Of two snapshot files it shows the
+    differences.
     """
     from sdyscope.errors import TargetError
     from sdyscope.page import document as report
-    from sdyscope.process import output, progress
-    from sdyscope.terminal.account import say_account
+    from sdyscope.process import progress
     from sdyscope.words import places
-    from sdyscope.words.account import unavailable_text
 
     click.get_current_context().with_resource(places.full_paths(full_paths))
     if on and no_compile:
@@ -199,7 +198,7 @@ def command(
         differences = path or Path("differences.html")
         if snapshots is not None:
             return _written(differences, snapshots)
-        content = report_differences.page(
+        content, sides = report_differences.page(
             (target, second),
             mesh=mesh,
             settings=settings,
@@ -207,8 +206,12 @@ def command(
             module=module,
             on=on,
             compiled=not no_compile,
+            source_text=not no_source,
+            editor=editor,
+            folder=_folder(differences, named=full_paths),
         )
-        return _written(differences, content)
+        _written(differences, content)
+        return _not_known(sides, strict=strict)
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
@@ -242,11 +245,24 @@ def command(
             where = file or (Path(default) if default else None)
             folder = "." if where is None else _folder(where, named=full_paths)
             _written(where, _content(chosen_form, whole, inspection, editor, folder))
-    for missing in whole.unavailable:
-        if missing.asked:
-            output.say(unavailable_text(missing.stage, missing.partitioner, missing.reason))
-    say_account(whole.account)
-    return 1 if strict and whole.account else 0
+    return _not_known([whole], strict=strict)
+
+
+def _not_known(reports: Sequence[Report], *, strict: bool) -> int:
+    """Says what could not be computed and what is not known, of two sides whose it is."""
+    from sdyscope.process import output
+    from sdyscope.terminal.account import say_account
+    from sdyscope.words.account import unavailable_text
+
+    said: set[str] = set()
+    for report in reports:
+        for missing in report.unavailable:
+            words = unavailable_text(missing.stage, missing.partitioner, missing.reason)
+            if missing.asked and words not in said:
+                said.add(words)
+                output.say(words)
+        say_account(report.account)
+    return 1 if strict and any(report.account for report in reports) else 0
 
 
 def _written(where: Path | None, content: bytes) -> int:

@@ -11,6 +11,7 @@ from sdyscope.facts.program import Partitioner
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
+    from sdyscope.page.document import Report
 
 
 def of_snapshots(first: str, second: str | None) -> bytes | None:
@@ -36,7 +37,10 @@ def page(
     module: str | None,
     on: Sequence[Hardware],
     compiled: bool,
-) -> bytes:
+    source_text: bool,
+    editor: str | None,
+    folder: str | None,
+) -> tuple[bytes, tuple[Report, Report]]:
     """The page of two targets, or of one on two kinds of hardware.
 
     Args:
@@ -47,11 +51,19 @@ def page(
         module: which module of a directory.
         on: what to compile for; two for each its own.
         compiled: whether to compile.
+        source_text: whether the text of the author's files may be in it.
+        editor: the address that opens a line; None for the usual one.
+        folder: the path from the page's folder to the one that its files are named from.
+
+    Returns:
+        The page, and the documents of both sides.
 
     Raises:
         SdyscopeError: one of them can't be opened or lowered.
     """
+    from sdyscope.page import document as report
     from sdyscope.page import page as report_page
+    from sdyscope.process import progress
 
     def opened(word: str) -> Inspection:
         if opening.is_read(word):
@@ -64,4 +76,29 @@ def page(
     two = None if second is None else opened(second)
     other = on[1] if len(on) > 1 else None
     what = (on[0] if on else None) if compiled else why
-    return report_page.differences_page(inspection, two, what, other).encode()
+
+    def side(program: Inspection, word: str, hardware: Hardware | None) -> Report:
+        return report.document(
+            program,
+            word,
+            on=hardware,
+            compiled=compiled,
+            source_text=source_text,
+            notify=progress.step,
+        )
+
+    first_on = on[0] if on else None
+    sides = (
+        side(inspection, first, first_on),
+        side(two or inspection, second or first, other or first_on),
+    )
+    page = report_page.differences_page(
+        inspection,
+        two,
+        what,
+        other,
+        sides=sides,
+        editor=editor or report_page.EDITOR,
+        folder=folder,
+    )
+    return page.encode(), sides

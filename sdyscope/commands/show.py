@@ -86,6 +86,7 @@ def command(
     from sdyscope.views import record
     from sdyscope.views import show as view
     from sdyscope.views import slices as slices_view
+    from sdyscope.words.mesh import mesh_axes
 
     opened = opening.open_target(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
@@ -110,8 +111,9 @@ def command(
     elif shown.slices is not None:
         for program, held in zip(shown.programs, shown.slices, strict=True):
             account = account_paragraphs(program.account)
-            parts.append([Paragraph(view.heading(program))])
-            parts.append([*slices_view.paragraphs(held, program.hidden), *account])
+            axes = mesh_axes(program.meshes)
+            parts.append([Paragraph(view.heading(program), axes=axes)])
+            parts.append([*slices_view.paragraphs(held, program.hidden, axes), *account])
     elif opened.record is not None and opened.several:
         columns = output.answers().columns
         parts += [

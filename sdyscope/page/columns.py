@@ -145,7 +145,7 @@ class Pool:
         said = sharding_document(sharded)
         described = _described(said)
         if said.placement is not None and sharded.placement is not None:
-            described |= self._digits(sharded.placement)
+            described |= self._digits(sharded.placement) | self._on(sharded.mesh)
             form = None if isinstance(sharded.sharding, str) else sharded.sharding
             if form is not None and not isinstance(form, TupleSharding):
                 rank = len(sharded.placement.dims)
@@ -175,7 +175,13 @@ class Pool:
             place = to_placement(sharding, rank, mesh, self.num_devices)
         except SdyscopeError:
             return {}
-        return self._digits(place) | _notations(sharding, place, rank, mesh)
+        return self._digits(place) | self._on(mesh) | _notations(sharding, place, rank, mesh)
+
+    def _on(self, mesh: Mesh | None) -> dict[str, str]:
+        """The name of the mesh that a sharding is on, where there are several."""
+        if len(self.meshes) < 2:
+            return {}
+        return next(({"mesh": name} for name, own in self.meshes.items() if own == mesh), {})
 
     def _place(self, place: Placement) -> int:
         """The same number for the same placement, however it is written."""

@@ -13,6 +13,7 @@ from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicate
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
 from sdyscope.analysis.diff.entries import Entries
 from sdyscope.analysis.diff.memory import MemoryRow, aliases
+from sdyscope.analysis.diff.renamed import renamed
 from sdyscope.analysis.diff.sides import (
     both_partitioners,
     compiled_between,
@@ -212,17 +213,27 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
                 "notCompared": snapshot.not_compared,
                 "changes": [
                     {
-                        "what": change.what,
+                        "what": change.what if other is None else "changed",
                         "kind": change.kind,
                         "name": snapshot_name(change.name),
+                        "otherName": "" if other is None else snapshot_name(other.name),
                         "count": change.count,
                         "typeBefore": change.type_before,
-                        "typeAfter": change.type_after,
+                        "typeAfter": (other or change).type_after,
                         "over": change.over,
                         "before": change.before,
-                        "after": change.after,
+                        "after": (other or change).after,
                     }
-                    for change in snapshot.changes
+                    for change, other in renamed(
+                        snapshot.changes,
+                        lambda change: (change.before, change.after),
+                        lambda change: (
+                            change.kind,
+                            change.over,
+                            change.count,
+                            change.type_before or change.type_after,
+                        ),
+                    )
                 ],
             }
             for snapshot in compared
@@ -251,7 +262,14 @@ def _lowered(diff: LoweredDiff, pool: Pool) -> dict[str, Any]:
         "same": diff.same,
         "words": lowered_verdict(diff),
         "meshes": list(map(lone_mesh_text, diff.meshes)),
-        "tensors": [_tensor(tensor, pool) for tensor in diff.tensors],
+        "tensors": [
+            _tensor(tensor, other, pool)
+            for tensor, other in renamed(
+                diff.tensors,
+                lambda tensor: (tensor.a, tensor.b),
+                lambda tensor: (tensor.kind, tensor.own[0].shape, tensor.own[0].dtype),
+            )
+        ],
         "ops": [
             (op.scope, op.kind, op.count_a, op.count_b, op.types_a, op.types_b) for op in diff.ops
         ],
@@ -259,14 +277,18 @@ def _lowered(diff: LoweredDiff, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _tensor(difference: TensorDifference, pool: Pool) -> dict[str, Any]:
+def _tensor(
+    difference: TensorDifference, other: TensorDifference | None, pool: Pool
+) -> dict[str, Any]:
+    """A tensor that differs, or one that the second side has under another name."""
     return {
         "name": difference.tensor,
+        "otherName": "" if other is None else other.tensor,
         "kind": difference.kind,
-        "change": difference.change,
-        "what": difference.what,
+        "change": difference.change if other is None else "changed",
+        "what": difference.what if other is None else ("name",),
         "a": _tensor_side(difference.a, pool),
-        "b": _tensor_side(difference.b, pool),
+        "b": _tensor_side(difference.b if other is None else other.b, pool),
     }
 
 
@@ -372,8 +394,18 @@ def _entries(entries: Entries) -> dict[str, Any]:
     return {
         "same": entries.same,
         "different": [
-            (entry.kind, entry.name, entry_text(entry.a), entry_text(entry.b))
-            for entry in entries.different
+            (
+                entry.kind,
+                entry.name,
+                entry_text(entry.a),
+                entry_text(entry.b if other is None else other.b),
+                "" if other is None else other.name,
+            )
+            for entry, other in renamed(
+                entries.different,
+                lambda entry: (entry.a, entry.b),
+                lambda entry: (entry.kind, entry_text(entry.a or entry.b)),
+            )
         ],
         "notCompared": [
             sentence(not_compared_entries_text(missing)) for missing in entries.not_compared

@@ -36,8 +36,6 @@ from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.places import file_text, shortened
 
-__all__ = ["Report", "UnavailableStage", "document"]
-
 Notify: TypeAlias = Callable[[str, int, int], None]
 
 _Made = TypeVar("_Made")

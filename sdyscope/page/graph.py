@@ -20,8 +20,6 @@ from sdyscope.page.graph_marks import Mark, marks
 from sdyscope.page.graph_nodes import Nodes, nodes_of
 from sdyscope.words.marks import MARKS
 
-__all__ = ["part"]
-
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The columns of the graph; `reports/js/graph/model.js` reads them.

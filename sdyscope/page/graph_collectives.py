@@ -13,8 +13,6 @@ from sdyscope.page.document import Report
 from sdyscope.page.graph_nodes import Nodes
 from sdyscope.words.origins import origin_text
 
-__all__ = ["sent_by_node"]
-
 
 def sent_by_node(
     report: Report, inspection: Inspection, nodes: Nodes, notes: list[str]

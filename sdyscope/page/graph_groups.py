@@ -17,12 +17,10 @@ from typing import Literal, TypeAlias
 from sdyscope.graph import OpGraph
 from sdyscope.page.graph_nodes import Lane, Nodes
 
-__all__ = ["GroupKind", "Groups", "ScopeGroup", "groups_of"]
-
 GroupKind: TypeAlias = Literal["lane", "scope", "repeated", "tensor", "call", "region", "arguments"]
 """``lane``: a pass; ``repeated``: several alike, such as layers; ``tensor``: what is done for one
 leaf of the parameters, where a scope does the same for each; ``arguments``: those of one name that
-feed one call or region."""
+feed one call or region, or one group inside it."""
 
 #: Names of lanes, in the order in which they are drawn.
 _LANES: dict[Lane, str] = {"forward": "Forward", "backward": "Backward", "other": "Update"}
@@ -33,7 +31,7 @@ _FLAT = 48
 #: From this many groups on that are called alike but for a number, they are folded into one.
 _REPEATED = 3
 
-#: More arguments than this that feed one call or region are drawn as one box.
+#: More arguments than this that feed one group are drawn as one box.
 _BUNDLED = 6
 
 _KEYS = re.compile(r"\[(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|(\d+))\]|\.?([^.\[\]]+)")
@@ -178,19 +176,26 @@ class Groups:
         nodes = self.made.nodes
         for number, node in enumerate(nodes):
             for producer, _ in node.operands:
-                if nodes[producer].kind == "argument" and nodes[producer].owner is None:
+                if nodes[producer].kind == "argument":
                     at = self.of[number]
                     uses.setdefault(producer, {}).setdefault(self.lane_of(at), []).append(at)
-        places = [
-            (argument, self._outside(shared), shared)
-            for argument, by_lane in uses.items()
-            for groups in by_lane.values()
-            if (shared := self.common(groups)) is not None
-        ]
+        places: list[tuple[int, int, int]] = []
+        inside: list[tuple[int, int, int]] = []
+        for argument, by_lane in uses.items():
+            for groups in by_lane.values():
+                if (shared := self.common(groups)) is None:
+                    continue
+                if nodes[argument].owner is None:
+                    places.append((argument, self._outside(shared), shared))
+                elif self.common((shared, at := self.of[argument])) == at:
+                    inside.append((argument, at, shared))
+        # Arguments of a call or region stand in it once, and what feeds one scope is one box there.
+        for argument, at in self._bundled(inside):
+            self.of[argument] = at
         return self._bundled(places)
 
     def _bundled(self, places: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]]:
-        """Puts arguments that feed one call or region into a group, where they are many.
+        """Puts arguments that feed one group into a group of their own, where they are many.
 
         Args:
             places: (argument, group that it is drawn in, deepest group that has all its uses).

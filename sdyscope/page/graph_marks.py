@@ -18,8 +18,6 @@ from sdyscope.inspection import Inspection
 from sdyscope.values.placement import Digits
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["Mark", "Rules", "marks"]
-
 MarkKind: TypeAlias = Literal["moves", "sums"]
 """``moves``: an operand is needed in other blocks; ``sums``: each device sums a part only."""
 

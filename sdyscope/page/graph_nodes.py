@@ -17,8 +17,6 @@ from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import BARRIERS, BRANCHES, LOOPS, REGIONS, TERMINATORS
 from sdyscope.values.passing import passing
 
-__all__ = ["Lane", "Nodes", "Owner", "PictureNode", "nodes_of"]
-
 Lane: TypeAlias = Literal["forward", "backward", "other"]
 """Which pass an op belongs to; everything is ``forward`` in a program that is not transposed."""
 

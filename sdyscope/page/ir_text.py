@@ -15,8 +15,6 @@ from sdyscope.graph import Op, OpGraph
 from sdyscope.page.columns import Pool, column
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["WIDTH", "Change", "IrLine", "broken", "elided", "lines_of", "text_part"]
-
 #: Lines are broken from this many characters on.
 WIDTH = 150
 

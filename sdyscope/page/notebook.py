@@ -31,8 +31,6 @@ from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, placement_text, short
 
-__all__ = ["ShownSharding", "html", "show_sharding"]
-
 #: Rows of the table; a notebook is no place for thousands.
 _ROWS = 30
 

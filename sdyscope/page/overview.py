@@ -11,6 +11,7 @@ from sdyscope.page.document import Report
 from sdyscope.page.edits import edits
 from sdyscope.page.memory import needs
 from sdyscope.words.account import account_lines
+from sdyscope.words.edits import not_tried_text
 from sdyscope.words.memory import apart_text
 from sdyscope.words.remarks import propagation_source_text, remark_texts
 
@@ -65,6 +66,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             )
         ],
         "edits": None if report.fix is None else edits(report.fix),
+        # A module has no source that could be edited.
+        "notTried": not_tried_text() if report.fix is None and not report.file else "",
         "notes": remark_texts(shown.notes),
         "account": list(account_lines(Account(tuple(_apart(report))))),
     }

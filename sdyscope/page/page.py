@@ -13,11 +13,12 @@ import importlib
 import importlib.util
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import chain
 from typing import Any
 
 import jinja2
@@ -35,8 +36,6 @@ from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
 from sdyscope.words.places import shortened
-
-__all__ = ["VIEWS", "View", "compared_page", "differences_page", "page", "snapshots_page"]
 
 #: What starts the page.
 _BOOT = "base/boot.js"
@@ -122,6 +121,10 @@ def differences_page(
     two: Inspection | None,
     on: Hardware | str | None = None,
     other_on: Hardware | None = None,
+    *,
+    sides: tuple[Report, Report] | None = None,
+    editor: str = EDITOR,
+    folder: str | None = ".",
 ) -> str:
     """A page of what two programs, or one on two kinds of hardware, differ in, at each stage.
 
@@ -130,12 +133,21 @@ def differences_page(
       two: the second; None for the first on two kinds of hardware.
       on: what to compile for; a text is why they are not compiled.
       other_on: what to compile the second side for; by default the same.
+      sides: both sides as documents, whose views the page has, too; None for the differences alone.
+      editor: the address that opens a line, as of ``page``.
+      folder: the path to the folder that files are named from, as of ``page``.
     """
     meshes = (two or inspection).meshes | inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
     differences = report_differences.differences(pool, inspection, two, on, other_on)
     documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
-    return _two_sides(differences, pool, documents, list(inspection.lowered))
+    views: list[_Embedded] = []
+    if sides is not None:
+        editing = {"editor": editor, "folder": folder}
+        for side, report, program in zip("ab", sides, (inspection, two or inspection), strict=True):
+            parts = _parts(report, program, editing)
+            views += (replace(part, name=f"{side}/{part.name}") for part in parts)
+    return _two_sides(differences, pool, documents, list(inspection.lowered), views)
 
 
 def compared_page(
@@ -172,8 +184,9 @@ def _two_sides(
     pool: Pool,
     meshes: Sequence[MeshDocument],
     partitioners: Sequence[Partitioner],
+    sides: Sequence[_Embedded] = (),
 ) -> str:
-    """A page that has the differences alone."""
+    """A page that has the differences, and the parts of all views of both sides, where they are."""
     view = View("differences", "Differences", "d")
     title = " → ".join(differences["labels"])
     if differences["across"] == "hardware":
@@ -190,13 +203,20 @@ def _two_sides(
         view.name: differences,
         "shared": pool.document(),
     }
-    return _rendered(title, version("sdyscope"), [view], _packed(parts))
+    views = VIEWS if sides else [view]
+    labels = list(differences["labels"]) if sides else []
+    embedded = chain(_packed(parts), sides)
+    return _rendered(title, version("sdyscope"), views, embedded, labels)
 
 
 def _rendered(
-    title: str, sdyscope_version: str, views: Sequence[View], parts: Iterator[_Embedded]
+    title: str,
+    sdyscope_version: str,
+    views: Sequence[View],
+    parts: Iterable[_Embedded],
+    sides: Sequence[str] = (),
 ) -> str:
-    """A page with these views."""
+    """A page with these views, of one program or of both ``sides`` of a comparison."""
     own = files("sdyscope.reports")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sdyscope.reports", ""),
@@ -211,6 +231,7 @@ def _rendered(
     return environment.get_template("report.html.j2").render(
         report={"name": title, "sdyscope_version": sdyscope_version},
         views=views,
+        sides=sides,
         partials=[f"{view.name}.html.j2" for view in views],
         style="\n".join(_styles(own)),
         boot=boot,

@@ -16,8 +16,6 @@ from sdyscope.facts.tensors import TensorTable
 from sdyscope.terminal import document
 from sdyscope.words.findings import observed
 
-__all__ = ["check_run_of", "read_run"]
-
 _HINT = "Give what `sdyscope run TARGET --json > FILE` has written."
 
 

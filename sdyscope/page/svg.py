@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,24 +17,31 @@ from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
+from sdyscope.page.colours import AXES, block_colour
 from sdyscope.terminal.table import shape
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.counts import size
+from sdyscope.words.mesh import mesh_axes
 from sdyscope.words.sharding import placement_text
 
 #: At most so many devices are drawn along an axis, and so many panels; the rest is counted.
 _ALONG = 16
 _PANELS = 4
 
+#: Characters of a line of text.
+_LINE = 120
+
 _CELL = 26
 _STEP = _CELL + 3
 _BESIDE = 30
 _ABOVE = 24
 
-#: Hues that stay apart however many there are: the golden angle, in degrees.
-_ANGLE = 137.508
+#: Room for a character of 11 px, bold, and of 8 px.
+_CHARACTER = 7
+_SMALL = 5
 
 #: What XML can't hold.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -44,16 +52,18 @@ class _Square:
     x: float
     y: float
     text: str
+    block: str
     title: str
-    hue: int
-    saturation: int
+    colour: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Label:
+    """Texts beside each other, each with the number of its axis' colour; None for none."""
+
     x: float
     y: float
-    text: str
+    parts: tuple[tuple[str, int | None], ...]
     turned: bool = False
     anchor: str = "middle"
 
@@ -66,10 +76,12 @@ class _Picture:
     labels: tuple[_Label, ...]
     width: int
     height: int
-    cell: int = _CELL
+    cell: tuple[int, int]
 
 
-def placement_svg(place: Placement, mesh: Mesh | None = None, title: str = "") -> str:
+def placement_svg(
+    place: Placement, mesh: Mesh | None = None, title: str = "", axes: Sequence[str] = ()
+) -> str:
     """The devices, each in the colour of its block; devices of one colour hold the same.
 
     Args:
@@ -77,9 +89,12 @@ def placement_svg(place: Placement, mesh: Mesh | None = None, title: str = "") -
         mesh: how to lay the devices out: the last axis to the right, the one before it downwards,
             the others in panels. By default in rows of up to 16.
         title: what to write above.
+        axes: all axes of the program, in the order of their colours; by default the mesh's.
     """
     grid = mesh if mesh is not None and mesh.axes else Mesh.of({"": place.num_devices})
-    return _rendered("placement.svg.j2", picture=_picture(place, grid, _plain(title)))
+    colours = {name: at % len(AXES) for at, name in enumerate(axes or grid.shape)}
+    picture = _picture(place, grid, _plain(title), colours)
+    return _rendered("placement.svg.j2", picture=picture, axes=AXES)
 
 
 def communication_svg(comms: CommsDocument) -> str:
@@ -127,14 +142,15 @@ def placements(inspection: Inspection) -> Iterator[tuple[str, str]]:
     Args:
         inspection: the program. What was requested is drawn, or else what the first module says.
     """
-    mesh = only_mesh(inspection.meshes.values())
     drawn: set[Placement] = set()
     for tensor in inspection.tensors.tensors:
-        place = _placement(tensor)
+        place, mesh = _placement(inspection, tensor)
         if tensor.kind == "argument" and place is not None and place not in drawn:
             drawn.add(place)
-            form = "" if tensor.shape is None else shape(tensor.shape, tensor.dtype)
-            yield tensor.name, placement_svg(place, mesh, f"{tensor.name} {form}")
+            yield (
+                tensor.name,
+                placement_svg(place, mesh, _title(tensor), mesh_axes(inspection.meshes)),
+            )
 
 
 def tensor_svg(inspection: Inspection, name: str) -> str:
@@ -149,12 +165,11 @@ def tensor_svg(inspection: Inspection, name: str) -> str:
         TargetError: nothing has this name, or the tensor has no placement.
         CompilerError: it is inside, and there is no propagation.
     """
-    mesh = only_mesh(inspection.meshes.values())
     for tensor in inspection.tensors.tensors:
-        place = _placement(tensor) if tensor.name == name else None
-        if place is not None:
-            form = "" if tensor.shape is None else shape(tensor.shape, tensor.dtype)
-            return placement_svg(place, mesh, f"{tensor.name} {form}")
+        if tensor.name == name:
+            place, mesh = _placement(inspection, tensor)
+            if place is not None:
+                return placement_svg(place, mesh, _title(tensor), mesh_axes(inspection.meshes))
     graph = inspection.graph()
     value, *_ = resolve_value(graph, name)
     propagated = inspection.propagated().values.get(value.id)
@@ -171,21 +186,34 @@ def tensor_svg(inspection: Inspection, name: str) -> str:
     kind = graph.ops[value.id[0]].types[value.id[1]]
     sizes = None if kind.shape is None else [size_ for size_ in kind.shape if size_ is not None]
     form = "" if sizes is None or kind.num_elements is None else shape(sizes, kind.dtype)
-    return placement_svg(propagated.placement, mesh, f"{value.name} {value.ssa} {form}")
+    mesh = only_mesh(inspection.meshes.values())
+    title = f"{value.name} {value.ssa} {form}"
+    return placement_svg(propagated.placement, mesh, title, mesh_axes(inspection.meshes))
 
 
-def _placement(tensor: Tensor) -> Placement | None:
+def _title(tensor: Tensor) -> str:
+    form = "" if tensor.shape is None else shape(tensor.shape, tensor.dtype)
+    return f"{tensor.name} {form}"
+
+
+def _placement(inspection: Inspection, tensor: Tensor) -> tuple[Placement | None, Mesh | None]:
+    """Where a tensor is, and the mesh that says so."""
+    only = only_mesh(inspection.meshes.values())
     asked = tensor.requested
     if asked is not None and asked.sharding is not None:
         with suppress(ConversionError):
-            return to_placement(asked.sharding, len(asked.shape))
-    return next(
-        (said.placement for said in tensor.lowered.values() if said.placement is not None), None
-    )
+            return to_placement(asked.sharding, len(asked.shape)), asked.sharding.mesh
+    for said in tensor.lowered.values():
+        if said.placement is not None:
+            named = said.sharding.mesh if isinstance(said.sharding, TensorSharding) else None
+            own = inspection.meshes.get(named) if isinstance(named, str) else named
+            return said.placement, own or only
+    return None, only
 
 
-def _picture(place: Placement, mesh: Mesh, title: str) -> _Picture:
-    axes = list(mesh.shape.items())
+def _picture(place: Placement, mesh: Mesh, title: str, colours: Mapping[str, int]) -> _Picture:
+    # An axis of size one splits nothing, and is not drawn.
+    axes = [axis for axis in mesh.shape.items() if axis[1] > 1] or list(mesh.shape.items())[-1:]
     columns = axes[-1]
     rows = axes[-2] if len(axes) > 1 else ("", 1)
     before = axes[:-2]
@@ -194,33 +222,43 @@ def _picture(place: Placement, mesh: Mesh, title: str) -> _Picture:
     across = min(columns[1], _ALONG)
     down = min(math.ceil(columns[1] / _ALONG) if wrapped else rows[1], _ALONG)
     drawn = min(panels, _PANELS)
-    lines = [_plain(placement_text(place, mesh if columns[0] else None))]
+    named = bool(columns[0])
+    lines = textwrap.wrap(_plain(placement_text(place, mesh if named else None), 600), _LINE)
+    cut = [dim for dim, count in enumerate(place.shards) if count > 1]
+    if place.device is None and len(cut) > 1:
+        dims = f"{', '.join(map(str, cut[:-1]))} and {cut[-1]}"
+        lines.append(f"below each device its block of dims {dims}")
     shown = min(drawn * across * down, mesh.size)
     if shown < mesh.size:
         lines.append(f"{shown:,} of {mesh.size:,} devices are drawn")
-    top = 28 + 15 * len(lines) + _ABOVE
-    wide = across * _STEP + _BESIDE
+    titles = [_index_parts(before, panel, colours) for panel in range(drawn if panels > 1 else 0)]
+    longest = max((sum(len(text) for text, _ in parts) for parts in titles), default=0)
+    digits = sum(len(str(place.shards[dim] - 1)) + 1 for dim in cut) if len(cut) > 1 else 0
+    step = max(_CELL, digits * _SMALL) + 3
+    top = 28 + 15 * len(lines) + _ABOVE + (14 if titles else 0)
+    wide = max(across * step, longest * _CHARACTER) + _BESIDE
     squares: list[_Square] = []
     labels: list[_Label] = []
     for panel in range(drawn):
         left = panel * (wide + 14) + _BESIDE
-        labels += _axis_labels(columns, rows, left, top, across, down)
-        if panels > 1:
-            labels.append(_Label(left, top - 20, _index_words(before, panel), anchor="start"))
+        labels += _axis_labels(columns, rows, left, top, across * step, down * _STEP, colours)
+        if titles:
+            labels.append(_Label(left, top - 20, titles[panel], anchor="start"))
         for row in range(down):
             for column in range(across):
                 stride = across if wrapped else columns[1]
                 position = panel * rows[1] * columns[1] + row * stride + column
                 if position < mesh.size:
-                    at = (left + column * _STEP, top + row * _STEP)
+                    at = (left + column * step, top + row * _STEP)
                     squares.append(_square(place, _device_at(mesh, position), at))
     return _Picture(
         title,
         tuple(lines),
         tuple(squares),
         tuple(labels),
-        max(drawn * (wide + 14) + 8, 8 * max(len(title), *map(len, lines))),
+        max(drawn * (wide + 14) + 8, 8 * len(title), 6 * max(map(len, lines), default=0)),
         top + down * _STEP + 8,
+        (step - 3, _CELL),
     )
 
 
@@ -242,47 +280,55 @@ def _square(place: Placement, device: int, at: tuple[float, float]) -> _Square:
     if place.device is not None:
         holds = device == place.device
         words = "holds all of it" if holds else "holds nothing"
-        return _Square(*at, str(device), f"device {device} {words}", 210, 70 if holds else 0)
+        colour = block_colour((), ()) if holds else "none"
+        return _Square(*at, str(device), "", f"device {device} {words}", colour)
     block = place.block(device)
-    number = 0
-    for index, count in zip(block, place.shards, strict=True):
-        number = number * count + index
-    cut = any(count > 1 for count in place.shards)
-    named = ", ".join(
-        f"block {index} of dim {dim}"
+    cut = [
+        (dim, index)
         for dim, (index, count) in enumerate(zip(block, place.shards, strict=True))
         if count > 1
-    )
-    hue = round(210 + number * _ANGLE) % 360
+    ]
+    named = ", ".join(f"block {index} of dim {dim}" for dim, index in cut)
     title = f"device {device}: {named or 'the whole tensor'}"
-    return _Square(*at, str(device), title, hue, 65 if cut else 12)
+    below = ",".join(str(index) for _, index in cut) if len(cut) > 1 else ""
+    return _Square(*at, str(device), below, title, block_colour(block, place.shards))
 
 
 def _axis_labels(
-    columns: tuple[str, int], rows: tuple[str, int], left: int, top: int, across: int, down: int
+    columns: tuple[str, int],
+    rows: tuple[str, int],
+    left: int,
+    top: int,
+    wide: int,
+    tall: int,
+    colours: Mapping[str, int],
 ) -> list[_Label]:
+    def parts(axis: tuple[str, int]) -> tuple[tuple[str, int | None], ...]:
+        return ((_plain(f"{axis[0]} {axis[1]}"), colours.get(axis[0])),)
+
     labels = []
     if columns[0]:
-        words = _plain(f"{columns[0]} {columns[1]}")
-        labels.append(_Label(left + across * _STEP / 2, top - 6, words))
+        labels.append(_Label(left + wide / 2, top - 6, parts(columns)))
     if rows[0]:
-        words = _plain(f"{rows[0]} {rows[1]}")
-        labels.append(_Label(left - 8, top + down * _STEP / 2, words, turned=True))
+        labels.append(_Label(left - 8, top + tall / 2, parts(rows), turned=True))
     return labels
 
 
-def _index_words(axes: Sequence[tuple[str, int]], number: int) -> str:
-    words = []
+def _index_parts(
+    axes: Sequence[tuple[str, int]], number: int, colours: Mapping[str, int]
+) -> tuple[tuple[str, int | None], ...]:
+    """``data 0, fsdp 1``, each axis with its colour."""
+    parts: list[tuple[str, int | None]] = []
     for name, length in reversed(axes):
-        words.append(_plain(f"{name} {number % length}"))
+        parts += [(_plain(f"{name} {number % length}"), colours.get(name)), (", ", None)]
         number //= length
-    return ", ".join(reversed(words))
+    return tuple(reversed(parts[:-1]))
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, most: int = _LINE) -> str:
     """Text that XML can hold, and that is not longer than a picture."""
     kept = _NOT_XML.sub("�", text)
-    return kept if len(kept) <= 120 else f"{kept[:119]}…"
+    return kept if len(kept) <= most else f"{kept[: most - 1]}…"
 
 
 def _rendered(template: str, **values: Any) -> str:

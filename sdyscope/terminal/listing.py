@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sdyscope.process.output import Output, answers
-from sdyscope.terminal.table import STYLES, Tone, fold
-from sdyscope.words.mesh import axis_spans
+from sdyscope.terminal.table import STYLES, Tone, axis_styles, fold
 from sdyscope.words.visible import abridged, visible
-
-#: Colours of mesh axes in the order of the mesh; red, yellow and green are verdicts.
-_AXES: Final = ("cyan", "magenta", "blue", "bright_green", "bright_cyan", "bright_magenta")
 
 #: What a note begins with, under the code that it is about.
 _NOTE: Final = "^ "
@@ -152,7 +148,7 @@ def print_listing(listing: Listing, output: Output | None = None) -> None:
         row.stylize(STYLES["muted"], 0, line.begins)
         row.stylize(STYLES[line.tone], line.begins)
         if line.is_note:
-            for begin, end, axis in axis_spans(line.text, listing.axes):
-                row.stylize(_AXES[listing.axes.index(axis) % len(_AXES)], begin, end)
+            for style, begin, end in axis_styles(line.text, listing.axes):
+                row.stylize(style, begin, end)
         text.append_text(row).append("\n")
     console.print(text, soft_wrap=True, end="")

@@ -22,12 +22,14 @@ class Paragraph:
         tone: what its reader should feel.
         indent: the column that it begins in.
         hang: how many columns further in it goes on.
+        axes: names of mesh axes, in the order of their colours; none where they have none.
     """
 
     text: str
     tone: Tone = "plain"
     indent: int = 0
     hang: int = 0
+    axes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", abridged(visible(self.text)))
@@ -37,7 +39,8 @@ def print_paragraphs(paragraphs: Iterable[Paragraph], output: Output | None = No
     """Prints paragraphs one under the other."""
     output = output or answers()
     for paragraph in paragraphs:
-        print_text("\n".join(lines(paragraph, output.columns)), paragraph.tone, output)
+        text = "\n".join(lines(paragraph, output.columns))
+        print_text(text, paragraph.tone, output, paragraph.axes)
 
 
 def print_parts(parts: Iterable[Paragraph | Table], output: Output | None = None) -> None:

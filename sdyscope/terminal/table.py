@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from sdyscope.process.output import Output, answers
 from sdyscope.words.counts import size
+from sdyscope.words.mesh import axis_spans
 from sdyscope.words.tone import Tone as Tone
 from sdyscope.words.visible import abridged, visible
 
@@ -26,6 +27,9 @@ STYLES: dict[Tone, str] = {
     "warning": "yellow",
     "muted": "dim",
 }
+
+#: Colours of mesh axes in the order of the mesh; red, yellow and green are verdicts.
+_AXES: Final = ("cyan", "magenta", "blue", "bright_green", "bright_cyan", "bright_magenta")
 
 #: Where a long cell may be continued on the next line: after a space, a slash, a comma or a hyphen,
 #: before an index, before the next part of a dotted name, and inside the parentheses of a scope
@@ -200,10 +204,12 @@ def _note(note: Note, columns: int | None) -> Iterator[list[Cell]]:
         yield [Cell(" " * _INDENT + line.text, line.tone)]
 
 
-def print_text(text: str, tone: Tone = "plain", output: Output | None = None) -> None:
-    """Prints a paragraph, folded like a cell where the width is known."""
+def print_text(
+    text: str, tone: Tone = "plain", output: Output | None = None, axes: Sequence[str] = ()
+) -> None:
+    """Prints a paragraph, folded like a cell where the width is known; mesh axes have colours."""
     output = output or answers()
-    print_lines([[line] for line in _folded(Cell(text, tone), output.columns)], output)
+    print_lines([[line] for line in _folded(Cell(text, tone), output.columns)], output, axes)
 
 
 def _has_lines(encoding: str) -> bool:
@@ -235,7 +241,18 @@ def _without_the_end(line: Sequence[Cell]) -> Sequence[Cell]:
     return line[: shown[-1] + 1] if shown else [Cell("")]
 
 
-def print_lines(lines: Sequence[Sequence[Cell]], output: Output) -> None:
+def axis_styles(text: str, axes: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """The colour of each mesh axis that a text names, from where, and to where.
+
+    Args:
+        text: words with shardings in them.
+        axes: names of mesh axes, in the order of their colours.
+    """
+    for begin, end, axis in axis_spans(text, axes):
+        yield _AXES[axes.index(axis) % len(_AXES)], begin, end
+
+
+def print_lines(lines: Sequence[Sequence[Cell]], output: Output, axes: Sequence[str] = ()) -> None:
     """Prints lines of cells side by side; rich knows which colours the output can show."""
     from rich.console import Console
     from rich.text import Text
@@ -248,6 +265,8 @@ def print_lines(lines: Sequence[Sequence[Cell]], output: Output) -> None:
         for cell in before:
             text.append(cell.text, STYLES[cell.tone])
         text.append(last.text.rstrip() + "\n", STYLES[last.tone])
+    for style, begin, end in axis_styles(text.plain, axes):
+        text.stylize(style, begin, end)
     console.print(text, soft_wrap=True, end="")
 
 

@@ -24,12 +24,15 @@ def _title(tensor: TensorSlices) -> str:
     return f"{name} at {source_text(tensor.source)}" if tensor.source else name
 
 
-def paragraphs(slices: ProgramSlices, hidden: int) -> Iterator[Paragraph]:
+def paragraphs(
+    slices: ProgramSlices, hidden: int, axes: tuple[str, ...] = ()
+) -> Iterator[Paragraph]:
     """Every tensor with the sentences about it; tensors that are held alike share them.
 
     Args:
         slices: the document.
         hidden: how many tensors the filters left out.
+        axes: names of the mesh axes, in the order of their colours.
     """
     groups: dict[object, list[TensorSlices]] = {}
     for tensor in slices.tensors:
@@ -37,7 +40,7 @@ def paragraphs(slices: ProgramSlices, hidden: int) -> Iterator[Paragraph]:
             alike = tuple((part.index, part.devices) for part in tensor.listed)
             groups.setdefault((tensor.shape, alike, tensor.rule), []).append(tensor)
     for tensors in groups.values():
-        yield from _tensor(tensors[0], Counter(map(_title, tensors)))
+        yield from _tensor(tensors[0], Counter(map(_title, tensors)), axes)
         yield Paragraph("")
     unplaced: dict[Unplaced, list[str]] = {}
     for tensor in slices.tensors:
@@ -58,15 +61,16 @@ def _few(titles: Sequence[str]) -> str:
     return ", ".join(titles[:_NAMED]) + (f" and {left:,} more" if left > 0 else "")
 
 
-def _tensor(first: TensorSlices, titles: Counter[str]) -> Iterator[Paragraph]:
+def _tensor(
+    first: TensorSlices, titles: Counter[str], axes: tuple[str, ...]
+) -> Iterator[Paragraph]:
     assert first.shape is not None
     assert first.sharding is not None
     name, *others = [
         f"{title} (×{times:,})" if times > 1 else title for title, times in titles.items()
     ]
-    yield Paragraph(
-        f"{name}  {shape(first.shape, first.dtype)}  {short(first.sharding)}", "heading", 0, 2
-    )
+    heading = f"{name}  {shape(first.shape, first.dtype)}  {short(first.sharding)}"
+    yield Paragraph(heading, "heading", 0, 2, axes)
     if others:
         yield Paragraph(f"likewise {_few(others)}", "muted", 0, 2)
     *listed, last = first.listed

@@ -15,7 +15,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.views.propagate import provenance
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
-from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.mesh import mesh_axes, mesh_words_of
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import file_text
@@ -54,7 +54,7 @@ def listings(
         everything: whether to show every value, and the files of libraries.
         stacks: whether to show the frames between a line and its ops, and those that call it.
     """
-    axes = tuple(dict.fromkeys(name for mesh in document.meshes.values() for name in mesh.shape))
+    axes = mesh_axes(document.meshes)
     sides = _sides(document)
     for file in _shown(document, everything):
         title = file_text(file.file)

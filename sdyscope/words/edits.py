@@ -16,6 +16,14 @@ from sdyscope.words.tone import Tone
 _LONGEST = 48
 
 
+def not_tried_text() -> str:
+    """That no edits were looked for, and what looks for them."""
+    return (
+        "Edits of the source were not tried: `sdyscope report --fix` looks for those that send or "
+        "hold less."
+    )
+
+
 def edit_text(edit: SourceEdit) -> str:
     """`constrain params['embedding'][tokens] to P('fsdp', None, None)`."""
     name = _short(edit.name)

@@ -185,6 +185,11 @@ def axis_text(axis: object) -> str:
     return text.replace('"', "")
 
 
+def mesh_axes(meshes: Mapping[str, Mesh]) -> tuple[str, ...]:
+    """The axes of all meshes, each once, in the order of their colours everywhere."""
+    return tuple(dict.fromkeys(axis for mesh in meshes.values() for axis in mesh.shape))
+
+
 def axis_spans(text: str, axes: Sequence[str]) -> list[tuple[int, int, str]]:
     """Where a text names mesh axes: begin, end and name of each.
 

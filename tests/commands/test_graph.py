@@ -29,6 +29,19 @@ def test_model_explorer(sdyscope):
     assert "main" in [graph["id"] for graph in json.loads(done.out)["graphs"]]
 
 
+def test_node_data_for_model_explorer(sdyscope, mlp_files, tmp_path):
+    done = sdyscope(
+        *("graph", mlp_files / "shardy.mlir", "--format", "model-explorer"),
+        *("-o", tmp_path / "graph.json", "--node-data", tmp_path / "data"),
+    )
+    assert done.status == 0
+    for name in ("shardings", "bytes"):
+        assert "main" in json.loads((tmp_path / "data" / f"{name}.json").read_text())
+        assert f"{name}.json: " in done.err
+    asked = sdyscope("graph", "mlp", "--node-data", tmp_path)
+    asked.said("--node-data is for Model Explorer.", "--format model-explorer")
+
+
 def test_a_file_needs_no_partitioner(sdyscope, mlp_files):
     done = sdyscope("graph", mlp_files / "gspmd.mlir")
     assert done.err.startswith("jit_step for gspmd: ")

@@ -123,7 +123,10 @@ def test_pictures_need_a_folder(sdyscope, target):
 def test_two_targets_are_a_page_of_differences(sdyscope, target, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert sdyscope("report", target, "mlp", "--no-compile").status == 0
-    assert "<title>small" in (tmp_path / "differences.html").read_text()
+    page = (tmp_path / "differences.html").read_text()
+    assert "<title>small" in page
+    assert 'data-part="a/tensors"' in page
+    assert 'data-part="b/graph"' in page
     sdyscope("report", target, target, "--json").said("page of their differences")
 
 

@@ -7,6 +7,7 @@ import pytest
 from sdyscope.commands import snapshot_diff
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection, inspect
+from sdyscope.page import document as report
 from sdyscope.page import page as report_page
 from sdyscope.snapshots import write
 from sdyscope.targets import resolve
@@ -184,3 +185,50 @@ def test_ops_that_differ_are_a_table(open_page):
     page = open_page(report_page.differences_page(one, two, "Not compiled."), "")
     assert "stablehlo.tanh" in page.inner_text("[aria-label='Ops that differ']")
     assert "[object" not in page.inner_text("main")
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    """Two programs of which one has another name for an argument and a scope, with all views."""
+
+    def of(name, scope):
+        def step(params, x):
+            with jax.named_scope(scope):
+                return jnp.tanh(x @ params[name])
+
+        params = {name: jax.ShapeDtypeStruct((8, 4), jnp.float32)}
+        x = jax.ShapeDtypeStruct((2, 8), jnp.float32)
+        return inspect(jax.jit(step), params, x, partitioners=("shardy",), name=scope)
+
+    one, two = of("w", "block"), of("kernel", "layer")
+    documents = tuple(report.document(side, side.name, compiled=False) for side in (one, two))
+    return report_page.differences_page(one, two, "Not compiled.", sides=documents)
+
+
+def test_a_comparison_has_every_view_of_both_sides(open_page, comparison, violations):
+    page = open_page(comparison)
+    sides = page.locator(".side")
+    assert sides.all_inner_texts() == ["Differences", "block", "layer"]
+    assert sides.nth(0).get_attribute("aria-current") == "true"
+    assert not page.is_visible(".tabs")
+    assert violations(page) == []
+    # From a row to the tensor on its side, and from there to the same view of the other side.
+    page.click("[aria-label='Tensors that differ'] a >> text=params['kernel']")
+    page.wait_for_selector(".details-name >> text=params['kernel']")
+    assert page.evaluate("location.hash").startswith("#b/tensors?tensor=params['kernel']")
+    assert page.locator(".tab:visible").count() == len(report_page.VIEWS)
+    page.click(".tab >> text=Graph")
+    page.wait_for_selector(".graph-item")
+    page.click(".side >> text=block")
+    page.wait_for_selector("html[data-ready] .side[data-side=a][aria-current]")
+    page.wait_for_selector(".graph-item")
+    assert page.evaluate("location.hash").startswith("#a/graph")
+    page.click(".side >> text=Differences")
+    page.wait_for_selector("html[data-ready] .view-title")
+
+
+def test_what_has_another_name_is_one_row(open_page, comparison):
+    page = open_page(comparison)
+    rows = page.locator("[aria-label='Tensors that differ'] tbody tr").all_inner_texts()
+    assert any("params['w'] → params['kernel']" in row for row in rows)
+    assert not any("not there" in row for row in rows)

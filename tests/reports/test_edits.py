@@ -64,6 +64,7 @@ def test_the_page_begins_with_the_edit_and_leads_to_its_line(open_page, mlp, edi
     assert "proven" in edit
     assert "2 results of the edited program equal the program's on 8 cpu devices" in edit
     assert page.locator(".edit pre").inner_text() == PATCH
+    assert not page.is_visible("[data-slot=notTried]")
     # On a narrow screen it is the patch that scrolls, not the page.
     assert page.evaluate("document.querySelector('.edit').getBoundingClientRect().right") <= 400
     assert violations(page) == []
@@ -71,6 +72,15 @@ def test_the_page_begins_with_the_edit_and_leads_to_its_line(open_page, mlp, edi
     page.wait_for_selector(".source-line[data-open]")
     number = line.rpartition(":")[2]
     assert page.inner_text(".source-line[data-open] button") == number
+
+
+def test_where_no_edits_were_asked_for_it_is_said_how(page):
+    page.evaluate("location.hash = '#overview'")
+    assert page.inner_text("[data-slot=notTried]") == (
+        "Edits of the source were not tried: sdyscope report --fix looks for those that send or "
+        "hold less."
+    )
+    assert not page.is_visible("[data-slot=edits]")
 
 
 def test_markdown_has_it_with_its_patch(edited):

@@ -388,6 +388,62 @@ def test_wheel_and_buttons_scale_and_drags_move(graph):
     assert "node=" not in graph.evaluate("location.hash")
 
 
+#: What an edge runs through: boxes without those at its ends, and titles of passes.
+CROSSED = """() => {
+  const rect = (element, { x, y, width, height }, item) => ({
+    item, text: element.textContent, left: x + 1, top: y + 1, right: x + width - 1,
+    bottom: y + height - 1 });
+  const boxes = [...document.querySelectorAll('.graph-item')].map((element) => {
+    const { e, f } = element.transform.baseVal.consolidate().matrix;
+    const { width, height } = element.querySelector('.graph-box').getBBox();
+    return rect(element, { x: e, y: f, width, height }, element.dataset.item);
+  });
+  const titles = [...document.querySelectorAll('[data-kind=lane] > .graph-title')].map(
+    (element) => rect(element, element.getBBox()));
+  return [...document.querySelectorAll('.graph-edge')].flatMap((edge) => {
+    const line = edge.querySelector('.graph-reach');
+    const length = line.getTotalLength();
+    const points = Array.from({ length: 50 }, (_, at) => line.getPointAtLength((length * at) / 49));
+    const { from, to } = edge.dataset;
+    return [...boxes, ...(edge.closest('.graph-crossing') ? titles : [])]
+      .filter(({ item, left, top, right, bottom }) => item !== from && item !== to
+        && points.some(({ x, y }) => x > left && x < right && y > top && y < bottom))
+      .map(({ text }) => [from, to, text]);
+  });
+}"""
+
+
+def test_edges_go_around_boxes(open_page, unconstrained):
+    page = open_page(unconstrained.html, "#graph")
+    page.wait_for_selector(".graph-item")
+    assert page.evaluate(CROSSED) == []
+    page.keyboard.press("e")
+    page.keyboard.press("e")
+    page.wait_for_selector(".graph-item >> text=dot_general")
+    assert page.evaluate(CROSSED) == []
+
+
+def test_nothing_lies_over_the_picture_and_the_first_view_is_whole(open_page, unconstrained):
+    page = open_page(unconstrained.html, "#graph?show=both", width=1600)
+    page.wait_for_selector(".graph-item")
+    box = "(name) => document.querySelector(name).getBoundingClientRect().toJSON()"
+    pane, foot = (page.evaluate(box, name) for name in (".graph-pane", ".graph-foot"))
+    assert page.get_attribute(".graph-legend", "open") is not None
+    assert pane["bottom"] <= foot["top"]
+    assert page.evaluate(box, ".graph-pane-title")["bottom"] <= pane["top"]
+    drawn = page.evaluate(box, ".graph-picture > g")
+    assert drawn["left"] >= pane["left"]
+    assert drawn["right"] <= pane["right"]
+    assert drawn["bottom"] <= pane["bottom"]
+    # With the legend closed there is more room, and the picture takes it.
+    page.click(".graph-legend summary")
+    until(page, f"({box})('.graph-picture > g')", lambda found: found["top"] != drawn["top"])
+    # A telephone shows the passes one below the other.
+    page.set_viewport_size({"width": 400, "height": 860})
+    lanes = "[...document.querySelectorAll('.graph-open')].map((lane) => lane.getBBox().x)"
+    until(page, lanes, lambda found: max(found) < 400)
+
+
 def test_the_whole_of_it_is_readable_to_all(open_page, mlp, violations):
     page = open_page(mlp.html, "#graph?outline=1&open=none&node=scope+0")
     page.wait_for_selector(".graph-details")
@@ -415,3 +471,24 @@ def test_many_arguments_of_one_region_are_one_box():
     assert bundled == {f"params['{name}']" for name in params}
     # One alone is drawn as itself.
     assert len(inputs) == len(params) + 1
+
+
+def test_arguments_inside_a_region_that_feed_one_scope_are_one_box():
+    mesh = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    spec = PartitionSpec("x")
+
+    def inside(params, y):
+        with jax.named_scope("layers"):
+            total = sum(params.values())
+        return total + y
+
+    array = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, spec))
+    params = {f"w{number}": array for number in range(9)}
+    mapped = jax.shard_map(inside, mesh=mesh, in_specs=spec, out_specs=spec)
+    graph = inspect(jax.jit(mapped), params, array, partitioners=("shardy",)).graph("shardy")
+    made = nodes_of(graph)
+    groups, _ = groups_of(made, graph)
+    bundle = {
+        made.nodes[n].name for n, at in enumerate(groups.of) if path(groups, at)[-1] == "params"
+    }
+    assert bundle == {f"params['{name}']" for name in params}

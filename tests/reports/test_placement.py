@@ -1,18 +1,22 @@
 """The placement picture: the same as `Placement`, and what it shows in the browser."""
 
+import json
+import re
 import shutil
+import subprocess
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdyscope.inspection import Inspection
+from sdyscope.page import colours, svg
 from sdyscope.stages.lowered.read import read
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import IotaTile, Mesh, MeshAxis
 from sdyscope.values.placement import Digit, Placement
 from tests.reports.conftest import made
-from tests.reports.placement_cases import in_javascript, in_python
+from tests.reports.placement_cases import JS, in_javascript, in_python
 from tests.reports.waiting import until
 from tests.strategies import meshes, shapes, shard_counts, tensor_shardings
 
@@ -36,6 +40,33 @@ def placed(draw):
 def test_the_page_places_what_placement_does(cases):
     for (place, shape), said in zip(cases, in_javascript(cases), strict=True):
         assert said == in_python(place, shape), (place, shape)
+
+
+_COLOURS = """
+const { blockColour } = await import(process.argv[1]);
+const cases = JSON.parse(process.argv[2]);
+console.log(JSON.stringify(cases.map(([block, shards]) => blockColour(block, shards)[0])));
+"""
+
+
+@needs_node
+def test_pictures_for_documents_have_the_colours_of_the_page():
+    cases = [((), ()), ((0,), (1,)), ((3,), (4,)), ((7, 1), (16, 2)), ((1, 0, 1, 2), (2, 1, 2, 4))]
+    module = (JS / "placement/colours.js").as_uri()
+    done = subprocess.run(
+        ["node", "--input-type=module", "-e", _COLOURS, module, json.dumps(cases)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for (block, shards), tones in zip(cases, json.loads(done.stdout), strict=True):
+        assert colours.block_colour(block, shards) == colours.oklch(*tones)
+    # As browsers convert them.
+    assert colours.oklch(0.627955, 0.257683, 29.2339) == "#ff0000"
+    assert colours.oklch(1, 0, 0) == "#ffffff"
+    style = (JS.parent / "css" / "colours.css").read_text()
+    axes = re.findall(r"--axis-\d: light-dark\((#\w+), (#\w+)\)", style)
+    assert tuple(axes) == colours.AXES
 
 
 @needs_node
@@ -71,6 +102,22 @@ BIG = """module @big {
 }
 """
 
+#: Two meshes of one size, and a tensor with five dimensions.
+MESHES = """module @meshes {
+  sdy.mesh @mesh = <["data"=2, "fsdp"=2, "expert"=2, "model"=4]>
+  sdy.mesh @other = <["replica"=4, "batch"=2, "tensor"=4]>
+  func.func public @main(
+      %arg0: tensor<4x2x8x16x32xf32>
+        {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}, {"fsdp"}, {"expert"}, {"model"}]>},
+      %arg1: tensor<16x32xf32>
+        {sdy.sharding = #sdy.sharding<@other, [{"batch"}, {"tensor", "replica"}]>})
+      -> tensor<16x32xf32> {
+    %0 = stablehlo.add %arg1, %arg1 : tensor<16x32xf32>
+    return %0 : tensor<16x32xf32>
+  }
+}
+"""
+
 FIRST = "[data-picture={}] [data-cell='0']"
 
 
@@ -78,6 +125,13 @@ FIRST = "[data-picture={}] [data-cell='0']"
 def big(tmp_path_factory):
     file = tmp_path_factory.mktemp("big") / "big.mlir"
     file.write_text(BIG)
+    return made(Inspection(read(file)), str(file), compiled=False)
+
+
+@pytest.fixture(scope="session")
+def two_meshes(tmp_path_factory):
+    file = tmp_path_factory.mktemp("meshes") / "meshes.mlir"
+    file.write_text(MESHES)
     return made(Inspection(read(file)), str(file), compiled=False)
 
 
@@ -148,6 +202,61 @@ class TestSmall:
 
     def test_nothing_keeps_people_from_using_it(self, page, violations):
         assert violations(page) == []
+
+
+#: The texts of titles, and whether each ends before the next picture begins.
+TITLES = """() => [...document.querySelectorAll('.placement-picture')].map((picture) => {
+  const groups = [...picture.querySelectorAll(':scope > g')];
+  const titles = groups.map((group) => group.querySelectorAll(':scope > text'));
+  const edge = picture.parentElement.nextElementSibling?.getBoundingClientRect().left ?? innerWidth;
+  return {
+    words: titles.map((texts) => texts[0].textContent),
+    fits: titles.every((texts) => [...texts].every((text) =>
+      text.getBoundingClientRect().right <= edge)),
+    colours: [...titles[0][0].querySelectorAll('tspan')].map((part) => part.style.fill),
+  };
+})"""
+
+
+@pytest.mark.compiles
+class TestMoreDimensions:
+    def test_each_block_is_beside_its_device(self, open_page, two_meshes):
+        page = opened(open_page, two_meshes, "main(0)")
+        devices, blocks = page.evaluate(TITLES)
+        assert devices["words"] == [
+            "data 0, fsdp 0",
+            "data 0, fsdp 1",
+            "data 1, fsdp 0",
+            "data 1, fsdp 1",
+        ]
+        assert devices["colours"] == ["var(--axis-0)", "var(--axis-1)"]
+        assert len(blocks["words"]) == 4
+        assert devices["fits"]
+        assert blocks["fits"]
+        page.hover("[data-picture=devices] [data-cell='25']")
+        assert states(page, "blocks").index("same") == 25
+
+    def test_a_tensor_is_drawn_on_its_own_mesh(self, open_page, two_meshes):
+        page = opened(open_page, two_meshes, "main(1)")
+        devices, _ = page.evaluate(TITLES)
+        assert devices["words"] == [f"replica {number}" for number in range(4)]
+        page.hover("[data-picture=devices] [data-cell='9']")
+        said = page.inner_text(".placement-said")
+        assert said.startswith("Device 9 (replica 1, batch 0, tensor 1) holds")
+        # Axes of both meshes have colours of their own.
+        axes = page.evaluate(
+            "[...document.querySelectorAll('.placement-said .axis')].map((one) => one.dataset.axis)"
+        )
+        assert axes == ["4", "5", "6"]
+
+    def test_a_picture_for_documents_has_the_same_colours_and_axes(self, two_meshes):
+        five = svg.tensor_svg(two_meshes.inspection, "main(0)")
+        assert '<tspan class="axis-0">data 0</tspan>' in five
+        assert "below each device its block of dims 0, 2, 3 and 4" in five
+        assert ">1,0,1,2<" in five
+        assert '<tspan class="axis-4">replica 3</tspan>' in svg.tensor_svg(
+            two_meshes.inspection, "main(1)"
+        )
 
 
 @pytest.mark.compiles

@@ -237,3 +237,15 @@ def test_a_word_of_a_million_characters_is_cut_short():
     cell = Cell(",".join(map(str, range(200_000))))
     assert len(cell.text) < 1_100
     assert cell.text.endswith("more characters)")
+
+
+def test_axes_have_colours_of_their_own_composed_or_not(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = io.StringIO()
+    text = "w  P(('data', 'fsdp'), None)"
+    print_text(text, output=Output(stream, True, None), axes=("data", "fsdp"))
+    assert "P(('\x1b[36mdata\x1b[0m', '\x1b[35mfsdp\x1b[0m'), None)" in stream.getvalue()
+    plain = io.StringIO()
+    print_text(text, output=Output(plain, False, None), axes=("data", "fsdp"))
+    assert plain.getvalue() == f"{text}\n"

@@ -5,7 +5,7 @@ import { el, template } from "./dom.js";
 import { Keys } from "./keys.js";
 import { link } from "./link.js";
 import { colourAxes } from "./spec.js";
-import { State } from "./state.js";
+import { format, State } from "./state.js";
 import { takeAlong } from "./take.js";
 
 const THEMES = ["auto", "light", "dark"];
@@ -16,7 +16,8 @@ export async function start() {
   const report = await part("report");
   colourAxes(report.meshes);
   const names = report.views.map((view) => view.name);
-  const state = new State(window, names);
+  const { sides, side } = globalThis.sdyscope;
+  const state = new State(window, names, { sides, side });
   const keys = new Keys();
   const page = new Page(report, state, keys);
   theme();
@@ -73,6 +74,7 @@ class Page {
   /** Shows what the address says. */
   async update() {
     const { view: name, params } = this.state;
+    this.#sides(name, params);
     for (const tab of document.querySelectorAll(".tab")) {
       const here = tab.dataset.view === name;
       if (here) {
@@ -102,6 +104,17 @@ class Page {
     this.#unknown(this.state.unknown);
     view.update?.(params);
     document.documentElement.dataset.view = name;
+  }
+
+  /** Of a comparison: which side is shown, and the same view of the other one. */
+  #sides(name, params) {
+    if (!this.state.sides) return;
+    for (const link of document.querySelectorAll(".side")) {
+      const { side } = link.dataset;
+      if (side === this.state.side) link.setAttribute("aria-current", "true");
+      if (side && this.state.side) link.href = format(name, params, side);
+    }
+    document.querySelector(".tabs").hidden = !this.state.side;
   }
 
   /** Says that the address names a view that there is not. */

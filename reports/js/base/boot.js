@@ -9,6 +9,10 @@
   const parts = embedded("part");
   const urls = new Map();
 
+  // A comparison has the parts of both of its programs: "a/tensors" and "b/tensors".
+  const sides = parts.has("a/report");
+  const side = sides ? (/^#([ab])\//.exec(location.hash)?.[1] ?? "") : "";
+
   function embedded(kind) {
     const found = document.querySelectorAll(`script[data-${kind}]`);
     return new Map(Array.from(found, (element) => [element.dataset[kind], element]));
@@ -59,9 +63,12 @@
     load: async (name) => import(await url(name)),
     /** The text of a module, as for a worker. */
     url,
+    /** Whether this compares two programs, and of which the views are: "a", "b", or "" of both. */
+    sides,
+    side,
     /** The data of this name, unpacked and read; null where there is none. */
     async part(name) {
-      const element = parts.get(name);
+      const element = parts.get(side ? `${side}/${name}` : name);
       if (!element) return null;
       return element.dataset.encoding === "deflate"
         ? await inflated(element).json()

@@ -1,5 +1,6 @@
 // Keyboard shortcuts, and the overlay that lists them.
 
+import { openDialog } from "./dialog.js";
 import { el } from "./dom.js";
 
 /** How long the second key of a sequence may take, in milliseconds. */
@@ -54,45 +55,22 @@ export class Keys {
 
   /** Shows all of them. */
   help() {
-    const dialog = el(
-      "dialog.help",
-      { "aria-labelledby": "help-title" },
+    const groups = [...this.groups].map(([group, shortcuts]) =>
       el(
-        "div.help-head",
+        "section",
         {},
-        el("h2", { id: "help-title" }, "Keyboard shortcuts"),
+        el("h3", {}, group),
         el(
-          "button.icon-button",
-          { type: "button", "aria-label": "Close", on: { click: () => dialog.close() } },
-          "×",
-        ),
-      ),
-      el(
-        "div.help-groups",
-        {},
-        ...[...this.groups].map(([group, shortcuts]) =>
-          el(
-            "section",
-            {},
-            el("h3", {}, group),
-            el(
-              "dl",
-              {},
-              ...shortcuts.map(({ keys, words }) => [
-                el("dt", {}, ...keys.split(" ").map((key) => el("kbd", {}, name(key)))),
-                el("dd", {}, words),
-              ]),
-            ),
-          ),
+          "dl",
+          {},
+          ...shortcuts.map(({ keys, words }) => [
+            el("dt", {}, ...keys.split(" ").map((key) => el("kbd", {}, name(key)))),
+            el("dd", {}, words),
+          ]),
         ),
       ),
     );
-    dialog.addEventListener("close", () => dialog.remove());
-    dialog.addEventListener("click", (event) => {
-      if (event.target === dialog) dialog.close();
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    openDialog("help", "Keyboard shortcuts", el("div.help-groups", {}, ...groups));
   }
 }
 

@@ -1,10 +1,14 @@
 // Links from one view to another, and to lines of the source.
 
 import { el } from "./dom.js";
+import { format } from "./state.js";
 
-/** A link to a view that Back returns from. */
-export function link(state, view, params, words) {
-  if (!state.views.includes(view)) return el("bdi", {}, words);
+/** A link to a view that Back returns from; from a comparison to that of its first program. */
+export function link(state, view, params, words, side = "a") {
+  if (!state.views.includes(view)) {
+    const href = state.sides ? format(view, params, side) : null;
+    return href ? el("a", { href }, el("bdi", {}, words)) : el("bdi", {}, words);
+  }
   const open = (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();

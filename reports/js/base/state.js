@@ -12,12 +12,20 @@ export function parse(hash) {
   return { view: decoded(view), params };
 }
 
-/** The part of an address after the #; parameters that are empty, null or false are left out. */
-export function format(view, params = {}) {
+/** The side of a comparison whose view an address names: "a", "b", or "" for the comparison. */
+function sideOf(hash) {
+  return /^#([ab])\//.exec(hash)?.[1] ?? "";
+}
+
+/**
+ * The part of an address after the #, of a view of a side of a comparison or of a page alone;
+ * parameters that are empty, null or false are left out.
+ */
+export function format(view, params = {}, side = "") {
   const pairs = Object.entries(params)
     .filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false)
     .map(([name, value]) => `${encodeURIComponent(name)}=${encoded(String(value))}`);
-  return `#${encoded(view)}${pairs.length ? `?${pairs.join("&")}` : ""}`;
+  return `#${side ? `${side}/` : ""}${encoded(view)}${pairs.length ? `?${pairs.join("&")}` : ""}`;
 }
 
 function split(text, mark) {
@@ -46,10 +54,13 @@ export class State {
   /**
    * @param {Window} window whose address it is.
    * @param {string[]} views the names of the views; the first is shown where none is named.
+   * @param {object} [compared] of a comparison: `sides`, and of which `side` the views are.
    */
-  constructor(window, views) {
+  constructor(window, views, { sides = false, side = "" } = {}) {
     this.window = window;
     this.views = views;
+    this.sides = sides;
+    this.side = side;
     this.listeners = new Set();
     this.last = new Map();
     this.#read();
@@ -58,7 +69,7 @@ export class State {
   }
 
   #read() {
-    const { view, params } = parse(this.window.location.hash);
+    const { view, params } = this.#parsed(this.window.location.hash);
     const known = this.views.includes(view);
     this.view = known ? view : this.views[0];
     this.params = known ? params : {};
@@ -66,8 +77,17 @@ export class State {
     this.shown = this.window.location.hash;
   }
 
+  #parsed(hash) {
+    return parse(this.side ? hash.replace(/^#[ab]\//, "#") : hash);
+  }
+
   #changed() {
     if (this.window.location.hash === this.shown) return;
+    // Another side is other data: the page begins anew.
+    if (this.sides && sideOf(this.window.location.hash) !== this.side) {
+      this.window.location.reload();
+      return;
+    }
     this.last.set(this.view, this.params);
     this.#read();
     this.#tell();
@@ -86,7 +106,7 @@ export class State {
   /** The address of a view, as it was last seen, or with these parameters. */
   href(view, params) {
     const own = view === this.view ? this.params : this.last.get(view);
-    return format(view, params ?? own ?? {});
+    return format(view, params ?? own ?? {}, this.side);
   }
 
   /** Shows a view; Back returns from there. */
@@ -96,7 +116,7 @@ export class State {
 
   /** Changes parameters of this view; with `push`, Back undoes it. */
   set(patch, { push = false } = {}) {
-    const next = format(this.view, { ...this.params, ...patch });
+    const next = format(this.view, { ...this.params, ...patch }, this.side);
     this.#move(next, push ? "pushState" : "replaceState");
   }
 
@@ -108,7 +128,7 @@ export class State {
       this.window.location.hash = hash; // A sandboxed frame, or too many changes a second.
     }
     this.last.set(this.view, this.params);
-    const { view, params } = parse(hash);
+    const { view, params } = this.#parsed(hash);
     this.view = view;
     this.params = params;
     this.unknown = "";

@@ -386,3 +386,33 @@ function characterWidth(element) {
   }
   return widths.get(key);
 }
+
+/** A small table: what its rows are, for those who do not see it, its columns, its rows. */
+export function miniTable(what, columns, rows, name = "table.mini") {
+  return el(
+    name,
+    {},
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        el("th", { scope: "col" }, el("span.unseen", {}, what)),
+        columns.map((words) => el("th", { scope: "col" }, words)),
+      ),
+    ),
+    el(
+      "tbody",
+      {},
+      rows.map(([title, ...cells]) =>
+        el(
+          "tr",
+          {},
+          el("th", { scope: "row" }, title),
+          cells.map((cell) => el("td", {}, cell)),
+        ),
+      ),
+    ),
+  );
+}

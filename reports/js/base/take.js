@@ -1,5 +1,6 @@
 // Taking things along: rows and tables as CSV or Markdown, pictures as SVG or PNG, paper.
 
+import { openDialog } from "./dialog.js";
 import { el } from "./dom.js";
 import { GridTable } from "./table.js";
 
@@ -33,26 +34,12 @@ const STYLE = [
 
 /** Shows what of a view can be taken along. */
 export function takeAlong(main, announce) {
-  const dialog = el(
-    "dialog.help.take",
-    { "aria-labelledby": "take-title" },
-    el(
-      "div.help-head",
-      {},
-      el("h2", { id: "take-title" }, "Take along"),
-      button("×", () => dialog.close(), { class: "icon-button", "aria-label": "Close" }),
-    ),
-    el(
-      "ul.take-list",
-      {},
-      items(main, (words) => said(dialog, words, announce)),
-    ),
-    el("p.take-said", { role: "status" }),
-  );
-  dialog.addEventListener("close", () => dialog.remove());
-  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  document.body.append(dialog);
-  dialog.showModal();
+  const status = el("p.take-said", { role: "status" });
+  const say = (words) => {
+    status.textContent = words;
+    announce(words);
+  };
+  openDialog("take", "Take along", el("ul.take-list", {}, items(main, say)), status);
 }
 
 function items(main, say) {
@@ -88,14 +75,8 @@ function item(name, ...buttons) {
   return el("li.take-item", {}, el("bdi.take-name", {}, name), el("span", {}, buttons));
 }
 
-function button(words, run, properties = {}) {
-  const { class: classes = "more", ...others } = properties;
-  return el(`button.${classes}`, { type: "button", ...others, on: { click: run } }, words);
-}
-
-function said(dialog, words, announce) {
-  dialog.querySelector(".take-said").textContent = words;
-  announce(words);
+function button(words, run) {
+  return el("button.more", { type: "button", on: { click: run } }, words);
 }
 
 // --- tables --------------------------------------------------------------------------------------

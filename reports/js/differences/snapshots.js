@@ -3,6 +3,7 @@
 import { el } from "../base/dom.js";
 import { count, whole } from "../base/format.js";
 import { colourAxes, coloured } from "../base/spec.js";
+import { nowNamed } from "./tables.js";
 
 /** So many changes of a program are shown before the rest is asked for. */
 const SHOWN = 200;
@@ -157,6 +158,7 @@ function row(change, labels) {
       { scope: "row" },
       change.over ? [coloured(change.over), " in "] : null,
       el("bdi", {}, change.name),
+      nowNamed(change.otherName),
       el("span.muted", {}, ` ${change.kind}${change.count > 1 ? ` ×${whole(change.count)}` : ""}`),
       type ? el("div", {}, el("code.muted", {}, type)) : null,
     ),

@@ -125,15 +125,20 @@ export function entryTable(entries, labels) {
         ["argument or result", ...labels].map((text) => el("th", { scope: "col" }, text)),
       ),
     ),
-    entries.map(([, name, a, b]) =>
+    entries.map(([, name, a, b, otherName]) =>
       el(
         "tr",
         {},
-        el("th", { scope: "row" }, el("bdi", {}, name)),
+        el("th", { scope: "row" }, el("bdi", {}, name), nowNamed(otherName)),
         [a, b].map((text) => el("td", {}, el("code", {}, coloured(text)))),
       ),
     ),
   );
+}
+
+/** What the second side calls it, where that is another name. */
+export function nowNamed(name) {
+  return name ? [" → ", el("bdi", {}, name)] : null;
 }
 
 /** A table that scrolls by itself, and is named for who does not see it. */
@@ -228,7 +233,10 @@ function tensorTable(tensors, { labels, state }) {
         el(
           "th",
           { scope: "row" },
-          link(state, "tensors", { tensor: one.name }, one.name),
+          link(state, "tensors", { tensor: one.name }, one.name, one.a ? "a" : "b"),
+          one.otherName
+            ? [" → ", link(state, "tensors", { tensor: one.otherName }, one.otherName, "b")]
+            : null,
           el("span.muted", {}, ` ${one.kind}`),
         ),
         side(one.a),

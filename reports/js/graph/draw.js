@@ -3,7 +3,8 @@
 import { svg } from "../base/dom.js";
 import { whole } from "../base/format.js";
 import { axisColour, coloured } from "../base/spec.js";
-import { labels, PILL_CHAR } from "./labels.js";
+import { labels, pillWidth, textWidth } from "./labels.js";
+import { path } from "./route.js";
 
 const DASH = 9;
 
@@ -83,9 +84,9 @@ function openGroup(item, box, context) {
     svg("path.graph-fold", { d: `M${box.x + 12} ${box.y + 13}l4 4l4 -4`, fill: "none" }),
     text("graph-title", box.x + 27, box.y + 19, title),
   );
-  const room = box.width - 48 - title.length * 8.4;
-  const words = [lines[0], ...marks.map(([, one]) => one)].join("   ");
-  if (room > words.length * 6) {
+  const room = box.width - 56 - textWidth(title, "title");
+  const words = [lines[0], ...marks.map(([, one]) => one)].join(" · ");
+  if (room > textWidth(words, "note")) {
     group.append(text("graph-note", box.x + box.width - 12, box.y + 19, words, "end"));
   }
   mark(group, item, context);
@@ -125,7 +126,7 @@ function closed(item, box, context) {
     let x = 13;
     for (const [kind, words] of said.marks) {
       group.append(pill(kind, words, x, 42));
-      x += words.length * PILL_CHAR + 16;
+      x += pillWidth(words) + 4;
     }
   } else if (form === "small") {
     group.append(text("graph-name", middle, 15, said.title, "middle"));
@@ -144,7 +145,7 @@ function closed(item, box, context) {
     }
     for (const [kind, words] of said.marks) {
       if (kind === "differs") continue;
-      group.append(pill(kind, words, middle - (words.length * PILL_CHAR + 12) / 2, y - 10));
+      group.append(pill(kind, words, middle - pillWidth(words) / 2, y - 10));
       y += 16;
     }
   }
@@ -154,7 +155,7 @@ function closed(item, box, context) {
     let y = 22;
     for (const [kind, words] of said.marks) {
       if (kind === "differs") continue;
-      group.append(pill(kind, words, middle - (words.length * PILL_CHAR + 12) / 2, y - 2));
+      group.append(pill(kind, words, middle - pillWidth(words) / 2, y - 2));
       y += 16;
     }
   }
@@ -213,7 +214,7 @@ function pill(kind, words, x, y) {
   return svg(
     "g.graph-pill",
     { data: { kind } },
-    svg("rect", { x, y, width: words.length * PILL_CHAR + 12, height: 14, rx: 7 }),
+    svg("rect", { x, y, width: pillWidth(words), height: 14, rx: 7 }),
     text("graph-pill-text", x + 6, y + 10.5, words),
   );
 }
@@ -254,7 +255,7 @@ function line(edge, context) {
     partitioner,
   );
   const axes = values.axes(sharding);
-  const d = path(edge.points, edge.sideways);
+  const d = path(edge);
   const width = 1.1 + Math.min(2.6, Math.log2(1 + most / 4096) * 0.16);
   const group = svg("g.graph-edge", {
     data: {
@@ -317,33 +318,4 @@ function middleOf(points) {
   if (points.length % 2) return points[(points.length - 1) / 2];
   const [a, b] = [points[points.length / 2 - 1], points[points.length / 2]];
   return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
-}
-
-/** A smooth line through points: downwards at its ends, or sideways. */
-export function path(points, sideways = false) {
-  const at = ({ x, y }) => `${round(x)} ${round(y)}`;
-  const [first, ...rest] = points;
-  const last = rest.at(-1);
-  if (rest.length === 1) {
-    if (sideways) {
-      const half = (first.x + last.x) / 2;
-      return `M${at(first)}C${round(half)} ${round(first.y)} ${round(half)} ${round(last.y)} ${at(last)}`;
-    }
-    if (Math.abs(first.x - last.x) < 1) return `M${at(first)}L${at(last)}`;
-    const half = (first.y + last.y) / 2;
-    return `M${at(first)}C${round(first.x)} ${round(half)} ${round(last.x)} ${round(half)} ${at(last)}`;
-  }
-  // Quadratic curves between the middles of the pieces.
-  let d = `M${at(first)}`;
-  for (let k = 0; k < rest.length - 1; k += 1) {
-    const [here, next] = [rest[k], rest[k + 1]];
-    const end =
-      k === rest.length - 2 ? next : { x: (here.x + next.x) / 2, y: (here.y + next.y) / 2 };
-    d += `Q${at(here)} ${at(end)}`;
-  }
-  return d;
-}
-
-function round(number) {
-  return Math.round(number * 10) / 10;
 }

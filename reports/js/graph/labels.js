@@ -2,11 +2,42 @@
 
 import { count, size, whole } from "../base/format.js";
 
-/** Widths of characters, about: of names at 12 px, of shardings and types at 10.5 px, and bold. */
-const CHAR = 6.5;
-const SMALL_CHAR = 6.35;
-export const PILL_CHAR = 6.1;
+/** How the styles write each kind of text. */
+const FONTS = {
+  name: "400 12px sans",
+  bold: "650 12px sans",
+  title: "650 13.5px sans",
+  note: "400 10.5px sans",
+  spec: "600 10px mono",
+  pill: "550 10.5px sans",
+};
 const LONGEST = 40;
+
+const widths = new Map();
+const rulers = new Map();
+
+/** What measures a kind of text. */
+function ruler(kind) {
+  if (!rulers.has(kind)) {
+    const style = getComputedStyle(document.documentElement);
+    const context = document.createElement("canvas").getContext("2d");
+    context.font = FONTS[kind].replace(/sans|mono/, (name) => style.getPropertyValue(`--${name}`));
+    rulers.set(kind, context);
+  }
+  return rulers.get(kind);
+}
+
+/** How wide a text of a kind is drawn. */
+export function textWidth(words, kind) {
+  const key = `${kind} ${words}`;
+  if (!widths.has(key)) widths.set(key, ruler(kind).measureText(words).width);
+  return widths.get(key);
+}
+
+/** How wide a mark is that says something of a box. */
+export function pillWidth(words) {
+  return textWidth(words, "pill") + 12;
+}
 
 /** What is said of an item, under one partitioner: lines of text, and marks. */
 export function labels(model, values, item, partitioner) {
@@ -74,23 +105,22 @@ export function sizeOf(model, values, item) {
   for (const partitioner of values.partitioners) {
     const said = labels(model, values, item, partitioner);
     const { form, title, lines, spec, marks } = said;
-    const bold = form === "group" || form === "op" ? 1.07 : 1;
-    const pills = marks.filter(([kind]) => kind !== "differs" || form === "group");
-    const beside = form === "group" ? pills.reduce((sum, [, text]) => sum + text.length + 3, 0) : 0;
+    const isGroup = form === "group";
+    const pills = marks.filter(([kind]) => kind !== "differs" || isGroup);
+    const pillWidths = pills.map(([, text]) => pillWidth(text));
     const longest = Math.max(
-      ...[...lines, spec ?? "", ...(form === "group" ? [] : pills.map(([, text]) => text))].map(
-        (text) => text.length * SMALL_CHAR,
-      ),
-      title.length * CHAR * bold + (form === "group" ? 22 : 0),
-      beside * SMALL_CHAR,
+      ...lines.map((text) => textWidth(text, "note")),
+      spec ? textWidth(spec, "spec") : 0,
+      textWidth(title, isGroup || form === "op" ? "bold" : "name") + (isGroup ? 22 : 0),
+      isGroup ? pillWidths.reduce((sum, width) => sum + width + 4, 0) : Math.max(0, ...pillWidths),
     );
-    const minimum = form === "group" ? 128 : form === "small" ? 64 : 92;
+    const minimum = isGroup ? 128 : form === "small" ? 64 : 92;
     width = Math.max(width, minimum, Math.ceil(longest) + 24);
     const rows =
-      lines.length + (spec ? 1 : 0) + (form === "group" ? Number(pills.length > 0) : pills.length);
+      lines.length + (spec ? 1 : 0) + (isGroup ? Number(pills.length > 0) : pills.length);
     height = Math.max(
       height,
-      form === "small" ? 22 + 16 * pills.length : 26 + rows * 15 + (form === "group" ? 6 : 0),
+      form === "small" ? 22 + 16 * pills.length : 26 + rows * 15 + (isGroup ? 6 : 0),
     );
   }
   return { width, height };

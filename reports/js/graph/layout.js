@@ -4,13 +4,18 @@
 import { Fans } from "./fans.js";
 import { across, between, HEAD, shown, spread } from "./lines.js";
 import { ROOT } from "./model.js";
+import { route } from "./route.js";
 
 /** Room inside a group around what is in it. */
 const PAD = 18;
 
 /** Between passes, and between the columns of repeated groups. */
 const LANE_GAP = 96;
+const STACK_GAP = 28;
 const COLUMN_GAP = 56;
+
+/** The height of a lane's title. */
+const TITLE = 24;
 
 /** More repeated groups than this stand in columns, one after another. */
 const CHAIN = 8;
@@ -34,11 +39,13 @@ export class Layout {
   /**
    * The whole picture for a set of open groups.
    *
+   * @param {Set<number>} open the groups that are.
+   * @param {boolean} [stacked] whether passes are one below the other, not side by side.
    * @returns {{width: number, height: number, boxes: Map, edges: object[], crossing: object[]}}
    *   `boxes` has x, y (left and top), width, height and open by item; an edge has `lists` of uses,
    *   `points`, `from`, `to`; `crossing` edges go from lane to lane.
    */
-  picture(open) {
+  picture(open, stacked = false) {
     this.open = open;
     const { model } = this;
     const lanes = model.childrenOf.get(ROOT).filter((lane) => model.childrenOf.get(lane).length);
@@ -47,20 +54,29 @@ export class Layout {
     const laid = lanes.map((lane) => (open.has(lane) ? this.group(lane) : null));
     const heights = laid.map((one, at) => one?.height ?? this.sizeOf(lanes[at]).height);
     const height = Math.max(0, ...heights);
-    let x = 0;
+    const sizes = lanes.map((lane, at) => laid[at] ?? this.sizeOf(lane));
+    const widest = Math.max(0, ...sizes.map(({ width }) => width));
+    let [x, y] = [0, 0];
     lanes.forEach((lane, at) => {
-      const size = laid[at] ?? this.sizeOf(lane);
+      const size = sizes[at];
+      if (stacked) {
+        this.#place(lane, (widest - size.width) / 2, y, laid[at], boxes, edges);
+        y += size.height + STACK_GAP;
+        return;
+      }
       // Forward runs down and backward up, so that a layer and its gradient are level.
-      const y = laid.length > 1 && at < 2 ? height - size.height : 0;
+      y = laid.length > 1 && at < 2 ? height - size.height : 0;
       this.#place(lane, x, y, laid[at], boxes, edges);
       x += size.width + LANE_GAP;
     });
+    const crossing = this.#crossing(boxes, open);
+    const right = Math.max(0, ...crossing.flatMap(({ points }) => points.map((point) => point.x)));
     return {
-      width: Math.max(0, x - LANE_GAP),
-      height,
+      width: Math.max(stacked ? widest : x - LANE_GAP, right),
+      height: Math.max(0, stacked ? y - STACK_GAP : height),
       boxes,
       edges,
-      crossing: this.#crossing(boxes, open),
+      crossing,
     };
   }
 
@@ -239,6 +255,7 @@ export class Layout {
       else end.x = doors.get(name);
     }
     spread(lines, places, up);
+    routeAll(lines, places);
     return { width, height, places, edges: lines, doors };
   }
 
@@ -306,6 +323,7 @@ export class Layout {
       lines.push({ ...edge, points: between(places.get(edge.from), places.get(edge.to), up) });
     }
     spread(lines, places, up);
+    routeAll(lines, places);
     return { width, height, places, edges: lines, doors };
   }
 
@@ -325,9 +343,38 @@ export class Layout {
       if (!found.has(key)) found.set(key, { from, to, lists: [] });
       found.get(key).lists.push(pair.uses);
     }
-    return [...found.values()]
-      .filter(({ from, to }) => boxes.has(from) && boxes.has(to))
-      .map((edge) => ({ ...edge, ...across(boxes.get(edge.from), boxes.get(edge.to)) }));
+    const drawn = [...found.values()].filter(({ from, to }) => boxes.has(from) && boxes.has(to));
+    return this.#across(drawn, boxes);
+  }
+
+  /**
+   * Edges from lane to lane, around what stands between: boxes, groups that neither end is in, and
+   * the titles of lanes.
+   */
+  #across(edges, boxes) {
+    const { model } = this;
+    const lines = edges.map((edge) => ({
+      ...edge,
+      ...across(boxes.get(edge.from), boxes.get(edge.to)),
+    }));
+    for (const line of lines) {
+      const around = new Set([...model.path(line.from), ...model.path(line.to)]);
+      const others = [];
+      const look = (group) => {
+        for (const child of model.childrenOf.get(group)) {
+          if (!boxes.has(child)) continue;
+          if (!around.has(child)) others.push(boxes.get(child));
+          else if (boxes.get(child).open && child !== line.from && child !== line.to) look(child);
+        }
+      };
+      for (const lane of model.childrenOf.get(ROOT)) {
+        if (!boxes.has(lane)) continue;
+        look(lane);
+        others.push({ ...boxes.get(lane), width: this.sizeOf(lane).width, height: TITLE });
+      }
+      route(line, others, [boxes.get(line.from), boxes.get(line.to)]);
+    }
+    return lines;
   }
 
   /** The part of a lane that something is in: a layer, not the op in it that has the edge. */
@@ -356,11 +403,20 @@ export class Layout {
       if (!found.has(key)) found.set(key, { from, to, lists: [[]] });
       found.get(key).lists[0].push(use);
     }
-    const { boxes } = picture;
-    return [...found.values()].map((edge) => ({
-      ...edge,
-      ...across(boxes.get(edge.from), boxes.get(edge.to)),
-    }));
+    return this.#across([...found.values()], picture.boxes);
+  }
+}
+
+/** Leads the lines of a group around the boxes in it. */
+function routeAll(lines, places) {
+  for (const line of lines) {
+    const others = [...places].filter(([item]) => item !== line.from && item !== line.to);
+    const ends = [places.get(line.from), places.get(line.to)];
+    route(
+      line,
+      others.map(([, place]) => place),
+      ends,
+    );
   }
 }
 

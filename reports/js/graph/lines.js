@@ -6,6 +6,9 @@ export const HEAD = 30;
 /** What enters and goes to more children than this is drawn only for what is chosen. */
 const FAN = 6;
 
+/** How far a line from one lane to another below it runs beside them. */
+const ASIDE = 24;
+
 /** The edges that are drawn, and their doors; what enters and goes nearly everywhere is left out. */
 export function shown(edges) {
   const doors = new Map();
@@ -36,11 +39,24 @@ export function between(from, to, up) {
   ];
 }
 
-/** Sideways from one lane to another. */
+/** Sideways from one lane to another; where one is below the other, past their right sides. */
 export function across(from, to) {
+  const y = from.y + from.height / 2;
+  const endY = to.y + to.height / 2;
+  const [fromRight, toRight] = [from.x + from.width, to.x + to.width];
+  if (from.x < toRight && to.x < fromRight) {
+    const x = Math.max(fromRight, toRight) + ASIDE;
+    const points = [
+      { x: fromRight, y },
+      { x, y },
+      { x, y: endY },
+      { x: toRight, y: endY },
+    ];
+    return { points, sideways: true, bent: true };
+  }
   const right = from.x < to.x;
-  const start = { x: right ? from.x + from.width : from.x, y: from.y + from.height / 2 };
-  const end = { x: right ? to.x : to.x + to.width, y: to.y + to.height / 2 };
+  const start = { x: right ? fromRight : from.x, y };
+  const end = { x: right ? to.x : toRight, y: endY };
   return { points: [start, end], sideways: true };
 }
 
@@ -49,13 +65,13 @@ export function across(from, to) {
 export function spread(lines, places, up) {
   const ends = new Map();
   for (const line of lines) {
-    for (const [item, at, side] of [
-      [line.from, 0, "out"],
-      [line.to, line.points.length - 1, "in"],
+    const { points } = line;
+    for (const [item, point, next, side] of [
+      [line.from, points[0], points[1], "out"],
+      [line.to, points.at(-1), points.at(-2), "in"],
     ]) {
       if (item === null) continue;
       const place = places.get(item);
-      const point = line.points[at];
       point.y = (side === "in") !== up ? place.y : place.y + place.height;
       if (place.laid) {
         const name = `${side} ${line.door ?? (side === "in" ? line.from : line.to)}`;
@@ -63,13 +79,18 @@ export function spread(lines, places, up) {
         if (side === "in") line.intoOpen = true;
         if (door !== undefined) {
           point.x = place.x + door;
-          if ((side === "in") !== up) point.y = place.y + HEAD - 8;
+          if ((side === "in") !== up) {
+            // Straight down past the title.
+            point.y = place.y + HEAD - 8;
+            const above = [12, 2].map((by) => ({ x: point.x, y: place.y - by }));
+            if (side === "in") points.splice(-1, 0, ...above);
+            else points.splice(1, 0, ...above.reverse());
+          }
           continue;
         }
       }
       const key = `${side} ${item}`;
       if (!ends.has(key)) ends.set(key, { place, list: [] });
-      const next = line.points[at === 0 ? 1 : at - 1];
       ends.get(key).list.push({ point, next });
     }
   }

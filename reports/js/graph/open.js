@@ -66,16 +66,21 @@ export function writeOpen(model, open) {
   return numbers.sort((a, b) => a - b).join(",") || "none";
 }
 
-/** What is open with each closed group of a picture opened, the smallest first; of layers alike one. */
+/**
+ * What is open with each closed group of a picture opened, the smallest first; of layers alike one.
+ * Arguments that are one box stay so while there is anything else to open.
+ */
 export function oneLevelMore(model, picture, open) {
   const groups = [...picture.boxes].filter(([item]) => model.isGroup(item));
   const alike = (item) => `${model.parent[item]} ${model.title(item).replace(/\d+/g, "#")}`;
   const examples = new Set(groups.filter(([, box]) => box.open).map(([item]) => alike(item)));
-  const closed = groups.filter(([item, box]) => {
+  const all = groups.filter(([item, box]) => {
     if (box.open || examples.has(alike(item))) return false;
     if (/\d/.test(model.title(item))) examples.add(alike(item));
     return true;
   });
+  const levels = all.filter(([item]) => model.groupKind(item) !== "arguments");
+  const closed = levels.length ? levels : all;
   const next = new Set(open);
   let seen = picture.boxes.size;
   for (const [item] of closed.sort(([a], [b]) => model.ops[a] - model.ops[b])) {

@@ -47,8 +47,11 @@ export class Pan {
     this.changed();
   }
 
-  /** Shows a box whole, in a pane of this size; `most` is how large it may become. */
-  fit(box, width, height, { margin = 24, most = 1, least = LEAST } = {}) {
+  /**
+   * Shows a box whole, in a pane of this size; `most` is how large it may become. One that is too
+   * tall for that begins at `top`.
+   */
+  fit(box, width, height, { margin = 24, most = 1, least = LEAST, top = box.y } = {}) {
     const scale = Math.min(
       most,
       (width - 2 * margin) / Math.max(1, box.width),
@@ -59,7 +62,7 @@ export class Pan {
     this.y = (height - box.height * this.scale) / 2 - box.y * this.scale;
     // What is too large begins at its top left.
     if (box.width * this.scale > width - 2 * margin + 1) this.x = margin - box.x * this.scale;
-    if (box.height * this.scale > height - 2 * margin + 1) this.y = margin - box.y * this.scale;
+    if (box.height * this.scale > height - 2 * margin + 1) this.y = margin - top * this.scale;
     this.changed();
   }
 

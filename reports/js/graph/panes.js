@@ -9,13 +9,16 @@ import { Pan } from "./pan.js";
 const WIDE = 1600;
 
 /** At first nothing is smaller than this, even where not all of it is seen then. */
-const READABLE = 0.6;
+const READABLE = 0.75;
+
+/** In a window like this the passes stand one below the other. */
+const NARROW = globalThis.matchMedia("(max-width: 760px)");
 
 export class GraphPanes {
   /**
    * @param {HTMLElement} root what the panes are put in.
-   * @param {object} actions `toggle(item)` opens or closes a group, `choose(item)`, and `clear()`,
-   *   which a click beside everything calls.
+   * @param {object} actions `toggle(item)` opens or closes a group, `choose(item)`; `clear()`, which
+   *   a click beside everything calls; and `redraw()`, which lays out and draws what is shown.
    */
   constructor(root, actions) {
     this.root = root;
@@ -25,12 +28,17 @@ export class GraphPanes {
     this.open = new Set();
     this.fitted = false;
     new ResizeObserver(() => this.#resized()).observe(root);
+    NARROW.addEventListener("change", () => {
+      this.fitted = false;
+      if (this.picture) actions.redraw();
+      this.fitOnce();
+    });
   }
 
   /** Shows a pane for each partitioner. */
   setPartitioners(partitioners) {
     this.panes = partitioners.map((one) => this.#pane(one, partitioners.length > 1));
-    this.root.replaceChildren(...this.panes.map(({ root }) => root));
+    this.root.replaceChildren(...this.panes.map(({ column }) => column));
     this.root.dataset.count = String(partitioners.length);
     this.fitted = false;
     requestAnimationFrame(() => this.fitOnce());
@@ -48,8 +56,9 @@ export class GraphPanes {
         data: { partitioner },
       },
       svg("svg.graph-picture", { "aria-hidden": "true" }, drawn),
-      titled ? el("p.graph-pane-title", {}, partitionerName(partitioner)) : null,
     );
+    const title = el("p.graph-pane-title", {}, partitionerName(partitioner));
+    const column = titled ? el("div.graph-titled", {}, title, root) : root;
     this.pan.listen(root);
     root.addEventListener("click", (event) => this.#clicked(event));
     root.addEventListener("keydown", (event) => {
@@ -64,7 +73,7 @@ export class GraphPanes {
     });
     root.addEventListener("pointerover", (event) => this.#hover(event.target));
     root.addEventListener("pointerleave", () => this.#hover(null));
-    return { root, drawn, drawing: new Drawing(drawn), partitioner };
+    return { column, root, drawn, drawing: new Drawing(drawn), partitioner };
   }
 
   #clicked(event) {
@@ -119,7 +128,7 @@ export class GraphPanes {
   lay(graph, open, hold = null) {
     this.graph = graph;
     this.open = open;
-    this.picture = graph.layout.picture(open);
+    this.picture = graph.layout.picture(open, NARROW.matches);
     const box = hold && this.picture.boxes.get(hold.item);
     if (box) this.pan.by((hold.x - box.x) * this.pan.scale, (hold.y - box.y) * this.pan.scale);
   }
@@ -179,8 +188,14 @@ export class GraphPanes {
     const margin = width < 500 ? 12 : 24;
     const extent = { width: this.picture.width, height: this.picture.height };
     const most = width >= WIDE ? 1.5 : 1;
-    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, { margin, least, most });
+    const top = this.picture.boxes.values().next().value?.y;
+    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, { margin, least, most, top });
+    this.#isFitted();
+  }
+
+  #isFitted() {
     this.fitted = true;
+    this.fittedAt = this.pan.transform;
   }
 
   /** Shows all of it where nothing was shown before. */
@@ -194,9 +209,11 @@ export class GraphPanes {
   #resized() {
     const [width, height] = this.panes.length ? this.#room() : [0, 0];
     if (!width || (this.width === width && this.height === height)) return;
-    const first = !this.width;
+    // What nobody has moved yet is fitted again where the legend takes room, or gives it back.
+    const isFirst = !this.width;
+    const isTaller = this.width === width && this.pan.transform === this.fittedAt;
     [this.width, this.height] = [width, height];
-    if (first) this.fitted = false;
+    if (isFirst || isTaller) this.fitted = false;
     this.fitOnce();
   }
 
@@ -206,7 +223,7 @@ export class GraphPanes {
     const [width, height] = this.#room();
     if (!box || !width) return;
     if (!this.fitted) this.fit();
-    if (this.pan.scale < 0.6) {
+    if (this.pan.scale < READABLE) {
       const middle = { x: box.x + box.width / 2, y: box.y + Math.min(box.height, 200) / 2 };
       const factor = 0.9 / this.pan.scale;
       this.pan.zoom(
@@ -239,7 +256,7 @@ export class GraphPanes {
     const bottom = Math.max(...boxes.map((box) => box.y + box.height));
     const box = { x, y, width: right - x, height: bottom - y };
     this.pan.fit(box, width, height, { margin: 40, least: READABLE });
-    this.fitted = true;
+    this.#isFitted();
   }
 
   /** Shows what was opened: all of it, or its top in its whole width. */
@@ -248,7 +265,7 @@ export class GraphPanes {
     const [width, height] = this.#room();
     if (!box || !width) return;
     const { pan } = this;
-    const scale = Math.min(pan.scale, Math.max(0.5, (width - 48) / box.width));
+    const scale = Math.min(pan.scale, Math.max(READABLE, (width - 48) / box.width));
     if (scale < pan.scale) pan.zoom(scale / pan.scale, width / 2, height / 2);
     const tall = box.height * pan.scale > height - 48;
     const seen = tall ? { ...box, height: (height - 48) / pan.scale } : box;

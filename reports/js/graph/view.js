@@ -43,6 +43,7 @@ class GraphView {
       toggle: (item) => this.#toggle(item),
       choose: (item) => this.#choose(item),
       clear: () => this.params.node && state.set({ node: "" }),
+      redraw: () => this.#redraw(),
     });
     this.search = new GraphSearch(slots, {
       graph: () => this.graph,
@@ -179,13 +180,18 @@ class GraphView {
     Object.assign(this, { open, openText: params.open, chosen: item, sought: q });
     if (mode !== this.mode) this.#setMode(mode);
     if (!isSame) {
-      this.panes.lay(this.graph, open, hold);
       const ops = model.childrenOf.get(ROOT).reduce((sum, lane) => sum + model.ops[lane], 0);
+      this.#redraw(hold);
       this.slots.count.textContent = `${count(ops, "op")}, ${whole(this.panes.seen)} boxes`;
-    }
-    if (!isSame || item !== wasChosen || q !== wasSought) {
+    } else if (item !== wasChosen || q !== wasSought) {
       this.panes.draw({ chosen: item, found: this.found });
     }
+  }
+
+  /** Lays out and draws what is shown. */
+  #redraw(hold = null) {
+    this.panes.lay(this.graph, this.open, hold);
+    this.panes.draw({ chosen: this.chosen, found: this.found });
   }
 
   /** The open groups; without a word of it, as many as are well seen at once. */

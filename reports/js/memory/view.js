@@ -12,6 +12,7 @@ import {
 } from "../base/format.js";
 import { link } from "../base/link.js";
 import { spec } from "../base/spec.js";
+import { miniTable } from "../base/table.js";
 import { charts, heldAtPeak } from "./step.js";
 
 /** How many suggestions are shown before the rest is asked for. */
@@ -119,36 +120,23 @@ function needsRow(one, most) {
 }
 
 function needsTable(known) {
-  const row = (name, words, bytes) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, el("span.legend-item", { data: { part: name } }, words)),
-      known.map((one) => el("td", {}, size(bytes(one.needs)))),
-    );
+  const row = (name, words, bytes) => [
+    el("span.legend-item", { data: { part: name } }, words),
+    ...known.map((one) => size(bytes(one.needs))),
+  ];
   const parts = memoryParts(known.map((one) => one.needs));
   const [aliases, aliasWords] = known[0].needs.aliases;
-  return el(
+  const donated = known.some((one) => one.needs.aliases[2]);
+  return miniTable(
+    "part",
+    known.map((one) => partitionerName(one.partitioner)),
+    [
+      ...parts.map(([name, words]) => row(name, words, (needs) => memoryPart(needs, name))),
+      ...(donated
+        ? [row(aliases, `${aliasWords}, counted as arguments`, (needs) => needs.aliases[2])]
+        : []),
+    ],
     "table.mini.needs-table",
-    {},
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        el("th", { scope: "col" }, el("span.unseen", {}, "part")),
-        known.map((one) => el("th", { scope: "col" }, partitionerName(one.partitioner))),
-      ),
-    ),
-    el(
-      "tbody",
-      {},
-      parts.map(([name, words]) => row(name, words, (needs) => memoryPart(needs, name))),
-      known.some((one) => one.needs.aliases[2])
-        ? row(aliases, `${aliasWords}, counted as arguments`, (needs) => needs.aliases[2])
-        : null,
-    ),
   );
 }
 

@@ -5,6 +5,7 @@ import { count, memoryPart, memoryParts, partitionerName, size, whole } from "..
 import { link, sourceLink, withLine } from "../base/link.js";
 import { coloured } from "../base/spec.js";
 import { parse } from "../base/state.js";
+import { miniTable } from "../base/table.js";
 import { meshPicture } from "../placement/mesh.js";
 
 const STATES = { good: "✓", warning: "!", bad: "✗", unknown: "–" };
@@ -28,6 +29,8 @@ export function mount(_root, { report, data, slots, state }) {
   slots.mesh.hidden = meshes.length === 0;
   slots.edits.hidden = !data.edits;
   if (data.edits) slots.edits.append(...edits(data.edits, state));
+  slots.notTried.hidden = !data.notTried;
+  slots.notTried.append(...withCode(data.notTried));
   slots.stages.append(...report.stages.map((stage) => stageItem(stage, report)));
   slots.cards.append(...cards(data, state).filter(Boolean));
   slots.program.append(...program(data));
@@ -88,32 +91,10 @@ function edits({ words, remedies }, state) {
             el("li", {}, el("bdi", {}, change), line ? [" ", sourceLink(state, line)] : null),
           ),
         ),
-        el(
-          "table.mini",
-          {},
-          el(
-            "thead",
-            {},
-            el(
-              "tr",
-              {},
-              el("th", { scope: "col" }, el("span.unseen", {}, "figure")),
-              ["now", "then"].map((name) => el("th", { scope: "col" }, name)),
-            ),
-          ),
-          el(
-            "tbody",
-            {},
-            one.figures.map(([name, now, then]) =>
-              el(
-                "tr",
-                {},
-                el("th", { scope: "row" }, name),
-                el("td", {}, now),
-                el("td", {}, el("strong", {}, then)),
-              ),
-            ),
-          ),
+        miniTable(
+          "figure",
+          ["now", "then"],
+          one.figures.map(([name, now, then]) => [name, now, el("strong", {}, then)]),
         ),
         el("p.note", { data: { tone: one.tone } }, one.proof),
         el(
@@ -125,6 +106,11 @@ function edits({ words, remedies }, state) {
       ),
     ),
   ];
+}
+
+/** Words in which what stands in backticks is code. */
+function withCode(words) {
+  return words.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
 }
 
 function meshCaption(mesh) {
@@ -245,37 +231,13 @@ function commsCard({ comms }) {
     "Collectives per step",
     whole(comms[0].count),
     `${size(comms[0].sent)} sent by a device`,
-    el(
-      "table.mini",
-      {},
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, el("span.unseen", {}, "kind")),
-          ...comms.map((one) => el("th", { scope: "col" }, partitionerName(one.partitioner))),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        ...kinds.map((kind) =>
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, kind),
-            ...comms.map((one) => el("td", {}, whole(number(one, kind)))),
-          ),
-        ),
-        el(
-          "tr",
-          {},
-          el("th", { scope: "row" }, "sent"),
-          ...comms.map((one) => el("td", {}, size(one.sent))),
-        ),
-      ),
+    miniTable(
+      "kind",
+      comms.map((one) => partitionerName(one.partitioner)),
+      [
+        ...kinds.map((kind) => [kind, ...comms.map((one) => whole(number(one, kind)))]),
+        ["sent", ...comms.map((one) => size(one.sent))],
+      ],
     ),
   );
 }

@@ -3,6 +3,10 @@
 /** At most so many cells stand in a row or a column. */
 export const ACROSS = 32;
 
+/** At most so many grids are drawn at once, and so many cells of all of them. */
+const PANELS = 8;
+const CELLS = 256;
+
 /** Up to so many devices every one has a cell, those that hold the same as others too. */
 const ALL = 64;
 
@@ -74,6 +78,29 @@ export function bins(length, most = ACROSS) {
     at * size,
     Math.min(length, (at + 1) * size),
   ]);
+}
+
+/** How many grids of so many rows and columns are drawn at once. */
+export function atOnce(rows, columns) {
+  const cells = Math.min(columns, ACROSS) * Math.min(rows, ACROSS);
+  return Math.max(1, Math.min(PANELS, Math.floor(CELLS / cells)));
+}
+
+/**
+ * The slices of a tensor that are drawn: all where they are few, or the chosen one.
+ *
+ * @param {number[]} shards how many blocks each dimension has.
+ * @param {object} layout what `tensorLayout` makes.
+ * @param {number[]} chosen the block of each dimension that is sliced.
+ */
+export function drawnSlices(shards, { rows, columns, sliced }, chosen) {
+  const total = sliced.reduce((all, dim) => all * shards[dim], 1);
+  if (total > atOnce(shards[rows] ?? 1, shards[columns] ?? 1)) return [chosen];
+  return sliced.reduce(
+    (slices, dim) =>
+      slices.flatMap((slice) => Array.from({ length: shards[dim] }, (_, at) => [...slice, at])),
+    [[]],
+  );
 }
 
 /** Which dimensions to lay out as rows and columns: the wanted, else those that are cut most. */

@@ -98,9 +98,9 @@ function panelsPicture(plan) {
   const perPanel = rows[1] * columns[1];
   const titles = Array.from({ length: panels > 1 ? panels : 0 }, (_, panel) => {
     const at = coordinates(mesh, panel * perPanel);
-    return before.map(([name]) => `${name} ${at[name]}`).join(", ");
+    return before.map(([name]) => ({ axis: name, words: `${name} ${at[name]}` }));
   });
-  const words = [...titles, `${columns[0]} ${columns[1]}`].map((one) => one.length);
+  const words = [...titles.map(joined), `${columns[0]} ${columns[1]}`].map((one) => one.length);
   const named = Math.max(64, Math.max(...words) * CHARACTER + BETWEEN);
   const perLine = Math.min(panels, Math.max(1, Math.min(4, Math.floor(width / named))));
   const lines = Math.ceil(panels / perLine);
@@ -124,7 +124,7 @@ function panelsPicture(plan) {
     const x = (panel % perLine) * panelWidth + beside;
     const y = Math.floor(panel / perLine) * panelHeight + above;
     const group = svg("g", { transform: `translate(${x} ${y})` }, brackets(plan, wide, tall));
-    if (panels > 1) group.append(label(titles[panel], 0, -above + 12, before.at(-1)[0], "start"));
+    if (panels > 1) group.append(axisTitle("mesh-axis", titles[panel], 0, -above + 12));
     for (let row = 0; row < down; row += 1) {
       for (let column = 0; column < across; column += 1) {
         const position = panel * perPanel + row * (wrapped ? across : columns[1]) + column;
@@ -166,10 +166,10 @@ function stackPicture(plan) {
   );
   let least = 0;
   if (behind) {
-    const words = before.map(([name, length]) => `${name} ${length}`).join(" × ");
+    const parts = before.map(([axis, length]) => ({ axis, words: `${axis} ${length}` }));
     const x = beside + wide + behind * BEHIND + 8;
-    least = x + words.length * CHARACTER;
-    content.push(label(words, x, top - behind * BEHIND + 10, before.at(-1)[0], "start"));
+    least = x + joined(parts, " × ").length * CHARACTER;
+    content.push(axisTitle("mesh-axis", parts, x, top - behind * BEHIND + 10, " × "));
   }
   return {
     content,
@@ -223,6 +223,22 @@ function device(mesh, position, deviceAt, row, column, cell) {
   );
   if (cell < 18) return [square];
   return [square, svg("text.mesh-number", { x: x + cell / 2, y: y + cell / 2 }, String(number))];
+}
+
+function joined(parts, between = ", ") {
+  return parts.map(({ words }) => words).join(between);
+}
+
+/** A title that names several axes, `{axis, words}`, each in its own colour. */
+export function axisTitle(name, parts, x, y, between = ", ") {
+  return svg(
+    `text.${name}`,
+    { x, y },
+    parts.map(({ axis, words }, at) => [
+      at ? between : "",
+      svg("tspan", { style: axis ? { fill: axisColour(axis) } : {} }, words),
+    ]),
+  );
 }
 
 function label(words, x, y, axis, anchor) {

@@ -6,8 +6,8 @@ import { whole } from "../base/format.js";
 /**
  * The fields, each of which changes the address.
  *
- * @param {object} shown `blocks`, `tensorLayout`, `meshLayout`, `mesh`, `slice`, `panel` of `pages`,
- *   and `state`, the address.
+ * @param {object} shown `blocks`, `tensorLayout`, `meshLayout`, `mesh`, `slice`, whether that is `chosen` among
+ *   more than are drawn, `panel` of `pages`, and `state`, the address.
  */
 export function placementPicks(shown) {
   const { blocks, tensorLayout: laid, meshLayout: grid, mesh, slice, state } = shown;
@@ -25,7 +25,7 @@ export function placementPicks(shown) {
       pick("across", dims, String(laid.columns), (value) => set(laid.rows, value)),
     );
   }
-  laid.sliced.forEach((dim, position) => {
+  (shown.chosen ? laid.sliced : []).forEach((dim, position) => {
     const set = (value) => {
       const next = slice.map((one, at) => (at === position ? Number(value) : one));
       state.set({ slice: next.some(Boolean) ? next.join(".") : "" });

@@ -7,7 +7,8 @@ import { svg } from "../base/dom.js";
 import { whole } from "../base/format.js";
 import { axisColour } from "../base/spec.js";
 import { blockColour, css } from "./colours.js";
-import { ACROSS, bins, meshAxes } from "./layout.js";
+import { atOnce, bins, meshAxes } from "./layout.js";
+import { axisTitle } from "./mesh.js";
 
 const GAP = 2;
 const BESIDE = 24;
@@ -19,20 +20,31 @@ const STRIPES = 4;
 
 let pictures = 0;
 
-/** The mesh. `place` has `mesh`, `meshLayout`, `panel`, `blocks`, `deviceAt`, `slice`. */
+/** Room for a character of a title, and the height of one of its lines. */
+const CHARACTER = 6.8;
+const LINE = 14;
+
+/** A grid beside others is at least so wide. */
+const PANEL = 130;
+
+/** The mesh. `place` has `mesh`, `meshLayout`, `panel`, `blocks`, `deviceAt`, `slices`. */
 export function devicePicture(place, width, handlers) {
   const { columns, rows, panels, same } = place.meshLayout;
   const axes = meshAxes(place.mesh);
   const total = panels.reduce((all, axis) => all * axis.length, 1);
-  const fits = Math.min(columns.length, ACROSS) * Math.min(rows.length, ACROSS);
-  const drawn = Math.max(1, Math.min(8, Math.floor(256 / fits), total));
+  const drawn = Math.min(atOnce(rows.length, columns.length), total);
   const first = place.panel * drawn;
   const shown = Math.min(drawn, total - first);
-  const perLine = shown > 1 ? Math.min(shown, Math.max(1, Math.floor(width / 130))) : 1;
+  const perLine = besideEachOther(shown, width);
   const across = bins(columns.length);
   const down = bins(rows.length);
   const beside = rows.length > 1 && rows.name ? BESIDE : 2;
-  const above = ABOVE + (total > 1 ? 14 : 0);
+  const titles = Array.from({ length: total > 1 ? shown : 0 }, (_, number) => {
+    const at = panelIndex(panels, first + number);
+    const parts = panels.map(({ name }, index) => ({ axis: name, words: `${name} ${at[index]}` }));
+    return folded(parts, width / perLine - beside);
+  });
+  const above = ABOVE + titleHeight(titles);
   const room = width / perLine - beside - (perLine > 1 ? 8 : 2);
   const cell = Math.min(LARGEST, room / across.length - GAP);
   const height = Math.min(cell, Math.max(30, 300 / down.length - GAP));
@@ -56,10 +68,7 @@ export function devicePicture(place, width, handlers) {
     const x = (number % perLine) * panelWidth + beside;
     const y = Math.floor(number / perLine) * panelHeight + above;
     const group = svg("g", { transform: `translate(${x} ${y})`, role: "presentation" });
-    if (total > 1) {
-      const words = panels.map((axis, index) => `${axis.name} ${at[index]}`).join(", ");
-      group.append(label(words, 0, -above + 12, panels.at(-1).name, "start"));
-    }
+    group.append(...titleOf(titles[number], above));
     if (columns.name) {
       const broken = columns.part ? axes[0].length : columns.length;
       group.append(
@@ -94,10 +103,13 @@ export function devicePicture(place, width, handlers) {
     found.svg.append(group);
   }
   if (same.length) {
-    const words = same.map((axis) => `${axis.name} ${whole(axis.length)}`).join(" × ");
-    found.svg.append(
-      label(`the same for each of ${words}`, 0, lines * panelHeight + 10, same[0].name, "start"),
-    );
+    const words = label("the same for each of ", 0, lines * panelHeight + 10, "", "start");
+    const parts = same.map(({ name, length }) => ({
+      axis: name,
+      words: `${name} ${whole(length)}`,
+    }));
+    words.append(...axisTitle("placement-axis", parts, 0, 0, " × ").childNodes);
+    found.svg.append(words);
   }
   return found;
 }
@@ -112,10 +124,43 @@ function panelIndex(panels, number) {
   return found;
 }
 
-/** Whether a block is in the slice of the tensor that is drawn. */
+/** How many grids stand beside each other. */
+function besideEachOther(count, width) {
+  return Math.max(1, Math.min(count, Math.floor(width / PANEL)));
+}
+
+/** The parts of a title, on as many lines as they need. */
+function folded(parts, room) {
+  const lines = [[]];
+  let filled = 0;
+  for (const part of parts) {
+    const width = (part.words.length + 2) * CHARACTER;
+    if (filled && filled + width > room) {
+      lines.push([]);
+      filled = 0;
+    }
+    lines.at(-1).push(part);
+    filled += width;
+  }
+  return lines;
+}
+
+function titleHeight(titles) {
+  return LINE * Math.max(0, ...titles.map((lines) => lines.length));
+}
+
+/** The lines of a title, from the top of what is above a grid. */
+function titleOf(lines, above) {
+  return (lines ?? []).map((parts, at) =>
+    axisTitle("placement-axis", parts, 0, -above + 12 + at * LINE),
+  );
+}
+
+/** Whether a block is in a slice of the tensor that is drawn. */
 function sliceTest(place) {
   const { sliced } = place.tensorLayout;
-  return (block) => sliced.every((dim, at) => block[dim] === place.slice[at]);
+  return (block) =>
+    place.slices.some((slice) => sliced.every((dim, at) => block[dim] === slice[at]));
 }
 
 function deviceCell(place, devices, inSlice, box) {
@@ -156,29 +201,62 @@ function deviceCell(place, devices, inSlice, box) {
   };
 }
 
-/** The tensor: rows and columns of blocks, what is padding hatched. */
+/** The tensor: rows and columns of blocks, a grid for each slice that is drawn; padding is hatched. */
 export function tensorPicture(place, width, handlers) {
-  const { blocks, tensorLayout: laid } = place;
+  const { blocks, tensorLayout: laid, slices } = place;
   const { shards, shape } = blocks;
-  const columns = laid.columns === null ? 1 : shards[laid.columns];
-  const rows = laid.rows === null ? 1 : shards[laid.rows];
-  const across = bins(columns);
-  const down = bins(rows);
+  const across = bins(laid.columns === null ? 1 : shards[laid.columns]);
+  const down = bins(laid.rows === null ? 1 : shards[laid.rows]);
   const beside = laid.rows === null ? 2 : BESIDE + 2;
-  const wide = Math.min(width - beside - 10, LARGEST * 6);
+  const perLine = besideEachOther(slices.length, width);
+  const wide = Math.min(width / perLine - beside - 10, LARGEST * 6);
   const ratio = shape && laid.rows !== null ? shape[laid.rows] / shape[laid.columns] : 0.25;
   const clamped = Math.min(1.25, Math.max(laid.rows === null ? 0.2 : 0.5, ratio));
   const tall = Math.max(Math.min(wide * clamped, 300), Math.min(down.length * 9, 300));
+  const titles = slices.map((slice) => {
+    const parts = laid.sliced.map((dim, at) => ({ words: `dim ${dim}: block ${slice[at]}` }));
+    return folded(slices.length > 1 ? parts : [], width / perLine - beside);
+  });
+  const above = ABOVE + (slices.length > 1 ? titleHeight(titles) : 0);
+  const [panelWidth, panelHeight] = [wide + beside + 10, tall + above + 16];
   const found = picture(
     "blocks",
     "Blocks of the tensor",
-    wide + beside + 10,
-    tall + ABOVE + 16,
+    perLine * panelWidth,
+    Math.ceil(slices.length / perLine) * panelHeight,
     handlers,
   );
-  const group = svg("g", { transform: `translate(${beside} ${ABOVE})`, role: "presentation" });
+  slices.forEach((slice, number) => {
+    const x = (number % perLine) * panelWidth + beside;
+    const y = Math.floor(number / perLine) * panelHeight + above;
+    const group = svg("g", { transform: `translate(${x} ${y})`, role: "presentation" });
+    if (slices.length > 1) group.append(...titleOf(titles[number], above));
+    group.append(...dimAxes(blocks, laid, wide, tall));
+    const gap = across.length > 16 || down.length > 16 ? 1 : GAP;
+    const cellWidth = wide / across.length;
+    const cellHeight = tall / down.length;
+    down.forEach((row, j) => {
+      across.forEach((column, i) => {
+        const box = {
+          x: i * cellWidth,
+          y: j * cellHeight,
+          width: Math.max(cellWidth - (i < across.length - 1 ? gap : 0), 1),
+          height: Math.max(cellHeight - (j < down.length - 1 ? gap : 0), 1),
+        };
+        found.add(group, blockCell(place, slice, row, column, box));
+      });
+    });
+    group.append(...paddings(blocks, laid, wide, tall));
+    found.svg.append(group);
+  });
+  return found;
+}
+
+/** The names of the dimensions that a grid of blocks has, along it. */
+function dimAxes(blocks, laid, wide, tall) {
+  const made = [];
   if (laid.columns !== null) {
-    group.append(
+    made.push(
       bracket(0, -6, wide, -6, ""),
       label(dimWords(blocks, laid.columns), wide / 2, -10, "", "middle"),
       ...ticks(blocks, laid.columns, wide, (at, words) =>
@@ -189,35 +267,19 @@ export function tensorPicture(place, width, handlers) {
   if (laid.rows !== null) {
     const words = label(dimWords(blocks, laid.rows), 0, 0, "", "middle");
     words.setAttribute("transform", `translate(-10 ${tall / 2}) rotate(-90)`);
-    group.append(bracket(-6, 0, -6, tall, ""), words);
+    made.push(bracket(-6, 0, -6, tall, ""), words);
   }
-  const gap = across.length > 16 || down.length > 16 ? 1 : GAP;
-  const cellWidth = wide / across.length;
-  const cellHeight = tall / down.length;
-  down.forEach((row, j) => {
-    across.forEach((column, i) => {
-      const box = {
-        x: i * cellWidth,
-        y: j * cellHeight,
-        width: Math.max(cellWidth - (i < across.length - 1 ? gap : 0), 1),
-        height: Math.max(cellHeight - (j < down.length - 1 ? gap : 0), 1),
-      };
-      found.add(group, blockCell(place, row, column, box));
-    });
-  });
-  group.append(...paddings(blocks, laid, wide, tall));
-  found.svg.append(group);
-  return found;
+  return made;
 }
 
-function blockCell(place, row, column, box) {
+function blockCell(place, slice, row, column, box) {
   const { blocks, tensorLayout: laid } = place;
   const at = (r, c) =>
     blocks.shards.map((_, dim) => {
       if (dim === laid.rows) return r;
       if (dim === laid.columns) return c;
       const position = laid.sliced.indexOf(dim);
-      return position < 0 ? 0 : place.slice[position];
+      return position < 0 ? 0 : slice[position];
     });
   const numbers = new Set();
   for (let r = row[0]; r < row[1]; r += 1) {

@@ -4,7 +4,7 @@ import { el } from "../base/dom.js";
 import { count, partitionerName, whole } from "../base/format.js";
 import { axisName, coloured, spec } from "../base/spec.js";
 import { Blocks } from "./blocks.js";
-import { meshAxes, meshLayout, tensorLayout } from "./layout.js";
+import { atOnce, drawnSlices, meshAxes, meshLayout, tensorLayout } from "./layout.js";
 import { deviceOrder } from "./mesh.js";
 import { placementPicks } from "./picks.js";
 import { devicePicture, tensorPicture } from "./picture.js";
@@ -19,9 +19,8 @@ const WIDEST = 420;
 export function detail(root, tensor, context) {
   const places = distinct(tensor);
   if (!places.length) return false;
-  const mesh = meshOf(context.report.meshes);
-  if (!mesh) return false;
-  const picture = new Placement(root, tensor, places, mesh, context);
+  if (!meshOf(context.report.meshes)) return false;
+  const picture = new Placement(root, tensor, places, context);
   picture.follow();
   return true;
 }
@@ -32,16 +31,22 @@ function distinct(tensor) {
   const add = (name, sharding) => {
     if (!sharding?.digits) return;
     const key = sharding.place;
-    if (!found.has(key)) found.set(key, { sharding, names: [] });
-    if (name) found.get(key).names.push(name);
+    if (!found.has(key)) found.set(key, { sharding, names: [], mesh: undefined });
+    const place = found.get(key);
+    if (!name) return;
+    place.names.push(name);
+    // As it was written first: later stages may say the same by the axes of another mesh.
+    place.mesh ??= sharding.mesh;
   };
   add("", tensor.sharding);
   for (const [name, sharding] of Object.entries(tensor.stages)) add(name, sharding);
   return [...found.values()];
 }
 
-/** The mesh that devices are drawn as: the one that has the most of them. */
-export function meshOf(meshes) {
+/** The mesh that devices are drawn as: the sharding's own, or the one that has the most of them. */
+function meshOf(meshes, name) {
+  const own = meshes.find((mesh) => mesh.name === name);
+  if (own) return own;
   const withAxes = meshes.filter((mesh) => Object.keys(mesh.axes).length);
   return withAxes.sort((a, b) => b.devices - a.devices)[0] ?? null;
 }
@@ -52,9 +57,8 @@ function stageWords(name) {
 }
 
 class Placement {
-  constructor(root, tensor, places, mesh, context) {
-    Object.assign(this, { root, tensor, places, mesh, context });
-    this.deviceAt = deviceOrder(mesh);
+  constructor(root, tensor, places, context) {
+    Object.assign(this, { root, tensor, places, context });
     this.pointed = null;
     this.width = 0;
     this.said = el("p.placement-said", { "aria-live": "polite" });
@@ -98,6 +102,8 @@ class Placement {
       device = "",
     } = this.context.state.params;
     const key = JSON.stringify([at, dims, slice, axes, panel]);
+    const found = this.places.find((place) => place.names.includes(at)) ?? this.places[0];
+    this.mesh = meshOf(this.context.report.meshes, found.mesh ?? found.sharding.mesh);
     const number = /^\d+$/.test(device) ? Number(device) : null;
     this.chosen = number !== null && number < this.mesh.devices ? number : null;
     if (key === this.key) {
@@ -105,7 +111,7 @@ class Placement {
       return;
     }
     this.key = key;
-    const found = this.places.find((place) => place.names.includes(at)) ?? this.places[0];
+    this.deviceAt = deviceOrder(this.mesh);
     this.place = found;
     this.sharding = found.sharding;
     this.blocks = new Blocks(this.sharding, this.mesh.devices, this.tensor.shape);
@@ -117,6 +123,7 @@ class Placement {
       const wanted = sliced[position] ?? 0;
       return wanted < this.blocks.shards[dim] ? wanted : 0;
     });
+    this.slices = drawnSlices(this.blocks.shards, this.tensorLayout, this.slice);
     this.meshLayout = meshLayout(
       this.mesh,
       (axis) => this.#matters(axis),
@@ -174,8 +181,7 @@ class Placement {
   /** How many panels are drawn at once: as many as there are cells for. */
   #shownPanels() {
     const { columns, rows } = this.meshLayout;
-    const cells = Math.min(columns.length, 32) * Math.min(rows.length, 32);
-    return Math.max(1, Math.min(8, Math.floor(256 / cells), this.#panels()));
+    return Math.min(atOnce(rows.length, columns.length), this.#panels());
   }
 
   #drawHead() {
@@ -268,7 +274,8 @@ class Placement {
     const { state } = this.context;
     const pages = Math.ceil(this.#panels() / this.#shownPanels());
     const { blocks, tensorLayout, meshLayout, mesh, slice, panel } = this;
-    const shown = { blocks, tensorLayout, meshLayout, mesh, slice, panel, pages, state };
+    const chosen = this.slices.length === 1;
+    const shown = { blocks, tensorLayout, meshLayout, mesh, slice, chosen, panel, pages, state };
     const picks = placementPicks(shown);
     this.picks.replaceChildren(...picks);
     this.picks.hidden = !picks.length;
@@ -301,11 +308,17 @@ class Placement {
     return shape ? `Tensor ${this.tensor.dtype}[${shape.join(",")}]` : "Tensor";
   }
 
-  /** A device was clicked: it stays marked, and the address says it. */
+  /** A device was clicked: it stays marked, the address says it, and its block is drawn. */
   choose(cell) {
     const device = cell.device ?? this.blocks.holders(cell.block, 1)[0];
     const again = this.chosen === device;
-    this.context.state.set({ device: again ? "" : String(device) });
+    const block = this.blocks.block(device);
+    const slice = block && this.tensorLayout.sliced.map((dim) => block[dim]);
+    const isDrawn = !slice || this.slices.some((one) => String(one) === String(slice));
+    this.context.state.set({
+      device: again ? "" : String(device),
+      ...(again || isDrawn ? {} : { slice: slice.join("."), panel: String(this.panel) }),
+    });
   }
 
   /** Marks what belongs to a cell of either picture; with null, to what is chosen. */

@@ -2,10 +2,10 @@
 
 import { svg } from "../base/dom.js";
 import { axisColour } from "../base/spec.js";
-import { path } from "../graph/draw.js";
 import { edgeRows, legend, signLine } from "../graph/legend.js";
 import { oneLevelMore, openAtFirst, readOpen, writeOpen } from "../graph/open.js";
 import { GraphPanes } from "../graph/panes.js";
+import { path } from "../graph/route.js";
 import { StepValues } from "./values.js";
 
 /** What is around a chain is opened where it makes no more boxes than this. */
@@ -27,6 +27,7 @@ export class StepGraph {
       toggle: (item) => this.#toggle(item),
       choose: (item) => this.#choose(item),
       clear: () => owner.choose(null),
+      redraw: () => this.#redraw(),
     });
     this.panes.setPartitioners(["shardy"]);
     this.marked = [];
@@ -92,13 +93,18 @@ export class StepGraph {
     const open = text === undefined ? this.first : readOpen(model, text);
     const { hold } = this;
     this.hold = null;
+    this.#redraw(open, hold);
+    if (hold?.isOpened) this.panes.focus(hold.item);
+    else this.panes.fitOnce();
+  }
+
+  /** Lays out and draws what is shown. */
+  #redraw(open = this.panes.open, hold = null) {
     this.panes.lay(this.graph, open, hold);
     this.panes.draw({});
     this.#readLines();
     this.#mark();
     this.#drawChain();
-    if (hold?.isOpened) this.panes.focus(hold.item);
-    else this.panes.fitOnce();
   }
 
   #setOpen(open, hold = null) {
@@ -353,7 +359,7 @@ export class StepGraph {
   #connector(one, two, axis) {
     const middle = (box) => ({ x: box.x + box.width / 2, y: box.y + Math.min(box.height, 40) / 2 });
     return svg("path.graph-path-link", {
-      d: path([middle(one), middle(two)]),
+      d: path({ points: [middle(one), middle(two)] }),
       style: { stroke: axisColour(axis) },
     });
   }

@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { path } from "../../../reports/js/graph/draw.js";
 import { Layout } from "../../../reports/js/graph/layout.js";
 import { GraphModel, ROOT } from "../../../reports/js/graph/model.js";
 import {
@@ -11,6 +10,7 @@ import {
   writeOpen,
 } from "../../../reports/js/graph/open.js";
 import { Pan } from "../../../reports/js/graph/pan.js";
+import { path, route } from "../../../reports/js/graph/route.js";
 import { StepValues } from "../../../reports/js/propagation/values.js";
 import * as dagre from "../../../reports/vendor/dagre.js";
 
@@ -241,13 +241,79 @@ test("what did not change is not laid out again", () => {
 });
 
 test("a line goes through its ends", () => {
-  const d = path([
+  const points = [
     { x: 0, y: 0 },
     { x: 10, y: 5 },
     { x: 20, y: 40 },
-  ]);
+  ];
+  const d = path({ points });
   assert.ok(d.startsWith("M0 0"));
   assert.ok(d.endsWith("20 40"));
+});
+
+test("a line goes around the boxes in its way, and straight where there are none", () => {
+  const from = { x: 0, y: 0, width: 40, height: 20 };
+  const to = { x: 0, y: 200, width: 40, height: 20 };
+  const wall = { x: -60, y: 80, width: 160, height: 40 };
+  const straight = {
+    points: [
+      { x: 20, y: 20 },
+      { x: 20, y: 200 },
+    ],
+  };
+  route(straight, [{ ...wall, x: 60 }], [from, to]);
+  assert.deepEqual(straight, {
+    points: [
+      { x: 20, y: 20 },
+      { x: 20, y: 200 },
+    ],
+  });
+  // Past a second box that stands in the way around the first.
+  const beside = { x: -200, y: 60, width: 120, height: 100 };
+  const line = {
+    points: [
+      { x: 20, y: 20 },
+      { x: 20, y: 200 },
+    ],
+  };
+  route(line, [wall, beside, { x: 110, y: 90, width: 30, height: 30 }], [from, to]);
+  assert.ok(line.bent);
+  assert.deepEqual(
+    [line.points[0], line.points.at(-1)],
+    [
+      { x: 20, y: 20 },
+      { x: 20, y: 200 },
+    ],
+  );
+  for (const [at, { x, y }] of line.points.entries()) {
+    for (const box of [wall, beside]) {
+      const inside = x > box.x && x < box.x + box.width && y > box.y && y < box.y + box.height;
+      assert.ok(!inside, `point ${at}`);
+    }
+  }
+  assert.ok(line.points.some(({ x }) => x < wall.x || x > wall.x + wall.width));
+  assert.ok(path(line).endsWith("20 200"));
+  // What comes back leaves its box downwards and enters from above, around both.
+  const back = {
+    points: [
+      { x: 20, y: 220 },
+      { x: 20, y: 110 },
+      { x: 20, y: 0 },
+    ],
+  };
+  route(back, [], [to, from]);
+  assert.ok(back.points[1].y > 220 && back.points.at(-2).y < 0);
+});
+
+test("in a narrow window passes stand one below the other, with lines beside them", () => {
+  const model = new GraphModel(program());
+  const layout = new Layout(model, dagre, () => ({ width: 100, height: 40 }));
+  const { boxes, crossing, width } = layout.picture(new Set([FORWARD, BACKWARD]), true);
+  assert.ok(boxes.get(BACKWARD).y > boxes.get(FORWARD).y + boxes.get(FORWARD).height);
+  const [{ points }] = crossing;
+  const right = boxes.get(4).x + boxes.get(4).width;
+  assert.equal(points[0].x, right);
+  assert.ok(points[1].x > right && points[1].x <= width);
 });
 
 test("scaling keeps the point under the pointer", () => {
@@ -302,6 +368,12 @@ test("of layers that are alike one is opened, and no other while it is", () => {
   assert.equal(second.has(zero) + second.has(one), 1);
   assert.ok(second.has(embed));
   assert.deepEqual(oneLevelMore(model, { boxes: boxes(second) }, second), second);
+  // Arguments in one box stay so while there is anything else to open.
+  groups.columns.kind = column(["lane", "scope", "lane", "scope", "arguments"]);
+  const bundled = new GraphModel(program({ groups }));
+  const third = oneLevelMore(bundled, { boxes: boxes(first) }, first);
+  assert.ok(!third.has(embed));
+  assert.ok(oneLevelMore(bundled, { boxes: boxes(third) }, third).has(embed));
 });
 
 test("values as of a step say what is decided, and fill their group", () => {

@@ -2,7 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Blocks, heldWords, listed } from "../../../reports/js/placement/blocks.js";
 import { blockColour } from "../../../reports/js/placement/colours.js";
-import { bins, meshLayout, tensorLayout } from "../../../reports/js/placement/layout.js";
+import {
+  bins,
+  drawnSlices,
+  meshLayout,
+  tensorLayout,
+} from "../../../reports/js/placement/layout.js";
 
 const mesh = (axes) => ({
   axes,
@@ -46,6 +51,21 @@ test("a small mesh is drawn whole, of a large one what differs", () => {
   const wanted = meshLayout(mesh({ a: 128, b: 16, c: 16 }), () => 1, ["a", "b"]);
   assert.deepEqual([wanted.rows.name, wanted.columns.name], ["a", "b"]);
   assert.deepEqual(names(wanted.panels), ["c"]);
+});
+
+test("all slices of a tensor are drawn where they are few, or the chosen one", () => {
+  const layout = (shards) => tensorLayout(shards);
+  const five = [2, 1, 2, 2, 4];
+  assert.deepEqual(layout(five).sliced, [0, 2]);
+  assert.deepEqual(drawnSlices(five, layout(five), [1, 0]), [
+    [0, 0],
+    [0, 1],
+    [1, 0],
+    [1, 1],
+  ]);
+  const many = [16, 32, 32];
+  assert.deepEqual(drawnSlices(many, layout(many), [3]), [[3]]);
+  assert.deepEqual(drawnSlices([4, 2], layout([4, 2]), []), [[]]);
 });
 
 test("a long line of devices is broken into rows that have all of them", () => {
