@@ -113,8 +113,8 @@ def _look(places: _Places, looker: Looker, chosen: Sequence[_Place]) -> list[Loo
             looks.append(places.look(place))
         except SdyscopeError as error:
             failed[place.label] = Looked(place.label, failure=str(error))
-    found = {one.label: one for one in looker.look(looks)} if looks else {}
-    return [failed.get(place.label) or found[place.label] for place in chosen]
+    looked = {look.label: look for look in looker.look(looks)} if looks else {}
+    return [failed.get(place.label) or looked[place.label] for place in chosen]
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class _Places:
             if not kept:
                 raise
             say(f"note: {error}; only environments that were made before can be used.")
-            return [one.version for one in kept if one.python == python]
+            return [release.version for release in kept if release.python == python]
 
     def chosen(self) -> list[_Place]:
         """The places that the words name.
@@ -179,25 +179,28 @@ class _Places:
         # Before the index is asked, which takes seconds.
         there = {word: environments.existing(word) for word in named if _is_folder(word)}
         words = [word for word in named if word not in there]
-        found: dict[str, Release] = {}
+        by_word: dict[str, Release] = {}
         if words:
             words = [releases.checked(word) for word in words]
-            made = releases.chosen(words, self.tools.candidates, self.listing, pre=self.asked.pre)
-            found = dict(zip(words, made, strict=True))
+            resolved = releases.chosen(
+                words, self.tools.candidates, self.listing, pre=self.asked.pre
+            )
+            by_word = dict(zip(words, resolved, strict=True))
         places = []
         for word in named:
             if word in there:
                 places.append(_Place(f"{there[word].versions} in {word}", there=there[word]))
             else:
-                places.append(_Place(f"JAX {found[word].version}", found[word]))
+                places.append(_Place(f"JAX {by_word[word].version}", by_word[word]))
         labels = [place.label for place in places]
         for label in labels:
             if labels.count(label) > 1:
                 raise TargetError(f"{label} is named twice.", hint="Name two versions.")
-        pythons = {one.python for one in found.values()}
+        pythons = {release.python for release in by_word.values()}
         if len(pythons) > 1:
             on = ", ".join(
-                f"{one.version} on {'.'.join(map(str, one.python))}" for one in found.values()
+                f"{release.version} on {'.'.join(map(str, release.python))}"
+                for release in by_word.values()
             )
             say(f"note: no Python here has all of these versions: {on}.")
         return places
@@ -216,7 +219,7 @@ class _Places:
         Raises:
           TargetError: one of them can't be made.
         """
-        there = place.there or self.made(place.release, self.requirements)
+        there = place.there or self.environment(place.release, self.requirements)
         analysis = there
         if lacking := there.lacks(self.analysis.lines):
             if not self.asked.subject.command:
@@ -234,9 +237,9 @@ class _Places:
         """An environment of the same JAX with what sdyscope needs."""
         pinned = self.analysis.and_([f"jaxlib=={there.versions.jaxlib}"])
         release = place.release or Release(there.versions.jax, there.python_version[:2])
-        return self.made(release, pinned)
+        return self.environment(release, pinned)
 
-    def made(self, release: Release | None, requirements: Requirements) -> Environment:
+    def environment(self, release: Release | None, requirements: Requirements) -> Environment:
         """An environment with a release."""
         assert release is not None
         self.notify(f"making the environment for JAX {release.version}", 0, 0)
@@ -276,7 +279,11 @@ def _budgets(asked: Asked) -> Mapping[str, Budgets]:
     targets = {target.name: target for target in config.targets}
     if asked.budget is None:
         word = asked.subject.target
-        fitting = [one for one in targets.values() if word and one.word == word and one.budgets]
+        fitting = [
+            candidate
+            for candidate in targets.values()
+            if word and candidate.word == word and candidate.budgets
+        ]
         return {"": fitting[0].budgets} if fitting and fitting[0].budgets is not None else {}
     target = targets.get(asked.budget)
     if target is None or target.budgets is None:
@@ -325,7 +332,7 @@ class _Search:
         assert first is not None
         assert last is not None
         between = releases.between(first, last, self.places.listing, pre=self.asked.pre)
-        self.releases = {one.version: one for one in between}
+        self.releases = {release.version: release for release in between}
         for place, looked in zip(self.chosen, self.looked, strict=True):
             assert place.release is not None
             self.known[place.release.version] = looked
@@ -335,19 +342,21 @@ class _Search:
         for end in ends:
             if end.reading is None:
                 raise TargetError(f"{end.label} can't be judged: {end.skipped}")
-        versions = [one.version for one in between]
+        versions = [release.version for release in between]
         outcome = bisect(InOrder(versions), versions[0], versions[-1], self.is_good)
-        found = outcome.first
+        changed = outcome.first
         compared: tuple[ComparedStages, ...] = ()
-        if found is not None:
-            compared = comparison(self.known[outcome.before], self.known[found], self.asked.program)
-        about = [found] if found is not None else outcome.candidates
+        if changed is not None:
+            compared = comparison(
+                self.known[outcome.before], self.known[changed], self.asked.program
+            )
+        about = [changed] if changed is not None else outcome.candidates
         return Bisection(
             across="releases",
             what=self.wanted.text,
             good=ends[0],
             bad=ends[1],
-            first=None if found is None else self._evaluated(found),
+            first=None if changed is None else self._evaluated(changed),
             before=self._evaluated(outcome.before),
             candidates=tuple(map(self._evaluated, outcome.candidates)),
             unchanged=outcome.unchanged,
@@ -355,7 +364,7 @@ class _Search:
             compiles=len(self.known),
             evaluations=tuple(self.evaluations),
             comparison=compared,
-            notes=tuple(notes_of(one, self.asked.changelog) for one in about),
+            notes=tuple(notes_of(version, self.asked.changelog) for version in about),
         )
 
     def is_good(self, version: str) -> bool:

@@ -57,7 +57,7 @@ class Environment:
       python_version: its Python.
       plugins: versions of JAX's plugins that are installed there, by distribution.
       packages: versions of all that is installed there, by distribution.
-      made: whether it was made just now.
+      is_new: whether it was made just now.
     """
 
     python: Path
@@ -65,7 +65,7 @@ class Environment:
     python_version: tuple[int, int, int]
     plugins: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict, repr=False)
-    made: bool = False
+    is_new: bool = False
 
     __document__ = ("versions", "python_version", "plugins")
 
@@ -178,7 +178,7 @@ class Maker:
                 except BaseException:
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
-            return replace(_asked(folder / "bin" / "python", str(folder)), made=is_new)
+            return replace(_asked(folder / "bin" / "python", str(folder)), is_new=is_new)
 
     def _install(self, folder: Path, release: Release, requirements: Requirements) -> None:
         what = f"The environment for JAX {release.version} can't be made"

@@ -160,24 +160,24 @@ def _on_two(
     }
 
 
-def compared(found: ComparedStages, pool: Pool, labels: tuple[str, str]) -> dict[str, Any]:
+def compared(stages: ComparedStages, pool: Pool, labels: tuple[str, str]) -> dict[str, Any]:
     """One program as two JAX, or two commits, make it.
 
     Args:
-      found: the comparison.
+      stages: the comparison.
       pool: takes the source lines.
       labels: what the two are called.
     """
-    missing = found.missing.get("propagated", "")
+    missing = stages.missing.get("propagated", "")
     return {
-        "name": found.name,
+        "name": stages.name,
         "across": "programs",
         "labels": labels,
-        "lowered": _lowered(found.lowered, pool),
+        "lowered": _lowered(stages.lowered, pool),
         "propagated": {"unavailable": missing}
-        if found.propagated is None
-        else _propagated(found.propagated, pool),
-        "compiled": _compiled(found.compiled, pool),
+        if stages.propagated is None
+        else _propagated(stages.propagated, pool),
+        "compiled": _compiled(stages.compiled, pool),
     }
 
 

@@ -64,7 +64,7 @@ class Groups:
     """
 
     def __init__(self, nodes: Nodes, graph: OpGraph) -> None:
-        self.made = nodes
+        self.drawn = nodes
         self.graph = graph
         self.groups: list[ScopeGroup] = []
         self._found: dict[tuple[int | None, str, object], int] = {}
@@ -93,7 +93,7 @@ class Groups:
         return number
 
     def _scope_of(self, number: int) -> int:
-        node = self.made.nodes[number]
+        node = self.drawn.nodes[number]
         at = self.lanes[node.lane] if node.owner is None else self._owner(node.owner)
         for name in node.path:
             at = self.group(at, name, "scope")
@@ -101,7 +101,7 @@ class Groups:
 
     def _owner(self, number: int) -> int:
         if number not in self._owners:
-            owner = self.made.owners[number]
+            owner = self.drawn.owners[number]
             at = self.lanes[owner.lane] if owner.owner is None else self._owner(owner.owner)
             for name in owner.path:
                 at = self.group(at, name, "scope")
@@ -130,7 +130,7 @@ class Groups:
 
     def settle(self) -> None:
         """Moves what has no scope to where it is used, or else to where it comes from."""
-        nodes = self.made.nodes
+        nodes = self.drawn.nodes
         uses: list[list[int]] = [[] for _ in nodes]
         for number, node in enumerate(nodes):
             for producer, _ in node.operands:
@@ -173,7 +173,7 @@ class Groups:
         It is drawn once in each lane, in the deepest group that has all its uses there.
         """
         uses: dict[int, dict[int, list[int]]] = {}
-        nodes = self.made.nodes
+        nodes = self.drawn.nodes
         for number, node in enumerate(nodes):
             for producer, _ in node.operands:
                 if nodes[producer].kind == "argument":
@@ -203,7 +203,7 @@ class Groups:
         feeding: dict[tuple[int, int, str], list[int]] = {}
         for number, (argument, at, shared) in enumerate(places):
             if at != shared:
-                key = next(iter(_keys(self.made.nodes[argument].name)), "")
+                key = next(iter(_keys(self.drawn.nodes[argument].name)), "")
                 feeding.setdefault((at, self._child(at, shared), key), []).append(number)
         drawn = [(argument, at) for argument, at, _ in places]
         for (at, _, key), numbers in feeding.items():
@@ -226,12 +226,12 @@ class Groups:
     def cut(self) -> None:
         """Cuts scopes that do the same for each of many tensors into what is done for each."""
         inside: dict[int, list[int]] = {}
-        for number, node in enumerate(self.made.nodes):
+        for number, node in enumerate(self.drawn.nodes):
             if node.owner is None and node.kind != "argument":
                 inside.setdefault(self.of[number], []).append(number)
         large = {group for group, numbers in inside.items() if len(numbers) > _FLAT}
         beneath: dict[int, list[int]] = {group: [] for group in large}
-        for number, node in enumerate(self.made.nodes):
+        for number, node in enumerate(self.drawn.nodes):
             at: int | None = self.of[number]
             while at is not None and node.kind != "argument":
                 if at in large:
@@ -243,7 +243,7 @@ class Groups:
 
     def _cut(self, group: int, numbers: list[int], beneath: list[int]) -> None:
         """Cuts one; what is done in scopes ``beneath`` it holds a tensor's ops together, too."""
-        nodes = self.made.nodes
+        nodes = self.drawn.nodes
         own, inside = set(numbers), set(beneath)
         joined = {n: n for n in beneath}
 
@@ -288,18 +288,18 @@ class Groups:
 
     def _is_scalar(self, number: int) -> bool:
         """Whether a node makes one number, or that number for each element of something."""
-        node = self.made.nodes[number]
+        node = self.drawn.nodes[number]
         type_ = self.graph.ops[node.op].types[:1]
         if node.splat or not type_ or node.kind == "result" or not type_[0].shape:
             return node.kind != "result"
         return node.kind == "broadcast_in_dim" and all(
-            not (self.graph.ops[self.made.nodes[p].op].types[r].shape) for p, r in node.operands
+            not (self.graph.ops[self.drawn.nodes[p].op].types[r].shape) for p, r in node.operands
         )
 
     def _users(self, number: int) -> list[int]:
         if self._uses is None:
             self._uses = {}
-            for n, node in enumerate(self.made.nodes):
+            for n, node in enumerate(self.drawn.nodes):
                 for producer, _ in node.operands:
                     self._uses.setdefault(producer, []).append(n)
         return self._uses.get(number, [])
@@ -308,7 +308,7 @@ class Groups:
 
     def _leaf(self, piece: Sequence[int]) -> tuple[str, ...]:
         """The keys that the arguments of some nodes have in common at their end."""
-        nodes = self.made.nodes
+        nodes = self.drawn.nodes
         paths = dict.fromkeys(
             _keys(nodes[producer].name)
             for n in piece
@@ -330,7 +330,7 @@ class Groups:
         """Takes away groups with one node or one group in them, and those with none."""
         nodes: list[list[int]] = [[] for _ in self.groups]
         for number, at in enumerate(self.of):
-            if not self.made.nodes[number].splat and self.made.nodes[number].kind != "argument":
+            if not self.drawn.nodes[number].splat and self.drawn.nodes[number].kind != "argument":
                 nodes[at].append(number)
         children: list[list[int]] = [[] for _ in self.groups]
         for number, group in enumerate(self.groups):
@@ -382,7 +382,7 @@ class Groups:
         alike: dict[tuple[int, str], list[int]] = {}
         counts = Counter(group.parent for group in self.groups)
         counts.update(
-            at for node, at in zip(self.made.nodes, self.of, strict=True) if not node.splat
+            at for node, at in zip(self.drawn.nodes, self.of, strict=True) if not node.splat
         )
         for number, group in enumerate(self.groups):
             if group.parent is not None and group.kind in ("scope", "tensor"):

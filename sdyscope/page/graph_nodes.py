@@ -106,10 +106,10 @@ def nodes_of(graph: OpGraph) -> Nodes:
     if main is not None:
         returned = builder.block(graph.children(main.op), {}, None, (), None)
         for result, value in zip(main.results, returned, strict=False):
-            source = builder.made.nodes[value[0]]
+            source = builder.drawn.nodes[value[0]]
             place = source.path, source.lane, source.owner
             builder.add(PictureNode(source.op, "result", result.label, *place, [value], 0))
-    return builder.made
+    return builder.drawn
 
 
 _Values: TypeAlias = dict[tuple[int, int], tuple[int, int]]
@@ -118,7 +118,7 @@ _Values: TypeAlias = dict[tuple[int, int], tuple[int, int]]
 class _Builder:
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
-        self.made = Nodes()
+        self.drawn = Nodes()
         self.differentiated = is_differentiated(op.scope for op in graph.ops)
         self.names = {
             argument.node: argument.label
@@ -128,8 +128,8 @@ class _Builder:
         self.calls: list[str] = []
 
     def add(self, node: PictureNode) -> int:
-        self.made.nodes.append(node)
-        return len(self.made.nodes) - 1
+        self.drawn.nodes.append(node)
+        return len(self.drawn.nodes) - 1
 
     def block(
         self,
@@ -187,12 +187,12 @@ class _Builder:
         number = self.add(
             PictureNode(op.id, kind, name, path, lane or own, owner, operands, len(op.types))
         )
-        nodes = self.made.nodes
+        nodes = self.drawn.nodes
         if kind == "constant":
             nodes[number].splat = True
         elif operands and kind not in _NOT_SPLAT:
             nodes[number].splat = all(nodes[producer].splat for producer, _ in operands)
-        self.made.of_op.setdefault(op.id, []).append(number)
+        self.drawn.of_op.setdefault(op.id, []).append(number)
         return number
 
     def place(self, op: Op, scope: tuple[str, ...]) -> tuple[tuple[str, ...], str, Lane]:
@@ -217,9 +217,9 @@ class _Builder:
         path, _, own = self.place(op, scope)
         if path and path[-1] == name:
             path = path[:-1]
-        self.made.owners.append(Owner(op.id, kind, name, path, lane or own, owner))
-        number = len(self.made.owners) - 1
-        self.made.owners_of_op.setdefault(op.id, []).append(number)
+        self.drawn.owners.append(Owner(op.id, kind, name, path, lane or own, owner))
+        number = len(self.drawn.owners) - 1
+        self.drawn.owners_of_op.setdefault(op.id, []).append(number)
         return number, _read_scope(op.scope)[0], lane or own
 
     def call(
@@ -234,8 +234,8 @@ class _Builder:
         function = self.graph.callee(op) if op.attributes else None
         if function is None or function.name in self.calls:
             return False
-        if len(self.made.nodes) > self.most:
-            self.made.plain_calls += 1
+        if len(self.drawn.nodes) > self.most:
+            self.drawn.plain_calls += 1
             return False
         given = self.operands(op, values)
         inside: _Values = {
@@ -270,9 +270,9 @@ class _Builder:
             inside = self.graph.children(op, region)
             if kind == "while" and region == 0:
                 continue  # Its condition compares a counter.
-            first = len(self.made.nodes)
+            first = len(self.drawn.nodes)
             returned = self.block(inside, values, number, around, own) or returned
-            entering = [n for n in self.made.nodes[first:] if n.kind == "argument"]
+            entering = [n for n in self.drawn.nodes[first:] if n.kind == "argument"]
             for node in entering:
                 index = self.graph.ops[node.op].argument
                 if node.owner == number and index < len(given):
@@ -284,9 +284,9 @@ class _Builder:
 
     def called(self, number: int) -> str:
         """The argument of the program that a node is, but for its form; empty where it is none."""
-        node = self.made.nodes[number]
+        node = self.drawn.nodes[number]
         while passing(node.kind) not in (None, "part") and len(node.operands) == 1:
-            node = self.made.nodes[node.operands[0][0]]
+            node = self.drawn.nodes[node.operands[0][0]]
         return node.name if node.kind == "argument" else ""
 
 

@@ -164,9 +164,9 @@ def compared_page(
     known = compared.compiled.b.mesh or compared.compiled.a.mesh
     meshes = {} if known is None else {"mesh": known}
     pool = Pool(meshes, 1 if known is None else known.size)
-    found = {**report_differences.compared(compared, pool, labels), "summary": summary}
+    document = {**report_differences.compared(compared, pool, labels), "summary": summary}
     documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
-    return _two_sides(found, pool, documents, [])
+    return _two_sides(document, pool, documents, [])
 
 
 def snapshots_page(document: DiffDocument, labels: tuple[str, str]) -> str:

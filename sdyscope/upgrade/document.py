@@ -258,7 +258,9 @@ class Upgrade:
             return 2  # There is nothing to compare with.
         # What the last version takes counts, not what one on the way did.
         over = any(
-            finding.severity == "error" for one in self.sides[-1].programs for finding in one.over
+            finding.severity == "error"
+            for program in self.sides[-1].programs
+            for finding in program.over
         )
         fails = any(side.failure and not first.failure for side in self.sides[1:])
         return 1 if over or fails or any(step.worse for step in self.steps) else 0
@@ -315,8 +317,8 @@ def _only(carried: Carried | None, program: str) -> Carried | None:
 
 def comparison(a: Looked, b: Looked, program: str = "") -> tuple[ComparedStages, ...]:
     """The programs of two versions, compared; those that differ."""
-    one, two = (replace(each, carried=_only(each.carried, program)) for each in (a, b))
-    step = _step(one, two, {})
+    before, after = (replace(each, carried=_only(each.carried, program)) for each in (a, b))
+    step = _step(before, after, {})
     return tuple(difference for difference in step.programs if not difference.same)
 
 
@@ -398,26 +400,26 @@ def _step(a: Looked, b: Looked, limits: Mapping[str, Budgets]) -> Step:
     pairing = paired(
         _candidates(a.carried),
         _candidates(b.carried),
-        recorded=any(one.recorded for one in (*a.carried.programs, *b.carried.programs)),
+        recorded=any(program.recorded for program in (*a.carried.programs, *b.carried.programs)),
     )
     programs = []
     excused = {}
-    for one, two in pairing.pairs:
-        if one.stages is None or two.stages is None:
-            if one.stages is not None:
-                failed.append(f"{two.name}: {two.error}")
+    for before, after in pairing.pairs:
+        if before.stages is None or after.stages is None:
+            if before.stages is not None:
+                failed.append(f"{after.name}: {after.error}")
             continue
-        difference = compared(one.stages, two.stages, (a.label, b.label))
-        difference = replace(difference, changes=figure_changes(_figures(one), _figures(two)))
+        difference = compared(before.stages, after.stages, (a.label, b.label))
+        difference = replace(difference, changes=figure_changes(_figures(before), _figures(after)))
         programs.append(difference)
-        excused[difference.name] = _allowed(two, _limits(two, limits))
+        excused[difference.name] = _allowed(after, _limits(after, limits))
     return Step(
         a.label,
         b.label,
         tuple(programs),
         (
-            *(Unpaired(one.words, a.label) for one in pairing.only_a),
-            *(Unpaired(one.words, b.label) for one in pairing.only_b),
+            *(Unpaired(unpaired.words, a.label) for unpaired in pairing.only_a),
+            *(Unpaired(unpaired.words, b.label) for unpaired in pairing.only_b),
         ),
         len(b.carried.recompiles) - len(a.carried.recompiles),
         tuple(failed),

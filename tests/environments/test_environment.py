@@ -68,12 +68,12 @@ def test_an_environment_is_made_once_and_has_its_versions(tmp_path):
     maker = Maker(FakeTools(tmp_path / "log"))
     first = maker.make(RELEASE, Requirements())
     second = maker.make(RELEASE, Requirements())
-    assert (first.made, second.made, made(tmp_path / "log")) == (True, False, 1)
+    assert (first.is_new, second.is_new, made(tmp_path / "log")) == (True, False, 1)
     assert first.python_version[:2] == sys.version_info[:2]
     assert first.versions.jax == first.packages["jax"]
     assert kept_releases() == {RELEASE}
     # Other requirements are another one.
-    assert maker.make(RELEASE, Requirements(("numpy==2",))).made
+    assert maker.make(RELEASE, Requirements(("numpy==2",))).is_new
 
 
 def test_one_that_was_half_made_is_made_again(tmp_path):
@@ -81,7 +81,7 @@ def test_one_that_was_half_made_is_made_again(tmp_path):
     folder = maker.make(RELEASE, Requirements()).python.parent.parent
     (folder / "sdyscope-environment.json").unlink()
     (folder / "left over").touch()
-    assert maker.make(RELEASE, Requirements()).made
+    assert maker.make(RELEASE, Requirements()).is_new
     assert not (folder / "left over").exists()
 
 

@@ -177,7 +177,7 @@ def _figure_rows(known: Sequence[Mapping[str, float]]) -> Iterator[Row]:
         if all(amount is None for amount in amounts) or not (differs or figure in _ALWAYS):
             continue
         unit = unit_of(figure)
-        cells: list[Cell | str] = [figure, *(amount_text(unit, one) for one in amounts)]
+        cells: list[Cell | str] = [figure, *(amount_text(unit, number) for number in amounts)]
         if len(amounts) > 1:
             change = change_text(unit, amounts[0], amounts[-1])
             cells.append(Cell(change, _tone(figure, amounts)))
