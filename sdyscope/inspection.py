@@ -455,12 +455,13 @@ class Inspection(Staged, Displayed):
         budget: Budget | None = None,
         seed: int = 0,
         tied: bool = True,
+        constraints: bool | None = None,
         on: Hardware | str | None = None,
         checks: int = 24,
         compiles: int = 3,
         notify: Callable[[str, float], None] | None = None,
     ) -> Search:
-        """Tries other shardings of arguments, and finds those that cost less.
+        """Tries other shardings of arguments and constraints, and finds those that cost less.
 
         Candidates are predicted with Shardy's own passes; the best are partitioned by XLA, and the
         best of those is compiled.
@@ -474,6 +475,8 @@ class Inspection(Staged, Displayed):
             budget: how many candidates to predict, or for how many seconds; by default 300.
             seed: of the random numbers. With it, a search is the same each time.
             tied: whether the same tensor of every layer is sharded alike.
+            constraints: whether to try others in place of the constraints inside, or none; by
+                default where no arguments are named.
             on: what to compile for, as ``compiled`` takes it.
             checks: how many candidates to have partitioned by XLA, the program itself included.
             compiles: how many candidates to compile at most, until one is confirmed; 0 for none.
@@ -497,6 +500,7 @@ class Inspection(Staged, Displayed):
             budget=budget or Budget(),
             seed=seed,
             tied=tied,
+            constraints=constraints,
             on=on,
             checks=checks,
             compiles=compiles,

@@ -43,6 +43,12 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     "repeated. By default those whose next value the program returns.",
 )
 @click.option(
+    "--constraints/--no-constraints",
+    default=None,
+    help="Whether to change or remove constraints inside the program, too. By default yes, unless "
+    "--argument names what to search.",
+)
+@click.option(
     "--axes",
     metavar="AXIS,...",
     callback=_axes,
@@ -121,6 +127,7 @@ def command(
     target: str,
     mesh: dict[str, int] | None,
     arguments: tuple[str, ...],
+    constraints: bool | None,
     axes: tuple[str, ...] | None,
     max_memory: int | None,
     budget: int | None,
@@ -142,9 +149,10 @@ def command(
 ) -> int:
     """Search for shardings that send less or hold less.
 
-    Tries other shardings of arguments, hundreds per minute: Shardy's own passes predict what each
-    sends, computes and holds. XLA partitions the best of them, and the best of those is compiled.
-    What is printed is what to change in the program. Nothing is run, except with --patch.
+    Tries other shardings of arguments and constraints, hundreds per minute: Shardy's own passes
+    predict what each sends, computes and holds. XLA partitions the best of them, and the best of
+    those is compiled. What is printed is what to change in the program. Nothing is run, except with
+    --patch.
 
     The same tensor of every layer is sharded alike, and an optimizer's state and the results that
     are arguments' next values go with their parameters.
@@ -167,6 +175,7 @@ def command(
         budget=Budget(budget or (None if seconds else 300), seconds),
         seed=seed,
         tied=not untied,
+        constraints=constraints,
         on=on,
         checks=checks,
         compiles=compiles,

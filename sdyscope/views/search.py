@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from sdyscope.analysis.search.space import Decision
-from sdyscope.analysis.search.values import Candidate, Search
+from sdyscope.analysis.search.values import Candidate, Change, Search
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.trials import Compiled
 from sdyscope.terminal import blocks
@@ -24,10 +24,11 @@ from sdyscope.terminal.table import (
     shape,
     size_cell,
 )
-from sdyscope.values.sharding import PartitionSpec
+from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec
 from sdyscope.views import fix
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 from sdyscope.words.remarks import remark_text, remark_texts
 
@@ -49,9 +50,14 @@ def heading(search: Search) -> Iterator[Paragraph]:
         for decision in search.space.decisions
         for member in decision.members
     )
+    constraints = sum(
+        len(decision.members) for decision in search.space.decisions if decision.is_constraint
+    )
+    inside = f" and {counted(constraints, 'constraint')}" if constraints else ""
     axes = search.space.axes
     yield Paragraph(
-        f"{counted(tensors, 'argument')} in {counted(len(search.space.decisions), 'decision')} "
+        f"{counted(tensors, 'argument')}{inside} in "
+        f"{counted(len(search.space.decisions), 'decision')} "
         f"over {counted(len(axes), 'axis', 'axes')} ({', '.join(axes)}): "
         f"{_large(search.space.size)} candidates",
         hang=3,
@@ -138,7 +144,7 @@ def changes(search: Search, *, everything: bool = False) -> Table:
             (
                 _name(change.decision),
                 _spec(change.before),
-                Cell(str(change.after), "good"),
+                Cell(_after(change), "good"),
                 _members(change.decision),
             )
             for change in candidate.changes
@@ -149,12 +155,21 @@ def changes(search: Search, *, everything: bool = False) -> Table:
     )
 
 
+def _after(change: Change) -> str:
+    spec = change.after
+    gone = change.decision.is_constraint and {*spec.entries} == {UNCONSTRAINED}
+    return "none" if gone else str(spec)
+
+
 def _spec(spec: PartitionSpec | None) -> str:
     return _OPEN if spec is None else str(spec)
 
 
 def _name(decision: Decision) -> str:
     searched = sum(member.part == "searched" for member in decision.members)
+    if decision.is_constraint:
+        where = source_text(decision.source) or shown_name(decision.name, "constraint")
+        return f"constraint at {where}" + (f" ({searched:,})" if searched > 1 else "")
     return f"{decision.name} ({searched:,})" if searched > 1 else decision.name
 
 
@@ -253,7 +268,9 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
     yield from _outcome(search)
     for trial in search.trials:
         if not trial.better:
-            words = ", ".join(f"{change.name} {change.after}" for change in trial.candidate.changes)
+            words = ", ".join(
+                f"{_name(change.decision)} {_after(change)}" for change in trial.candidate.changes
+            )
             yield Paragraph(
                 f"compiled and not taken: {words}: {remark_text(trial.why)}", "warning", hang=3
             )

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
 from page_files import fenced
@@ -20,7 +21,9 @@ def logits(tmp_path, monkeypatch):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    return file
+    sys.modules.pop("logits", None)
+    yield file
+    sys.modules.pop("logits", None)
 
 
 @pytest.mark.thorough

@@ -8,15 +8,16 @@ QUICK = ("--budget", "20", "--checks", "0", "--compiles", "0")
 def test_the_table_and_the_document(sdyscope):
     done = sdyscope("search", "mlp", *QUICK, "--all")
     assert (done.status, done.err) == (0, "")
-    assert "6 arguments in 2 decisions over 2 axes (data, model): 77 candidates" in done.out
+    assert "6 arguments and 5 constraints in 5 decisions over 2 axes (data, model): " in done.out
     assert "predicted" in done.out
     assert "params['w2']" in done.out
     assert "not compiled" in done.out
+    assert "constraint at models/mlp.py:" in done.out
     document = sdyscope("search", "mlp", *QUICK, "--json").document("search")
     space = document["space"]
     assert (document["outcome"], space["size"], space["axes"]) == (
         "not compiled",
-        77,
+        88_704,
         ["data", "model"],
     )
     assert 20 <= document["tried"] <= 21

@@ -51,7 +51,7 @@ from sdyscope.staged import Staged, compile_together
 from sdyscope.stages.edited.overlay import overlaid, under_settings
 from sdyscope.stages.propagated.annotate import Donation
 from sdyscope.values.mesh import AxisRef
-from sdyscope.values.sharding import PartitionSpec
+from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec
 
 if TYPE_CHECKING:
     from sdyscope.analysis.search.space import Setting
@@ -90,7 +90,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class Candidate:
     """Edits that are taken together, and what they promise."""
 
     proposals: tuple[Proposal, ...]
@@ -102,7 +102,7 @@ class _Candidate:
 class _Built:
     """Edits, written, and the program that was traced from the edited source."""
 
-    candidate: _Candidate
+    candidate: Candidate
     texts: Mapping[str, str]
     program: Staged
     prediction: Prediction
@@ -307,14 +307,14 @@ class _Fixer:
                     yield proposal
 
     def of_plan(self, plan: Sequence[Setting]) -> list[Proposal]:
-        """The edits after which arguments and results are sharded as planned.
+        """The edits after which arguments, results and constraints are as planned.
 
         What no place of the source shards, or one that other tensors share which are not to be
         sharded so, is among what is not taken.
         """
         sites = LiteralSites(self.workshop, self.mesh)
         specs: dict[tuple[str, str], PartitionSpec] = {
-            (member.kind, member.name): spec for member, spec in plan
+            (member.kind, member.name): spec for member, spec in plan if member.kind != "constraint"
         }
         rows: dict[tuple[str, int], Tensor] = {(row.kind, row.index or 0): row for row in self.rows}
         wanted = {
@@ -322,7 +322,7 @@ class _Fixer:
             for key, row in rows.items()
             if (row.kind, row.name) in specs
         }
-        proposals: list[Proposal] = []
+        proposals = list(self.of_constraints(plan))
         left: dict[
             tuple[EditKind, PartitionSpec | None, PartitionSpec, NotTakenBecause, str], list[Tensor]
         ] = {}
@@ -359,14 +359,39 @@ class _Fixer:
             self.not_taken.append(NotTaken((edit,), because, other))
         return proposals
 
-    def whole(self, proposals: Sequence[Proposal]) -> list[_Candidate]:
+    def of_constraints(self, plan: Sequence[Setting]) -> Iterator[Proposal]:
+        """The edits after which constraints are as planned, or gone."""
+        specs = {member.number: spec for member, spec in plan if member.kind == "constraint"}
+        annotations = self.program.annotations("shardy")
+        graph = self.trials.graph
+        for site in constraint_sites(self.workshop, graph, annotations, self.mesh):
+            ordinals = {annotation.ordinal for annotation in site.annotations}
+            planned = {specs.get(ordinal) for ordinal in ordinals}
+            spec = next(iter(planned))
+            if len(planned) > 1:
+                edit = site.dropped().edit
+                self.not_taken.append(NotTaken((edit,), "shared place", edit.name))
+            elif spec is not None:
+                gone = {*spec.entries} == {UNCONSTRAINED}
+                yield site.dropped() if gone else site.changed(spec)
+            for ordinal in ordinals:
+                specs.pop(ordinal, None)
+        lost = [each for each in annotations if each.kind == "constraint" and each.ordinal in specs]
+        for annotation in lost:
+            before = spec_of(annotation, graph, self.mesh)
+            edit = SourceEdit(
+                "constraint", annotation.path, before, specs[annotation.ordinal], annotation.source
+            )
+            self.not_taken.append(NotTaken((edit,), "no place"))
+
+    def whole(self, proposals: Sequence[Proposal]) -> list[Candidate]:
         """All edits of a plan, taken together."""
         if not proposals:
             return []
         edits = [edit for proposal in proposals for edit in proposal.trial or ()]
         self.tried += 1
         prediction = self.trials.predict(edits, on_cpu=self.on_cpu)
-        return [_Candidate(tuple(proposals), prediction, self.promise(prediction))]
+        return [Candidate(tuple(proposals), prediction, self.promise(prediction))]
 
     @cached_property
     def rows(self) -> list[Tensor]:
@@ -460,19 +485,19 @@ class _Fixer:
         )
         return replace(prediction, shared=prediction.shared + shared)
 
-    def predicted(self, proposals: Sequence[Proposal]) -> list[_Candidate]:
+    def predicted(self, proposals: Sequence[Proposal]) -> list[Candidate]:
         """Single edits that promise something, and edits together that promise more."""
-        single: list[_Candidate] = []
-        unknown: list[_Candidate] = []
+        single: list[Candidate] = []
+        unknown: list[Candidate] = []
         for proposal in proposals:
             if self.tried >= self.effort.predictions:
                 break
             if proposal.trial is None:
-                unknown.append(_Candidate((proposal,), None, self.hope(proposal)))
+                unknown.append(Candidate((proposal,), None, self.hope(proposal)))
                 continue
             prediction = self.predict([proposal])
             if prediction is not None:
-                single.append(_Candidate((proposal,), prediction, self.promise(prediction)))
+                single.append(Candidate((proposal,), prediction, self.promise(prediction)))
         single.sort(key=lambda candidate: candidate.change.product)
         good = [
             candidate for candidate in self.checked(single) if candidate.change.product < 1 - WORTH
@@ -480,23 +505,9 @@ class _Fixer:
         good.sort(key=lambda candidate: candidate.change.order)
         together = list(self.together(good))
         known = sorted([*unknown, *good, *together], key=lambda candidate: candidate.change.order)
-        return [*known, *self.freeing(single)]
+        return [*known, *freeing(single, self.before.total or self.base.held)]
 
-    def freeing(self, single: Sequence[_Candidate]) -> list[_Candidate]:
-        """Edits after which a device may hold less of values inside, which only a compile tells.
-
-        They have their turn behind all that a prediction speaks for.
-        """
-        freeing = [
-            replace(candidate, change=Change(1.0, max(1 - candidate.proposals[0].frees / held, 0)))
-            for candidate in single
-            if (held := max(self.before.total or self.base.held, 1))
-            and abs(candidate.change.product - 1) <= _PROMISING
-        ]
-        freeing = [candidate for candidate in freeing if candidate.change.memory < 1 - WORTH]
-        return sorted(freeing, key=lambda candidate: candidate.change.memory)
-
-    def checked(self, single: Sequence[_Candidate]) -> list[_Candidate]:
+    def checked(self, single: Sequence[Candidate]) -> list[Candidate]:
         """The best edits by what XLA's own partitioner makes of them, the rest as predicted.
 
         Shardy's reshards promise too much of some edits and too little of others, and what is best
@@ -504,7 +515,7 @@ class _Fixer:
         """
         hopeful = [candidate for candidate in single if candidate.change.product < 1 - _PROMISING]
         places: Counter[object] = Counter()
-        asked: list[_Candidate] = []
+        asked: list[Candidate] = []
         for candidate in hopeful:
             edit = candidate.proposals[0].edit
             if edit.kind == "donation" or places[edit.source] == _OF_A_PLACE:
@@ -519,7 +530,7 @@ class _Fixer:
             base = replace(self.base, traffic=self.trials.partition(on_cpu=self.on_cpu))
         except (CompilerError, TargetError):
             return list(single)
-        known: dict[int, _Candidate] = {}
+        known: dict[int, Candidate] = {}
         for candidate in asked:
             edits = [edit for each in candidate.proposals for edit in each.trial or ()]
             assert candidate.prediction is not None
@@ -532,7 +543,7 @@ class _Fixer:
             known[id(candidate)] = replace(candidate, change=self.promise(prediction, base))
         return [known.get(id(each), each) for each in single]
 
-    def together(self, good: Sequence[_Candidate]) -> Iterator[_Candidate]:
+    def together(self, good: Sequence[Candidate]) -> Iterator[Candidate]:
         """The best edit with others, as long as each wins something more."""
         if not good:
             return
@@ -542,14 +553,14 @@ class _Fixer:
         predicted = self.promise(best.prediction)
         for _ in range(self.effort.edits - 1):
             taken = {proposal.edit.source for proposal in best.proposals}
-            more: list[_Candidate] = []
+            more: list[Candidate] = []
             for other in good[:12]:
                 if other.proposals[0].edit.source in taken or other.proposals[0] in best.proposals:
                     continue
                 proposals = (*best.proposals, *other.proposals)
                 prediction = self.predict(proposals)
                 if prediction is not None:
-                    more.append(_Candidate(proposals, prediction, self.promise(prediction)))
+                    more.append(Candidate(proposals, prediction, self.promise(prediction)))
             added = min(
                 more, key=lambda candidate: candidate.change.over(predicted).order, default=None
             )
@@ -565,7 +576,7 @@ class _Fixer:
 
     # --- the edited source ------------------------------------------------------------------------
 
-    def built(self, candidates: Sequence[_Candidate]) -> Iterator[_Built]:
+    def built(self, candidates: Sequence[Candidate]) -> Iterator[_Built]:
         """What is worth a compile, written and traced from the edited source."""
         self.workshop.survey(
             span
@@ -612,7 +623,7 @@ class _Fixer:
             count += not is_code
             yield edited
 
-    def build(self, candidate: _Candidate) -> _Built | None:
+    def build(self, candidate: Candidate) -> _Built | None:
         """The edited program, or None, with the reason among what was not taken."""
         try:
             splices: dict[str, list[Splice]] = {}
@@ -642,7 +653,7 @@ class _Fixer:
 
     def refuse(
         self,
-        candidate: _Candidate,
+        candidate: Candidate,
         why: NotTakenBecause,
         detail: str = "",
         after: Figures | None = None,
@@ -782,6 +793,27 @@ class _Fixer:
         return figures.sent + (figures.flops or 0.0) / FLOPS_PER_BYTE
 
 
+def freeing(single: Sequence[Candidate], held: int) -> list[Candidate]:
+    """Edits after which a device may hold less of values inside, which only a compile tells.
+
+    They have their turn behind all that a prediction speaks for.
+
+    Args:
+        single: single edits, with what is predicted of them.
+        held: bytes that a device holds now.
+    """
+    freed = [
+        replace(
+            candidate,
+            change=Change(1.0, max(1 - candidate.proposals[0].frees / max(held, 1), 0)),
+        )
+        for candidate in single
+        if abs(candidate.change.product - 1) <= _PROMISING
+    ]
+    freed = [candidate for candidate in freed if candidate.change.memory < 1 - WORTH]
+    return sorted(freed, key=lambda candidate: candidate.change.memory)
+
+
 def _leaves_out_a_collective(before: Figures, after: Figures) -> bool:
     """Whether a program has fewer collectives and takes no more of anything."""
     return (
@@ -799,7 +831,7 @@ def _alike(first: Prediction, other: Prediction) -> bool:
     )
 
 
-def _edits(candidate: _Candidate) -> tuple[SourceEdit, ...]:
+def _edits(candidate: Candidate) -> tuple[SourceEdit, ...]:
     return tuple(proposal.edit for proposal in candidate.proposals)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -18,6 +18,7 @@ from sdyscope.analysis.search.space import (
     Setting,
     as_option,
     kept,
+    opened,
     options,
     spec_of,
 )
@@ -83,6 +84,7 @@ def space(
     *,
     in_passes: Collection[int] | None = None,
     tied: bool = True,
+    constraints: bool | None = None,
 ) -> Space:
     """The decisions of a search.
 
@@ -96,6 +98,8 @@ def space(
         in_passes: which of the partitioner's arguments the passes use, counted in the order of
             the table; None where that is not known.
         tied: whether the same tensor of every layer is one decision.
+        constraints: whether to search the author's constraints, too, each line as one decision; by
+            default where no pattern says what is meant.
 
     Raises:
         TargetError: a pattern matches no argument, the mesh has no such axis, or there is nothing
@@ -140,14 +144,68 @@ def space(
             decisions.append(decision)
         else:
             alone += decision.tensors
-    if not decisions:
+    inside: list[Decision] = []
+    if constraints or (constraints is None and not patterns):
+        inside = list(_constraints(table, partitioner, mesh, sizes))
+    if not decisions and not inside:
         raise TargetError(
             f"No axis of {', '.join(chosen)} divides a dimension of what is searched.",
             hint="Name other --axes, or other arguments with --argument.",
         )
-    notes = (Remark("no choice", count=alone),) if alone else ()
+    notes = [Remark("no choice", count=alone)] if alone else []
+    written = sum(row.kind == "constraint" and partitioner in row.lowered for row in table.tensors)
+    stay = written - sum(len(decision.members) for decision in inside)
+    if stay:
+        notes.append(Remark("constraints stay", count=stay))
     decisions.sort(key=lambda decision: -decision.bytes)
-    return Space(mesh, chosen, tuple(decisions), notes)
+    inside.sort(key=lambda decision: -decision.bytes)
+    return Space(mesh, chosen, (*decisions, *inside), tuple(notes))
+
+
+def _constraints(
+    table: TensorTable, partitioner: Partitioner, mesh: Mesh, sizes: Mapping[str, int]
+) -> Iterator[Decision]:
+    """The constraints that the author wrote, those of one line as one decision.
+
+    Those stay as they are that are on another mesh, in a ``shard_map``, or of several ranks or
+    several shardings on one line.
+    """
+    lines: dict[object, list[Tensor]] = {}
+    for row in table.tensors:
+        there = row.lowered.get(partitioner)
+        if there is None or row.kind != "constraint" or not there.is_authored:
+            continue
+        lines.setdefault(there.source or there.ordinal, []).append(row)
+    for rows in lines.values():
+        members = [member(row, partitioner, mesh, "searched") for row in rows]
+        shapes = {row.shape for row in rows}
+        if any(row.lowered[partitioner].manual for row in rows) or None in shapes:
+            continue
+        ranks, specs = {len(shape or ()) for shape in shapes}, {each.spec for each in members}
+        start = as_option(members[0].spec, next(iter(ranks)))
+        if len(ranks) > 1 or len(specs) > 1 or start is None:
+            continue
+        fixed = kept(start, sizes)
+        # What divides the sizes of all of them.
+        common = tuple(
+            math.gcd(*each) // math.prod(mesh.shape[axis] for axis in part or ())
+            for each, part in zip(
+                zip(*(shape or () for shape in shapes), strict=True), fixed, strict=True
+            )
+        )
+        choices, limited = options(common, sizes, fixed)
+        first = rows[0]
+        shape = first.shape or ()
+        yield Decision(
+            first.name,
+            shape,
+            first.dtype,
+            tuple(members),
+            tuple(dict.fromkeys((start, opened(len(shape)), *choices))),
+            sum(num_bytes(math.prod(row.shape or ()), row.dtype) for row in rows),
+            limited,
+            first.lowered[partitioner].source,
+        )
 
 
 def _axes(mesh: Mesh, axes: Sequence[str] | None) -> tuple[str, ...]:
@@ -199,12 +257,15 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
 
 
 def member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Member:
-    """An argument or result of a module, as decisions are about them."""
+    """An argument, result or constraint of a module, as decisions are about them."""
     there = row.lowered[partitioner]
+    spec = _spec(row, partitioner, mesh)
+    if row.kind == "constraint":
+        return Member("constraint", row.name, there.ordinal, spec, part)
     assert there.index is not None
     kind: Kind = "result" if row.kind == "result" else "argument"
     donated = row.requested is not None and row.requested.donated
-    return Member(kind, row.name, there.index, _spec(row, partitioner, mesh), part, donated)
+    return Member(kind, row.name, there.index, spec, part, donated)
 
 
 def _spec(row: Tensor, partitioner: Partitioner, mesh: Mesh) -> PartitionSpec | None:
@@ -235,7 +296,7 @@ def _decision(
     if start is not None:
         fixed = kept(start, sizes)
         shape = tuple(
-            size // math.prod(mesh.shape[axis] for axis in part)
+            size // math.prod(mesh.shape[axis] for axis in part or ())
             for size, part in zip(leaf.shape, fixed, strict=True)
         )
     choices, limited = options(shape, sizes, fixed)

@@ -206,7 +206,7 @@ def shared_bytes(space: Space, assignment: Assignment) -> int:
     total = 0
     for decision, number in zip(space.decisions, assignment, strict=True):
         option = decision.options[number]
-        if option is not None:
+        if option is not None and not decision.is_constraint:
             block = block_bytes(decision.shape, decision.dtype, option, sizes)
             results = sum(member.kind == "result" for member in decision.members)
             total += block * min(sum(member.donated for member in decision.members), results)

@@ -31,6 +31,7 @@ def searched(
     budget: Budget = Budget(),  # noqa: B008
     seed: int = 0,
     tied: bool = True,
+    constraints: bool | None = None,
     on: Hardware | str | None = None,
     checks: int = 24,
     compiles: int = 3,
@@ -48,7 +49,14 @@ def searched(
         program.graph("shardy"), program.tensors.of("argument", "shardy"), "shardy"
     )
     decision_space = space(
-        program.tensors, "shardy", mesh, arguments, axes, in_passes=in_passes, tied=tied
+        program.tensors,
+        "shardy",
+        mesh,
+        arguments,
+        axes,
+        in_passes=in_passes,
+        tied=tied,
+        constraints=constraints,
     )
     notes: dict[Remark | str, None] = {}
 
@@ -64,9 +72,6 @@ def searched(
     compilable = on is not None or trials.devices <= LARGEST_CPU
     if not compilable:
         notes[Remark("too many devices", count=LARGEST_CPU)] = None
-    inside = sum(annotation.kind == "constraint" for annotation in program.annotations("shardy"))
-    if inside:
-        notes[Remark("constraints stay", count=inside)] = None
     if on is not None and compiles:
         trials.compile()  # hardware that does not fit is better known before than after
     result = search(

@@ -10,15 +10,16 @@ from typing import Literal, TypeAlias
 
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec, entry_axes
+from sdyscope.values.source import SourceLocation
 
-Kind: TypeAlias = Literal["argument", "result"]
+Kind: TypeAlias = Literal["argument", "result", "constraint"]
 
 Part: TypeAlias = Literal["searched", "follows", "result"]
 """Why a tensor is decided on: it was asked for, it belongs to an argument (an optimizer's state to
 a parameter), or it is a result that is an argument's next value."""
 
-Option: TypeAlias = tuple[tuple[str, ...], ...]
-"""Axes of each dimension, major to minor."""
+Option: TypeAlias = tuple[tuple[str, ...] | None, ...]
+"""Axes of each dimension, major to minor; None for a dimension that is left to the compiler."""
 
 #: A tensor has at most so many options; then the rarer orders of axes are left out.
 MOST_OPTIONS = 512
@@ -26,12 +27,13 @@ MOST_OPTIONS = 512
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An argument or result that a decision is about.
+    """An argument, result or constraint that a decision is about.
 
     Attributes:
         kind: what it is.
-        name: pytree path.
-        number: which argument or result of the module's main function.
+        name: pytree path; of a constraint its scope.
+        number: which argument or result of the module's main function; of a constraint its
+            position among all constraints and ``shard_map``s.
         spec: how it is sharded in the program; None where that is left to the compiler.
         part: why it is in the decision.
         donated: whether it is an argument whose buffer is donated.
@@ -52,7 +54,7 @@ class Member:
 
 
 Setting: TypeAlias = tuple[Member, PartitionSpec]
-"""What to write on one argument or result from now on."""
+"""What to write on one argument, result or constraint from now on."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,9 @@ class Decision:
             that is left open, or is not the same for all.
         option_count: how many options there are.
         now: how all of them are sharded in the program; None where some are open, or they differ.
-        bytes: bytes of its arguments, whole.
+        bytes: bytes of its arguments, or of what is constrained, whole.
         limited: whether there are more options than are tried.
+        source: the line of the constraints; None of arguments.
     """
 
     name: str
@@ -79,9 +82,10 @@ class Decision:
     options: tuple[Option | None, ...]
     bytes: int
     limited: bool = False
+    source: SourceLocation | None = None
     _near: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
 
-    __document__ = ("name", "shape", "dtype", "bytes", "now", "option_count", "members")
+    __document__ = ("name", "source", "shape", "dtype", "bytes", "now", "option_count", "members")
 
     @property
     def now(self) -> PartitionSpec | None:
@@ -117,7 +121,12 @@ class Decision:
         option = self.options[number]
         if number == 0 or option is None:
             return 0
-        return 1 + 0.01 * sum(max(len(part) - 1, 0) for part in option)
+        return 1 + 0.01 * sum(max(len(part or ()) - 1, 0) for part in option)
+
+    @property
+    def is_constraint(self) -> bool:
+        """Whether it is about constraints inside the program."""
+        return any(member.kind == "constraint" for member in self.members)
 
     @property
     def tensors(self) -> int:
@@ -151,9 +160,17 @@ def options(
             for option in _placed(shape, axes, names, used, in_order):
                 if len(options) == most:
                     return tuple(options), True
-                options.append(tuple(own + new for own, new in zip(before, option, strict=True)))
-    options.sort(key=lambda option: sum(map(len, option)))
+                options.append(
+                    tuple(
+                        (own or ()) + (new or ()) for own, new in zip(before, option, strict=True)
+                    )
+                )
+    options.sort(key=_axis_count)
     return tuple(options), False
+
+
+def _axis_count(option: Option) -> int:
+    return sum(len(part or ()) for part in option)
 
 
 def _placed(
@@ -176,8 +193,18 @@ def _placed(
             yield from itertools.islice(orders, 1, None)
 
 
+def opened(rank: int) -> Option:
+    """Every dimension left to the compiler."""
+    return (None,) * rank
+
+
 def distance(option: Option, other: Option) -> int:
-    """How many axes have to be moved to come from one to the other; 1 where only order differs."""
+    """How many axes have to be moved to come from one to the other; 1 where only order differs.
+
+    What leaves a dimension to the compiler is near to everything.
+    """
+    if None in option or None in other:
+        return int(option != other)
     place = _places(option)
     target = _places(other)
     moved = sum(place.get(axis) != target.get(axis) for axis in {*place, *target})
@@ -185,28 +212,28 @@ def distance(option: Option, other: Option) -> int:
 
 
 def _places(option: Option) -> dict[str, int]:
-    return {axis: dim for dim, part in enumerate(option) for axis in part}
+    return {axis: dim for dim, part in enumerate(option) for axis in part or ()}
 
 
 def spec_of(option: Option) -> PartitionSpec:
     """As JAX writes it, with an entry for each dimension; ``P()`` where nothing is sharded."""
-    if not any(option):
+    if not any(option) and None not in option:
         return PartitionSpec()
-    return PartitionSpec(tuple(part if part else None for part in option))
+    return PartitionSpec(tuple(UNCONSTRAINED if part is None else part or None for part in option))
 
 
 def as_option(spec: PartitionSpec | None, rank: int) -> Option | None:
-    """The axes of each dimension; None where some are left open, reduced or unreduced."""
-    if spec is None or UNCONSTRAINED in spec.entries or spec.unreduced or spec.reduced:
+    """The axes of each dimension; None where some are reduced or unreduced."""
+    if spec is None or spec.unreduced or spec.reduced:
         return None
-    entries = [*map(entry_axes, spec.entries), *[()] * (rank - len(spec.entries))]
-    return tuple(entries)
+    entries = [None if entry == UNCONSTRAINED else entry_axes(entry) for entry in spec.entries]
+    return (*entries, *((),) * (rank - len(spec.entries)))
 
 
 def kept(option: Option, movable: Iterable[str]) -> Option:
     """What is left of an option without the axes that may be moved."""
     moving = set(movable)
-    return tuple(tuple(axis for axis in part if axis not in moving) for part in option)
+    return tuple(tuple(axis for axis in part or () if axis not in moving) for part in option)
 
 
 def block_bytes(
@@ -216,7 +243,7 @@ def block_bytes(
     if option is None:
         return num_bytes(math.prod(shape), dtype)
     blocks = (
-        -(-size // math.prod(sizes[axis] for axis in part))
+        -(-size // math.prod(sizes[axis] for axis in part or ()))
         for size, part in zip(shape, option, strict=True)
     )
     return num_bytes(math.prod(blocks), dtype)

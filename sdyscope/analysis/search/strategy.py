@@ -21,7 +21,7 @@ from functools import partial
 from itertools import permutations
 from typing import TypeAlias
 
-from sdyscope.analysis.search.space import Decision, Option
+from sdyscope.analysis.search.space import Decision, Option, kept, opened
 from sdyscope.analysis.trials.cost import Prediction
 
 Assignment: TypeAlias = tuple[int, ...]
@@ -173,7 +173,15 @@ class Strategy:
         return min(alike, key=lambda assignment: (keys[assignment][3], *keys[assignment]))
 
     def seeds(self) -> Iterator[Assignment]:
-        """Simple ways to shard everything, the program's own first."""
+        """Simple ways to shard everything, the program's own first.
+
+        Constraints inside stay as they are, or all of them leave what they are on to the compiler.
+        """
+        arguments = list(dict.fromkeys(self._seeds()))
+        yield from arguments
+        yield from map(self._unconstrained, arguments)
+
+    def _seeds(self) -> Iterator[Assignment]:
         start = (0,) * len(self._decisions)
         yield start
         unplaced = self._each(start, lambda decision, _: _without(decision, self._axes))
@@ -182,7 +190,7 @@ class Strategy:
         for axis in self._axes:
             everywhere = self._each(everywhere, _on(axis, _largest))
         yield everywhere
-        yield from self.textbook()
+        yield from self._textbook()
         for axis in self._axes:
             yield self._each(start, _on(axis, None))
             for base in (start, unplaced):
@@ -194,12 +202,20 @@ class Strategy:
 
         The width is the size that most tensors have a dimension of. Under FSDP every tensor is
         sharded on it; tensor parallelism shards the other dimension: heads, hidden features, the
-        vocabulary.
+        vocabulary. Constraints inside stay, or go.
         """
+        plans = list(self._textbook())
+        yield from dict.fromkeys((*plans, *map(self._unconstrained, plans)))
+
+    def _textbook(self) -> Iterator[Assignment]:
         start = (0,) * len(self._decisions)
         unplaced = self._each(start, lambda decision, _: _without(decision, self._axes))
         counts = Counter(
-            size for decision in self._decisions for size in {*decision.shape} if size > 1
+            size
+            for decision in self._decisions
+            if not decision.is_constraint
+            for size in {*decision.shape}
+            if size > 1
         )
         width = max(counts, key=lambda size: (counts[size], size), default=0)
         along, across = (
@@ -244,7 +260,8 @@ class Strategy:
         """Decisions that have the same options and the same one chosen, where there are several."""
         groups: dict[object, list[int]] = {}
         for number, decision in enumerate(self._decisions):
-            groups.setdefault((decision.shape, decision.options, at[number]), []).append(number)
+            same = (decision.is_constraint, decision.shape, decision.options, at[number])
+            groups.setdefault(same, []).append(number)
         return [tuple(numbers) for numbers in groups.values() if len(numbers) > 1]
 
     def _throw(self, goal: Goal) -> None:
@@ -317,13 +334,22 @@ class Strategy:
     def _each(
         self, base: Assignment, change: Callable[[Decision, Option], Option | None]
     ) -> Assignment:
-        """A candidate with every decision changed in the same way, where it can be."""
+        """A candidate with all arguments changed in the same way, where they can be."""
         choices = []
         for decision, number in zip(self._decisions, base, strict=True):
-            option = decision.options[number]
+            option = None if decision.is_constraint else decision.options[number]
             wanted = change(decision, option) if option is not None else None
             choices.append(decision.options.index(wanted) if wanted in decision.options else number)
         return tuple(choices)
+
+    def _unconstrained(self, base: Assignment) -> Assignment:
+        """A candidate with every constraint left to the compiler, where it can be."""
+        return tuple(
+            decision.options.index(none)
+            if decision.is_constraint and (none := opened(len(decision.shape))) in decision.options
+            else number
+            for decision, number in zip(self._decisions, base, strict=True)
+        )
 
 
 def effort(decisions: Sequence[Decision], at: Assignment) -> float:
@@ -340,18 +366,18 @@ _Place: TypeAlias = Callable[[Decision, Option], int]
 
 def _without(decision: Decision, axes: Sequence[str]) -> Option | None:
     first = decision.options[0] or decision.options[-1] or ()
-    return tuple(tuple(axis for axis in part if axis not in axes) for part in first)
+    return kept(first, axes)
 
 
 def _on(axis: str, place: _Place | None) -> Callable[[Decision, Option], Option | None]:
     """A change that puts an axis somewhere, or with no place takes it away."""
 
     def change(decision: Decision, option: Option) -> Option | None:
-        bare = tuple(tuple(kept for kept in part if kept != axis) for part in option)
+        bare = kept(option, (axis,))
         if place is None:
             return bare
         at = place(decision, bare)
-        return tuple((*part, axis) if dim == at else part for dim, part in enumerate(bare))
+        return tuple((*(part or ()), axis) if dim == at else part for dim, part in enumerate(bare))
 
     return change
 

@@ -21,7 +21,7 @@ from sdyscope.analysis.naming.data_axes import is_data_axis
 from sdyscope.analysis.naming.roles import pass_rows, roles
 from sdyscope.analysis.search.decisions import leaf_of, member
 from sdyscope.analysis.search.paths import kept_for, mirrored
-from sdyscope.analysis.search.space import Option, as_option, block_bytes, spec_of
+from sdyscope.analysis.search.space import Option, as_option, block_bytes, kept, spec_of
 from sdyscope.analysis.trials.trials import Trials, Written
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
@@ -215,10 +215,10 @@ def _over(
 
 def _with(array: _Array, over: Sequence[str], sizes: Mapping[str, int], sharded: bool) -> Option:
     """An array's axes without those of the batch, or with all of them that divide a dimension."""
-    parts = [tuple(axis for axis in part if axis not in over) for part in array.option]
+    parts = [part or () for part in kept(array.option, over)]
     if not sharded:
         return tuple(parts)
-    before = [tuple(axis for axis in part if axis in over) for part in array.option]
+    before = [tuple(axis for axis in part or () if axis in over) for part in array.option]
     for axis in over:
         blocks = [
             size // math.prod(sizes[name] for name in part)

@@ -5,7 +5,7 @@ Nothing is traced again. ``search``, ``fix``, ``explain`` and ``verify`` ask her
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from sdyscope.stages.propagated.annotate import ModuleEdit, ShardingEdit
 
 Written: TypeAlias = tuple[str, int, PartitionSpec]
-"""What an argument or result is to say: its kind, its number in the module, its sharding."""
+"""What an argument, result or constraint is to say: its kind, its number in the module (of a
+constraint among all constraints and ``shard_map``s), its sharding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Trials:
         self.hardware, _ = program.hardware_for("shardy", on)
         self.notes: dict[Remark | str, None] = {}
         self._as_it_is: Compiled | None = None
+        self._numbered: dict[Staged, dict[tuple[str, int | None], Annotation]] = {}
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -103,22 +105,26 @@ class Trials:
     # --- edits ------------------------------------------------------------------------------------
 
     def changes(
-        self, written: Iterable[Written], program: Staged | None = None
+        self, written: Sequence[Written], program: Staged | None = None
     ) -> list[ShardingEdit]:
-        """Other shardings of arguments and results, as edits of a module.
+        """Other shardings of arguments, results and constraints, as edits of a module.
 
         Args:
             written: what they are to say.
             program: whose module; by default this program's.
+
+        Raises:
+            TargetError: the module has no such constraint.
         """
         from sdyscope.stages.propagated.annotate import ShardingEdit
 
-        annotations = (program or self.program).annotations("shardy")
-        there: dict[tuple[str, int | None], Annotation] = {
-            (annotation.kind, annotation.index): annotation
-            for annotation in annotations
-            if annotation.kind in ("argument", "result")
-        }
+        program = program or self.program
+        if program not in self._numbered:
+            self._numbered[program] = _numbered(program)
+        there = self._numbered[program]
+        for kind, number, _ in written:
+            if (kind, number) not in there:
+                raise TargetError(f"{self.program.name} is lowered with other constraints here.")
         return [
             ShardingEdit(there[kind, number], NamedSharding(self.mesh, spec))
             for kind, number, spec in written
@@ -170,7 +176,7 @@ class Trials:
         return traffic(sent if on_cpu else reduce_scatters(sent, module))
 
     def compile(self, written: Sequence[Written] = ()) -> Compiled:
-        """What the compiler makes of the program with other shardings of arguments and results.
+        """What the compiler makes of the program with some tensors sharded otherwise.
 
         Raises:
             CompilerError: the compiler refuses it.
@@ -207,3 +213,12 @@ class Trials:
         if not written:
             self._as_it_is = figures
         return figures
+
+
+def _numbered(program: Staged) -> dict[tuple[str, int | None], Annotation]:
+    """What is written in a program's module, by kind and number."""
+    return {
+        (each.kind, each.ordinal if each.kind == "constraint" else each.index): each
+        for each in program.annotations("shardy")
+        if each.kind in ("argument", "result", "constraint")
+    }

@@ -7,17 +7,20 @@ import pytest
 from page_files import fenced
 
 from sdyscope.analysis.fix.change import Change
-from sdyscope.analysis.fix.fix import Effort, fixed
+from sdyscope.analysis.fix.fix import Candidate, Effort, fixed, freeing
 from sdyscope.analysis.fix.focus import focus_on
-from sdyscope.analysis.fix.proposals import open_results, specs_near
+from sdyscope.analysis.fix.proposals import Proposal, open_results, specs_near
 from sdyscope.analysis.fix.workshop import Workshop
+from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.space import Member
 from sdyscope.errors import TargetError
+from sdyscope.facts.edits import SourceEdit
 from sdyscope.inspection import Inspection
 from sdyscope.patches.diff import applied
 from sdyscope.patches.source import spliced
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import UNCONSTRAINED
 from sdyscope.values.sharding import PartitionSpec as P
 
 pytestmark = pytest.mark.compiles
@@ -30,6 +33,7 @@ def logits(tmp_path_factory):
     """The file of docs/fix.md."""
     file = tmp_path_factory.mktemp("fix") / "logits.py"
     file.write_text(fenced("fix", "python", "# logits.py\n"))
+    sys.modules.pop("logits", None)
     yield file
     sys.modules.pop("logits", None)
 
@@ -80,7 +84,19 @@ def test_what_of_a_plan_can_be_written_is_tried_and_the_rest_is_said(logits):
     returned = Member("result", "result['embedding']", 0, None, "result")
     tokens = Member("argument", "tokens", 3, P(("data",)), "searched")
     plan = [(embedding, P(("data", None))), (returned, P(("data", None))), (tokens, P(("model",)))]
-    answer = fixed(Inspection(build(), ("shardy",)), build, plan=plan, root=str(logits.parent))
+    program = Inspection(build(), ("shardy",))
+    mesh = program.only_mesh("shardy")
+    (inside,) = [
+        decision
+        for decision in space(
+            program.tensors, "shardy", mesh, ["tokens"], constraints=True
+        ).decisions
+        if decision.is_constraint
+    ]
+    assert (inside.source.line, inside.now) == (19, P((None, "model")))
+    none = P((UNCONSTRAINED, UNCONSTRAINED))
+    plan += [(member, none) for member in inside.members]
+    answer = fixed(program, build, plan=plan, root=str(logits.parent))
     reasons = {
         each.edits[0].name: (each.why, each.detail)
         for each in answer.not_taken
@@ -96,7 +112,8 @@ def test_what_of_a_plan_can_be_written_is_tried_and_the_rest_is_said(logits):
         if each.edits[0].source is not None
     ]
     assert [(edit.name, edit.before, edit.after) for edit in tried] == [
-        ("params['embedding']", P((None, None)), P(("data", None)))
+        ("logits", P((None, "model")), None),
+        ("params['embedding']", P((None, None)), P(("data", None))),
     ]
 
 
@@ -177,6 +194,18 @@ def test_what_makes_no_step_slower_comes_first():
     ]
     assert [change.verdict for change in (faster, smaller, slower)] == ["pays", "pays", "trade"]
     assert (Change(1.2, 0.9).verdict, Change(0.995, 0.995).verdict) == ("loses", "loses")
+
+
+def test_what_may_free_memory_alone_has_its_turn_by_how_much():
+    def dropped(frees, change):
+        edit = SourceEdit("constraint", f"{frees} of {change}", P(("a",)), None, None)
+        return Candidate((Proposal(edit, (), dict, frees=frees),), None, change)
+
+    much, some, trifle = (dropped(frees, Change(1.0)) for frees in (500.0, 200.0, 2.0))
+    known = dropped(900.0, Change(0.5))
+    freed = freeing([trifle, some, known, much], 1000)
+    assert [each.proposals for each in freed] == [much.proposals, some.proposals]
+    assert [each.change.memory for each in freed] == [0.5, 0.8]
 
 
 def test_an_edit_is_weighed_beside_those_that_are_taken():

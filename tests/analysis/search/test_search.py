@@ -179,3 +179,34 @@ def test_a_limit_that_the_compiler_exceeds_is_said():
     search = program.search(["w*"], ["data"], max_memory=held // 2, checks=0, compiles=1)
     assert search.confirmed is None
     assert search.trials[0].why == Remark("over the limit")
+
+
+def test_a_constraint_inside_that_costs_more_than_it_brings_is_left_out():
+    """Each layer's hidden values are constrained on one line, and gathered there."""
+
+    def loss(weights, x):
+        for w1, w2 in weights:
+            hidden = jnp.tanh(x @ w1)
+            x = jax.lax.with_sharding_constraint(hidden, on("data", None)) @ w2
+        return x.sum()
+
+    def step(weights, x):
+        return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights, x))
+
+    weights = [(array((64, 256), None, "model"), array((256, 64), "model"))] * 2
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, weights)
+    jitted = jax.jit(step, out_shardings=shardings)
+    program = inspect(jitted, weights, array((512, 64), "data"), partitioners=("shardy",))
+    search = searched(program, axes=["model"], compiles=0, checks=4, budget=Budget(120))
+    (inside,) = [decision for decision in search.space.decisions if decision.is_constraint]
+    # Forward and backward, of two layers.
+    assert (len(inside.members), inside.source.line > 0) == (4, True)
+    assert str(inside.now) == "P('data', None)"
+    assert search.plan
+    gone = [change.after for change in search.best.changes if change.decision is inside]
+    assert gone
+    assert search.best.known.sent < search.start.known.sent
+    # Who names arguments means them alone, and is told what stays.
+    search = searched(program, ["weights*"], axes=["model"], budget=Budget(3), **PREDICTED)
+    assert not any(decision.is_constraint for decision in search.space.decisions)
+    assert Remark("constraints stay", count=4) in search.notes

@@ -166,7 +166,11 @@ def decided(inspection, *arguments):
 def test_a_transformers_decisions(transformer):
     found = decided(transformer)
     assert found.axes == ("fsdp", "model")
-    named = {decision.name: decision for decision in found.decisions}
+    inside = [decision for decision in found.decisions if decision.is_constraint]
+    assert inside == list(found.decisions[-len(inside) :])
+    assert all(None not in decision.options[0] for decision in inside)
+    assert all(decision.options[1] == (None,) * len(decision.shape) for decision in inside)
+    named = {decision.name: decision for decision in found.decisions[: -len(inside)]}
     assert set(named) == {
         "params['embedding']",
         "params['unembedding']",
@@ -180,7 +184,7 @@ def test_a_transformers_decisions(transformer):
     assert [member.part for member in down.members].count("searched") == 2
     assert [member.part for member in down.members].count("follows") == 4
     assert [member.part for member in down.members].count("result") == 6
-    every = [member.name for one in found.decisions for member in one.members]
+    every = [member.name for one in named.values() for member in one.members]
     assert len(every) == len(set(every))
     assert not any("batch" in name for name in every)
 
