@@ -68,7 +68,7 @@ class _Refiner:
         self,
         decisions: Sequence[Decision],
         predicted: dict[Assignment, Prediction | None],
-        predict: Callable[[Assignment], Prediction | None],
+        predict: Callable[[Sequence[Assignment]], Sequence[Prediction | None]],
         partition: Callable[[Assignment], tuple[Traffic, ...]],
         goal: Goal,
         checks: int,
@@ -115,7 +115,7 @@ class _Refiner:
 
     def value(self, at: Assignment) -> Prediction | None:
         if at not in self.predicted:
-            self.predicted[at] = self.predict(at)
+            (self.predicted[at],) = self.predict([at])
         return self.predicted[at]
 
     def learn(self) -> None:
@@ -194,11 +194,13 @@ class _Refiner:
 
     def look_around(self, at: Assignment) -> None:
         """Predicts what is one step from a candidate."""
-        for number, decision in enumerate(self.decisions):
-            for option in decision.near(at[number]):
-                other = (*at[:number], option, *at[number + 1 :])
-                if other not in self.predicted:
-                    self.predicted[other] = self.predict(other)
+        around = [
+            other
+            for number, decision in enumerate(self.decisions)
+            for option in decision.near(at[number])
+            if (other := (*at[:number], option, *at[number + 1 :])) not in self.predicted
+        ]
+        self.predicted.update(zip(around, self.predict(around), strict=True))
 
     def simplify(self, goal: Goal) -> None:
         """Takes single changes of the best back, and keeps what is no worse."""
@@ -224,7 +226,7 @@ class _Refiner:
 def refine(
     decisions: Sequence[Decision],
     predicted: dict[Assignment, Prediction | None],
-    predict: Callable[[Assignment], Prediction | None],
+    predict: Callable[[Sequence[Assignment]], Sequence[Prediction | None]],
     partition: Callable[[Assignment], tuple[Traffic, ...]],
     goal: Goal,
     checks: int,
@@ -236,7 +238,7 @@ def refine(
     Args:
         decisions: what is decided.
         predicted: what was predicted so far; the first is the program itself. More is added.
-        predict: predicts one more.
+        predict: predicts more.
         partition: what XLA sends for a candidate; raises ``CompilerError`` where it refuses.
         goal: what is better.
         checks: how many to have partitioned, the program itself included.

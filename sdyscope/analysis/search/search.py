@@ -19,13 +19,13 @@ from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, S
 from sdyscope.analysis.search.values import Candidate, Change, Search, Trial
 from sdyscope.analysis.trials.cost import Prediction, Rates, front
 from sdyscope.analysis.trials.trials import Compiled
-from sdyscope.errors import CompilerError
+from sdyscope.errors import CompilerError, SdyscopeError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 
 __all__ = ["Search", "search", "shared_bytes"]
 
-Predict: TypeAlias = Callable[[Sequence[Setting]], Prediction]
+Predict: TypeAlias = Callable[[Sequence[Sequence[Setting]]], Sequence[Prediction | SdyscopeError]]
 Partition: TypeAlias = Callable[[Sequence[Setting]], tuple[Traffic, ...]]
 Compile: TypeAlias = Callable[[Sequence[Setting]], Compiled]
 
@@ -41,20 +41,27 @@ class _Predictions:
     count: int = 0
     seconds: float = 0.0
 
-    def __call__(self, assignment: Assignment) -> Prediction | None:
+    def __call__(self, assignments: Sequence[Assignment]) -> list[Prediction | None]:
         began = time.perf_counter()
-        self.count += 1
-        try:
-            return self.certain(assignment, self.space.settings(assignment))
-        except CompilerError as error:
-            self.refused += 1
-            self.refusal = self.refusal or error.message
-            return None
-        finally:
-            self.seconds += time.perf_counter() - began
+        predictions: list[Prediction | None] = []
+        answers = self.predict([self.space.settings(assignment) for assignment in assignments])
+        for assignment, answer in zip(assignments, answers, strict=True):
+            if isinstance(answer, SdyscopeError):
+                self.refused += 1
+                self.refusal = self.refusal or answer.message
+                predictions.append(None)
+            else:
+                shared = shared_bytes(self.space, assignment)
+                predictions.append(replace(answer, shared=shared))
+        self.count += len(predictions)
+        self.seconds += time.perf_counter() - began
+        return predictions
 
-    def certain(self, assignment: Assignment, known: Sequence[Setting]) -> Prediction:
-        return replace(self.predict(known), shared=shared_bytes(self.space, assignment))
+    def as_it_is(self, assignment: Assignment) -> Prediction:
+        (answer,) = self.predict([()])
+        if isinstance(answer, SdyscopeError):
+            raise answer
+        return replace(answer, shared=shared_bytes(self.space, assignment))
 
 
 def search(
@@ -75,8 +82,8 @@ def search(
 
     Args:
         space: what to search.
-        predict: what the program sends, computes and holds with some settings; raises
-            ``CompilerError`` where it can't be sharded so.
+        predict: what the program sends, computes and holds, each time with some settings; why not
+            where it can't be sharded so.
         partition: what XLA's partitioner makes it send; None to leave that out.
         compile_: what the compiler makes of it; None to leave that out.
         rates: how bytes and FLOPs are weighed.
@@ -93,7 +100,7 @@ def search(
     progress = notify or (lambda _, __: None)
     predictions = _Predictions(space, predict)
     nothing = (0,) * len(space.decisions)
-    start = _candidate(space, nothing, predictions.certain(nothing, ()), None, rates)
+    start = _candidate(space, nothing, predictions.as_it_is(nothing), None, rates)
     goal = Goal(rates.cost, limit)
     strategy = Strategy(
         space.decisions,

@@ -14,7 +14,7 @@ from sdyscope.analysis.search.strategy import Budget
 from sdyscope.analysis.search.values import Search
 from sdyscope.analysis.trials.cost import Prediction, Rates
 from sdyscope.analysis.trials.trials import Compiled, Trials, Written
-from sdyscope.errors import TargetError
+from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
@@ -60,8 +60,10 @@ def searched(
     )
     notes: dict[Remark | str, None] = {}
 
-    def predict(settings: Sequence[Setting]) -> Prediction:
-        return trials.predict(trials.changes(_written(settings)))
+    def predict(candidates: Sequence[Sequence[Setting]]) -> list[Prediction | SdyscopeError]:
+        if not any(candidates):
+            return [trials.predict() for _ in candidates]  # which notes what there is to know
+        return trials.predict_all([trials.changes(_written(each)) for each in candidates])
 
     def partition(settings: Sequence[Setting]) -> tuple[Traffic, ...]:
         return trials.partition(trials.changes(_written(settings)))

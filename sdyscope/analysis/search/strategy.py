@@ -14,7 +14,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +35,9 @@ _DESCENTS, _AGAIN, _MEMORY = 0.6, 0.8, 0.93
 
 #: From how many beginnings to go downhill.
 _BEGINNINGS = 3
+
+#: How many candidates are evaluated at a time.
+_TOGETHER = 16
 
 #: Rounds without a candidate that was not seen yet, after which there are no more.
 _IDLE_ROUNDS = 50
@@ -92,7 +95,7 @@ class Strategy:
     Args:
         decisions: what is decided.
         axes: the axes that are placed.
-        evaluate: what a candidate costs; None where it can't be.
+        evaluate: what candidates cost; None for what can't be.
         goal: what is better.
         budget: how long to search.
         seed: of the random numbers.
@@ -103,7 +106,7 @@ class Strategy:
         self,
         decisions: Sequence[Decision],
         axes: Sequence[str],
-        evaluate: Callable[[Assignment], Prediction | None],
+        evaluate: Callable[[Sequence[Assignment]], Sequence[Prediction | None]],
         goal: Goal,
         budget: Budget = Budget(),
         seed: int = 0,
@@ -129,8 +132,7 @@ class Strategy:
         goal = self._goal
         with self._up_to(_DESCENTS):
             seeds = list(dict.fromkeys(self.seeds()))
-            for assignment in seeds:
-                self._value(assignment)
+            self._evaluate_all(seeds)
             seeds.sort(
                 key=lambda seed: goal.key(self.evaluated[seed], effort(self._decisions, seed))
             )
@@ -250,8 +252,10 @@ class Strategy:
         """The best of what some decisions, all with the same option, could be moved to."""
         first = numbers[0]
         best = at
-        for option in self._decisions[first].near(at[first]):
-            other = _with(at, dict.fromkeys(numbers, option))
+        near = self._decisions[first].near(at[first])
+        others = [_with(at, dict.fromkeys(numbers, option)) for option in near]
+        self._evaluate_all(others)
+        for other in others:
             if goal.better(self._value(other), self._value(best)):
                 best = other
         return best
@@ -307,13 +311,31 @@ class Strategy:
     # --- the budget -------------------------------------------------------------------------------
 
     def _value(self, at: Assignment) -> Prediction | None:
-        if at not in self.evaluated:
+        self._evaluate_all([at])
+        return self.evaluated[at]
+
+    def _evaluate_all(self, assignments: Iterable[Assignment]) -> None:
+        """Evaluates what was not yet, some at a time, and in order.
+
+        Raises:
+            _SpentError: the budget does not last; what it did last for is evaluated.
+        """
+        unknown = [at for at in dict.fromkeys(assignments) if at not in self.evaluated]
+        while unknown:
             if self._spent() >= self._until:
                 raise _SpentError
-            self.evaluated[at] = self._evaluate(at)
+            room = self._room()
+            some, unknown = unknown[:room], unknown[room:]
+            self.evaluated.update(zip(some, self._evaluate(some), strict=True))
             if self._notify is not None:
-                self._notify(min(self._spent(), 1.0), self.evaluated[at])
-        return self.evaluated[at]
+                self._notify(min(self._spent(), 1.0), self.evaluated[some[-1]])
+
+    def _room(self) -> int:
+        """How many candidates to evaluate at a time, within what is left of the budget."""
+        if self._budget.candidates is None:
+            return _TOGETHER
+        left = math.ceil(self._until * self._budget.candidates) - len(self.evaluated)
+        return max(min(left, _TOGETHER), 1)
 
     def _spent(self) -> float:
         parts = [0.0]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.traffic import reduce_scatters, traffic
 from sdyscope.annotations import Annotation
-from sdyscope.errors import TargetError
+from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 from sdyscope.graph import OpGraph, build
@@ -23,6 +23,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.collectives.predicted import Prediction as PredictedCollectives
     from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit, ShardingEdit
@@ -94,7 +95,7 @@ class Trials:
         self.hardware, _ = program.hardware_for("shardy", on)
         self.notes: dict[Remark | str, None] = {}
         self._as_it_is: Compiled | None = None
-        self._numbered: dict[Staged, dict[tuple[str, int | None], Annotation]] = {}
+        self._edits: dict[Staged, _Edits] = {}
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -116,19 +117,10 @@ class Trials:
         Raises:
             TargetError: the module has no such constraint.
         """
-        from sdyscope.stages.propagated.annotate import ShardingEdit
-
         program = program or self.program
-        if program not in self._numbered:
-            self._numbered[program] = _numbered(program)
-        there = self._numbered[program]
-        for kind, number, _ in written:
-            if (kind, number) not in there:
-                raise TargetError(f"{self.program.name} is lowered with other constraints here.")
-        return [
-            ShardingEdit(there[kind, number], NamedSharding(self.mesh, spec))
-            for kind, number, spec in written
-        ]
+        if program not in self._edits:
+            self._edits[program] = _Edits(program, self.mesh)
+        return list(map(self._edits[program].of, written))
 
     # --- what they come to ------------------------------------------------------------------------
 
@@ -146,12 +138,16 @@ class Trials:
         prediction = self._predictor.predict(edits, on_cpu=on_cpu)
         if not edits:
             self.notes.update(dict.fromkeys(prediction.collectives.notes))
-        return Prediction(
-            traffic(prediction.collectives),
-            prediction.argument_bytes,
-            prediction.result_bytes,
-            flops=float(prediction.flops),
-        )
+        return _figures(prediction)
+
+    def predict_all(
+        self, edits: Sequence[Sequence[ModuleEdit]], *, on_cpu: bool = False
+    ) -> list[Prediction | SdyscopeError]:
+        """As ``predict``, several at a time; in place of a prediction why there is none."""
+        return [
+            each if isinstance(each, SdyscopeError) else _figures(each)
+            for each in self._predictor.predict_all(edits, on_cpu=on_cpu)
+        ]
 
     def partition(
         self, edits: Sequence[ModuleEdit] = (), *, on_cpu: bool = False
@@ -215,10 +211,40 @@ class Trials:
         return figures
 
 
-def _numbered(program: Staged) -> dict[tuple[str, int | None], Annotation]:
-    """What is written in a program's module, by kind and number."""
-    return {
-        (each.kind, each.ordinal if each.kind == "constraint" else each.index): each
-        for each in program.annotations("shardy")
-        if each.kind in ("argument", "result", "constraint")
-    }
+def _figures(prediction: PredictedCollectives) -> Prediction:
+    return Prediction(
+        traffic(prediction.collectives),
+        prediction.argument_bytes,
+        prediction.result_bytes,
+        flops=float(prediction.flops),
+    )
+
+
+class _Edits:
+    """What is to be written, as edits of a program's module, each made once."""
+
+    def __init__(self, program: Staged, mesh: Mesh) -> None:
+        self._program, self._mesh = program, mesh
+        self._known: dict[Written, ShardingEdit] = {}
+        self._there: dict[tuple[str, int | None], Annotation] = {
+            (each.kind, each.ordinal if each.kind == "constraint" else each.index): each
+            for each in program.annotations("shardy")
+            if each.kind in ("argument", "result", "constraint")
+        }
+
+    def of(self, written: Written) -> ShardingEdit:
+        """The edit.
+
+        Raises:
+            TargetError: the module has no such constraint.
+        """
+        from sdyscope.stages.propagated.annotate import ShardingEdit
+
+        edit = self._known.get(written)
+        if edit is None:
+            kind, number, spec = written
+            there = self._there.get((kind, number))
+            if there is None:
+                raise TargetError(f"{self._program.name} is lowered without one of the {kind}s.")
+            edit = self._known[written] = ShardingEdit(there, NamedSharding(self._mesh, spec))
+        return edit

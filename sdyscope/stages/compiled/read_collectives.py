@@ -26,7 +26,7 @@ from sdyscope.stages.compiled.explicit_collectives import (
 from sdyscope.stages.compiled.loops import trip_count
 from sdyscope.stages.compiled.matmul_flops import MATMULS, matmul_flops
 from sdyscope.stages.compiled.reductions import Sums, axes_of_dimensions
-from sdyscope.stages.compiled.value_shardings import parsed_sharding, parsed_type, sharding_of
+from sdyscope.stages.compiled.value_shardings import ValueReader
 from sdyscope.stages.compiled.written_groups import WrittenGroups, async_groups, written_groups
 from sdyscope.stages.propagated.mlir_ops import FRONTEND, owner
 from sdyscope.syntax import shardy
@@ -104,14 +104,28 @@ class _Times:
         )
 
 
-def read_collectives(module: Any) -> ExplicitCollectives:
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What of the modules of one context was read before.
+
+    Attributes:
+        values: types and shardings of values.
+        locations: locations of ops.
+    """
+
+    values: ValueReader = field(default_factory=ValueReader)
+    locations: LocationReader = field(default_factory=LocationReader)
+
+
+def read_collectives(module: Any, readers: Readers) -> ExplicitCollectives:
     """The collectives of a module, after ``reshards.make_explicit``.
 
     Args:
         module: an ``ir.Module``.
+        readers: what was read of other modules of its context.
     """
     with module.context:
-        reader = _Reader()
+        reader = _Reader(readers)
         main: Any = None
         for view in module.body.operations:
             operation = view.operation
@@ -136,13 +150,14 @@ def read_collectives(module: Any) -> ExplicitCollectives:
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, readers: Readers) -> None:
+        self.values = readers.values
         self.meshes: dict[str, Mesh] = {}
         self.functions: dict[str, _Function] = {}
         self.without_rule: dict[str, int] = {}
         self.unknown_calls: dict[str, int] = {}
         self.not_understood: dict[str, None] = {}
-        self.location = LocationReader()
+        self.location = readers.locations
         #: The shard_maps of a function that are being read.
         self.around: list[Location] = []
         #: What a collective that was found before makes, by what it is and of what.
@@ -231,7 +246,7 @@ class _Reader:
         key = (
             operation.name,
             tuple(self.stands_for.get(value, value) for value in values),
-            tuple(str(value) for _, value in compat.dictionary_items(operation.attributes)),
+            tuple(value for _, value in compat.dictionary_items(operation.attributes)),
         )
         results = [hash(result) for result in operation.results]
         before = same.setdefault(key, results)
@@ -250,7 +265,7 @@ class _Reader:
             if name in _SHARDY:
                 attribute, parse = _SHARDY[name]
                 if parse is not None:
-                    written = str(attributes[attribute])
+                    written = self.values.text(attributes[attribute])
                     axes = _axes(name, written)
             else:
                 said = _written(operation, name)
@@ -269,7 +284,7 @@ class _Reader:
                 times.count,
                 times.unknown,
                 times.conditional,
-                _dimensions(operation) if name == "sdy.all_reduce" else (),
+                _dimensions(operation, self.values) if name == "sdy.all_reduce" else (),
                 around=tuple(self.around),
                 asynchronous=_is_async(operation, name),
             )
@@ -279,7 +294,7 @@ class _Reader:
             return None
 
     def value(self, value: Any) -> Value:
-        return Value(parsed_type(str(value.type)), sharding_of(value))
+        return Value(self.values.type_of(value), self.values.sharding_of(value))
 
     def matmul(self, operation: Any) -> int:
         """What a device computes in one run of a matmul."""
@@ -312,7 +327,7 @@ class _Reader:
     def ruleless(self, operation: Any, name: str) -> bool:
         """Counts an op of which Shardy does not know how its values have to be sharded."""
         for operand in operation.operands:
-            sharding = sharding_of(operand)
+            sharding = self.values.sharding_of(operand)
             if sharding is not None and any(sharding.axes()):
                 self.without_rule[name] = self.without_rule.get(name, 0) + 1
                 return True
@@ -323,13 +338,16 @@ class _Reader:
         view = function.opview
         values = []
         for types, name in ((view.type.inputs, "arg_attrs"), (view.type.results, "res_attrs")):
-            written: list[Any] = [{}] * len(types)
+            written: list[Any] = [None] * len(types)
             if name in function.attributes:
-                written = [
-                    dict(compat.dictionary_items(each)) for each in function.attributes[name]
-                ]
-            values.append(tuple(map(_written_value, types, written)))
+                written = list(function.attributes[name])
+            values.append(tuple(map(self.written_value, types, written)))
         return values[0], values[1]
+
+    def written_value(self, type_: Any, attributes: Any) -> Value:
+        """An argument or a result of a function, from its own attributes."""
+        sharding = None if attributes is None else self.values.written_on(attributes)
+        return Value(self.values.parsed_type(type_), sharding)
 
     def executed(self, name: str, times: _Times) -> Iterator[ExplicitCollective]:
         """The collectives of a function and of those that it calls."""
@@ -367,21 +385,14 @@ def _target(operation: Any) -> str:
     return compat.text(operation.attributes["call_target_name"])
 
 
-def _written_value(type_: Any, attributes: dict[str, Any]) -> Value:
-    """An argument or a result of a function, from its own attributes."""
-    written = attributes.get("sdy.sharding")
-    sharding = None if written is None else parsed_sharding(str(written))
-    return Value(parsed_type(str(type_)), sharding)
-
-
-def _dimensions(operation: Any) -> tuple[tuple[AxisRef, ...], ...]:
+def _dimensions(operation: Any, values: ValueReader) -> tuple[tuple[AxisRef, ...], ...]:
     """The axes of each dimension that an all-reduce is for; none where they are not all known."""
     value = operation.operands[0]
     made_by = owner(value)
     if made_by is None:
         return ()
-    by_dim = axes_of_dimensions(value, tuple(map(sharding_of, made_by.operands)))
-    reduced = _axes(operation.name, str(operation.attributes["reduction_axes"]))
+    by_dim = axes_of_dimensions(value, tuple(map(values.sharding_of, made_by.operands)), values)
+    reduced = _axes(operation.name, values.text(operation.attributes["reduction_axes"]))
     assert isinstance(reduced, AxisRefList)
     known = sorted(str(axis) for axes in by_dim for axis in axes)
     return by_dim if len(by_dim) > 1 and known == sorted(map(str, reduced.axes)) else ()

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from sdyscope.errors import SdyscopeError
+from sdyscope.stages.compiled.value_shardings import ValueReader
 from sdyscope.stages.propagated.mlir_ops import owner
 from sdyscope.syntax import shardy
 from sdyscope.values.mesh import AxisRef
@@ -23,12 +24,12 @@ class Sums:
 
     def __init__(self) -> None:
         #: By value: what it is reduced over, and the number of the all-reduce that it could be of.
-        self._pending: dict[int, tuple[str, int]] = {}
+        self._pending: dict[int, tuple[object, int]] = {}
 
     def all_reduce(self, operation: Any, number: int) -> None:
         """Remembers an ``sdy.all_reduce``, which is the collective of this number."""
         attributes = operation.attributes
-        over = f"{attributes['reduction_axes']} {attributes['out_sharding']}"
+        over = (attributes["reduction_axes"], attributes["out_sharding"])
         self._wait(operation.results[0], over, number)
 
     def add(self, operation: Any) -> int | None:
@@ -39,25 +40,26 @@ class Sums:
         self._wait(operation.results[0], *left)
         return right[1]
 
-    def _wait(self, value: Any, over: str, number: int) -> None:
+    def _wait(self, value: Any, over: object, number: int) -> None:
         if sum(1 for _ in value.uses) == 1:
             self._pending[hash(value)] = (over, number)
 
 
 def axes_of_dimensions(
-    value: Any, shardings: tuple[TensorSharding | None, ...]
+    value: Any, shardings: tuple[TensorSharding | None, ...], values: ValueReader
 ) -> tuple[tuple[AxisRef, ...], ...]:
     """The axes that each of the dimensions that an op reduces is sharded over.
 
     Args:
         value: what the op makes, before it is reduced over devices.
         shardings: those of the op's operands.
+        values: what was read before.
     """
     made_by = owner(value)
     if made_by is None or "sdy.sharding_rule" not in made_by.attributes:
         return ()
     try:
-        rule = _rule(str(made_by.attributes["sdy.sharding_rule"]))
+        rule = _rule(values.text(made_by.attributes["sdy.sharding_rule"]))
     except SdyscopeError:
         return ()
     by_factor: dict[int, tuple[AxisRef, ...]] = {}

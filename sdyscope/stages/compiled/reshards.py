@@ -10,6 +10,7 @@ number of devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from sdyscope.graph import OpGraph, build
 from sdyscope.graph.locations import UNKNOWN, Location
 from sdyscope.graph.tags import sids
 from sdyscope.stages.compiled.explicit_collectives import ExplicitCollectives
-from sdyscope.stages.compiled.read_collectives import read_collectives
+from sdyscope.stages.compiled.read_collectives import Readers, read_collectives
 from sdyscope.stages.propagated.annotate import annotate
 from sdyscope.stages.propagated.imported_module import ImportedModule
 
@@ -55,6 +56,16 @@ class Resharder:
         self.lowered, self.graph = lowered, graph
         self._imported = ImportedModule(lowered, graph)
         self.doubts = self._imported.doubts
+        self._readers = Readers()
+        #: By the locations of the readers, which are there once each.
+        self._located: dict[tuple[int, ...], Location] = {}
+
+    def beside(self) -> Resharder:
+        """The same, for another thread."""
+        other = copy(self)
+        other._imported = self._imported.beside()
+        other._readers, other._located = Readers(), {}
+        return other
 
     def collectives(self, changes: Sequence[ModuleEdit] = ()) -> ExplicitCollectives:
         """The collectives, with these changes.
@@ -70,9 +81,9 @@ class Resharder:
         if module is None:
             changed = annotate(self.lowered, self.graph, changes)
             return Resharder(changed, build(changed.module)).collectives()
-        read = read_collectives(module)
+        read = read_collectives(module, self._readers)
         located = tuple(
-            replace(collective, location=self._location(collective.location, collective.around))
+            replace(collective, location=self._where(collective.location, collective.around))
             for collective in read.collectives
         )
         return replace(read, collectives=located)
@@ -84,6 +95,12 @@ class Resharder:
         change has no one place in the imported module.
         """
         return self._imported.propagated(changes, _EXPLICIT)
+
+    def _where(self, location: Location, around: Sequence[Location]) -> Location:
+        key = (id(location), *map(id, around))
+        if key not in self._located:
+            self._located[key] = self._location(location, around)
+        return self._located[key]
 
     def _location(self, location: Location, around: Sequence[Location]) -> Location:
         """Scope and source lines of the op that a collective stands at, by its tag.

@@ -99,18 +99,23 @@ def annotate(
     return replace(lowered, module=module, lowered=None)
 
 
-def annotate_constraint(operation: Any, graph: OpGraph, change: ShardingEdit) -> None:
-    """Writes another sharding on a constraint, in place.
+def written_attributes(change: ShardingEdit, graph: OpGraph) -> dict[str, Any]:
+    """The attributes that say what is to be written, in the context that is entered.
 
     Args:
-        operation: the constraint.
-        graph: the op graph that the annotation is of.
         change: what to change.
+        graph: the op graph that the annotation is of.
+
+    Returns:
+        By name; None for one that is to be taken away.
 
     Raises:
-        TargetError: the constraint can't carry it; says why.
+        TargetError: what is there can't carry it; says why.
     """
-    _on_constraint(operation, _written(change, graph))
+    return {
+        named.name: None if named.text is None else compat.ir.Attribute.parse(named.text)
+        for named in _written(change, graph)
+    }
 
 
 def constrain(operation: Any, change: NewConstraint, graph: OpGraph) -> None:
@@ -157,21 +162,6 @@ def _gspmd_constraint(sharding: NamedSharding, rank: int) -> dict[str, Any]:
         "backend_config": parse(f'"{config}"'),
         "api_version": parse("1 : i32"),
     }
-
-
-def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[ShardingEdit]) -> None:
-    """Writes other shardings on the arguments and results of a function, in place.
-
-    Args:
-        function: the ``func.func``, with the signature that it has in the graph.
-        graph: the op graph that the annotations are of.
-        changes: what to change; all of them on arguments or results of this function.
-
-    Raises:
-        TargetError: a change that the function can't carry; says which and why.
-    """
-    for change in changes:
-        _on_signature(function, change.annotation, _written(change, graph)[0])
 
 
 def _apply(change: ShardingEdit, graph: OpGraph, operations: dict[int, Any]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.propagated import ValueId
@@ -13,25 +14,28 @@ from sdyscope.graph import OpGraph, build
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.tags import sids
 from sdyscope.stages import compat
-from sdyscope.stages.align.tags import numbered, tag_alone
+from sdyscope.stages.align.tags import tag_alone
 from sdyscope.stages.propagated.annotate import (
     NewConstraint,
     ShardingEdit,
     annotate,
-    annotate_constraint,
-    annotate_signature,
     constrain,
+    written_attributes,
 )
 from sdyscope.stages.propagated.hlo_order import functions
+from sdyscope.stages.propagated.mlir_ops import by_name
 from sdyscope.stages.propagated.passes import propagation_passes, run
 from sdyscope.stages.propagated.propagate import imported
-from sdyscope.stages.propagated.shardy_import import open_free_variables
+from sdyscope.stages.propagated.shardy_import import LOOP, open_free_variables
 from sdyscope.syntax.shardy import parse_tensor_sharding
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit
     from sdyscope.values.sharding import TensorSharding
+
+_Place: TypeAlias = tuple[tuple[int, int, int], ...]
+"""Region, block and position of an op, from the outermost op inwards."""
 
 
 class ImportedModule:
@@ -61,7 +65,28 @@ class ImportedModule:
             module.operation.write_bytecode(file)
         self.doubts = tuple(doubts)
         self._bytecode = file.getvalue()
-        self._passes = propagation_passes(module.context, steps=False, origins=False)
+        passes = propagation_passes(module.context, steps=False, origins=False)
+        named = functions(module)
+        # A function that is alone has no symbol that nobody uses.
+        self._passes = tuple(each for each in passes if len(named) > 1 or each != "symbol-dce")
+        self._has_loops = any(by_name(function, LOOP)[LOOP] for function in named.values())
+        self._in_own_context()
+
+    def _in_own_context(self) -> None:
+        """Forgets what is of a context, and takes a new one."""
+        self._context = compat.new_context()
+        self._places: dict[int, list[_Place]] | None = None
+        #: By the edit's `id`: the edit, what it writes, and what is there instead.
+        self._attributes: dict[int, tuple[ShardingEdit, dict[str, Any]]] = {}
+        self._signature: dict[str, list[Any]] = {}
+        self._on_signature: dict[tuple[str, int, int], Any] = {}
+        self._verified: set[int] = set()
+
+    def beside(self) -> ImportedModule:
+        """The same, for another thread: what MLIR keeps of it is apart."""
+        other = copy(self)
+        other._in_own_context()
+        return other
 
     def propagated(self, edits: Sequence[ModuleEdit] = (), further: Sequence[str] = ()) -> Any:
         """A new ``ir.Module``, propagated with these edits; None where one has no place in it.
@@ -69,7 +94,7 @@ class ImportedModule:
         Its ops have the tags of those that they come from (``stages.align.tags``).
 
         Args:
-          edits: what to write.
+          edits: what to write. What was written once is remembered by the edit itself.
           further: passes to run behind the propagation.
 
         Raises:
@@ -77,12 +102,13 @@ class ImportedModule:
           TargetError: an edit that the module can't carry; says which and why.
         """
         with no_collection():
-            module = compat.ir.Module.parse(self._bytecode, self.lowered.context)
+            module = compat.ir.Module.parse(self._bytecode, self._context)
             with module.context, compat.ir.Location.unknown():
                 if edits and not self._changed(module, edits):
                     return None
-                for function in functions(module).values():
-                    open_free_variables(function)
+                if self._has_loops:
+                    for function in functions(module).values():
+                        open_free_variables(function)
             run(module, *self._passes, *further)
         return module
 
@@ -126,7 +152,8 @@ class ImportedModule:
             written = dict(compat.dictionary_items(own)).get("sdy.sharding")
             yield None if written is None else _parsed(written)
             return
-        for operation in _by_tag(module).get(value[0], ()):
+        for place in _by_tag(module).get(value[0], ()):
+            operation = _at(module, place)
             if value[1] < len(operation.results):
                 written = compat.value_sharding(operation.results[value[1]])
                 yield None if written is None else _parsed(written)
@@ -138,10 +165,8 @@ class ImportedModule:
           TargetError: a change that the module can't carry; says which and why.
         """
         main = self.graph.main
-        named = functions(module)
         signature: list[ShardingEdit] = []
         inside: list[tuple[Any, ShardingEdit | NewConstraint]] = []
-        tagged: dict[int, list[Any]] | None = None
         for change in edits:
             if isinstance(change, ShardingEdit) and change.annotation.kind in (
                 "argument",
@@ -153,57 +178,121 @@ class ImportedModule:
                 continue
             if not isinstance(change, ShardingEdit | NewConstraint):
                 continue  # A donation moves nothing.
-            if tagged is None:
-                tagged = _by_tag(module)
-            constraints = self._places(change, tagged)
-            if not constraints:
+            operations = self._operations(module, change)
+            if not operations:
                 return False
-            inside += [(operation, change) for operation in constraints]
+            inside += [(operation, change) for operation in operations]
         if signature and main is not None:
             # HLO calls it main.
-            annotate_signature(named.get(main.name) or named["main"], self.graph, signature)
+            named = functions(module)
+            self._sign(named.get(main.name) or named["main"], signature)
         for operation, change in inside:
             if isinstance(change, ShardingEdit):
-                annotate_constraint(operation, self.graph, change)
+                for name, attribute in self._written(change).items():
+                    assert attribute is not None
+                    operation.attributes[name] = attribute
             else:
                 constrain(operation, replace(change, value=(change.value[0], 0)), self.graph)
-        if not module.operation.verify():
+        # Shardings are verified each by itself.
+        known = all(isinstance(e, ShardingEdit) and id(e) in self._verified for e in edits)
+        if not known and not module.operation.verify():
             raise TargetError(f"{self.lowered.name} is not a valid module after these changes.")
+        self._verified.update(id(edit) for edit in edits if id(edit) in self._attributes)
         return True
 
-    def _places(
-        self, change: ShardingEdit | NewConstraint, tagged: Mapping[int, Sequence[Any]]
-    ) -> Sequence[Any]:
+    def _written(self, change: ShardingEdit) -> dict[str, Any]:
+        """The attributes that an edit writes."""
+        known = self._attributes.get(id(change))
+        if known is None:
+            # With the edit itself, so that no other can have its `id`.
+            known = self._attributes[id(change)] = change, written_attributes(change, self.graph)
+        return known[1]
+
+    def _sign(self, function: Any, changes: Sequence[ShardingEdit]) -> None:
+        """Writes other shardings on the arguments and results of a function, in place.
+
+        Raises:
+          TargetError: a change that the function can't carry; says which and why.
+        """
+        lists: dict[str, list[Any]] = {}
+        for change in changes:
+            there = change.annotation
+            name = "arg_attrs" if there.kind == "argument" else "res_attrs"
+            if name not in self._signature:
+                self._signature[name] = _dictionaries(function, name)
+            assert there.index is not None
+            own = lists.setdefault(name, [*self._signature[name]])
+            key = (name, there.index, id(change))
+            if key not in self._on_signature:
+                entries = dict(compat.dictionary_items(self._signature[name][there.index]))
+                entries.update(self._written(change))
+                self._on_signature[key] = compat.ir.DictAttr.get(
+                    {each: value for each, value in entries.items() if value is not None}
+                )
+            own[there.index] = self._on_signature[key]
+        for name, dictionaries in lists.items():
+            function.attributes[name] = compat.ir.ArrayAttr.get(dictionaries)
+
+    def _operations(self, module: Any, change: ShardingEdit | NewConstraint) -> list[Any]:
         """The ops of the imported module that a change is written on; none where it is unclear."""
+        if self._places is None:
+            self._places = _by_tag(module)
         if isinstance(change, ShardingEdit):
             if change.annotation.kind != "constraint":
-                return ()
-            constraints = tagged.get(change.annotation.op, ())
+                return []
             return [
                 operation
-                for operation in constraints
-                if operation.name == "sdy.sharding_constraint"
+                for place in self._places.get(change.annotation.op, ())
+                if (operation := _at(module, place)).name == "sdy.sharding_constraint"
             ]
         node, result = change.value
         op = self.graph.ops[node]
         if result or len(op.types) != 1:
-            return ()
-        constraints = [
-            operation
-            for operation in tagged.get(node, ())
-            if operation.name == op.kind and str(operation.results[0].type) == op.types[0].text
-        ]
-        return constraints if len(constraints) == len(tagged.get(node, ())) else ()
+            return []
+        operations = [_at(module, place) for place in self._places.get(node, ())]
+        if any(
+            operation.name != op.kind or str(operation.results[0].type) != op.types[0].text
+            for operation in operations
+        ):
+            return []
+        return operations
 
 
 def _parsed(attribute: Any) -> TensorSharding:
     return parse_tensor_sharding(str(attribute).removeprefix("#sdy.sharding"))
 
 
-def _by_tag(module: Any) -> dict[int, list[Any]]:
-    """The ops of an imported module by the nodes that they come from."""
-    by_node: dict[int, list[Any]] = {}
-    for _, operation in numbered(module):
+def _dictionaries(function: Any, name: str) -> list[Any]:
+    """The attributes of each argument or result of a function."""
+    if name in function.attributes:
+        return list(compat.ir.ArrayAttr(function.attributes[name]))
+    type_ = function.opview.type
+    count = len(type_.inputs if name == "arg_attrs" else type_.results)
+    return [compat.ir.DictAttr.get({})] * count
+
+
+def _by_tag(module: Any) -> dict[int, list[_Place]]:
+    """Where the ops of an imported module are, by the nodes that they come from."""
+    by_node: dict[int, list[_Place]] = {}
+    for operation, place in _placed(module.operation, ()):
         for node in sids(compat.location_name(operation)):
-            by_node.setdefault(node, []).append(operation)
+            by_node.setdefault(node, []).append(place)
     return by_node
+
+
+def _placed(operation: Any, around: _Place) -> Iterator[tuple[Any, _Place]]:
+    """Every op inside an op with its place, each behind what is inside it."""
+    for at, region in enumerate(operation.regions):
+        for number, block in enumerate(region.blocks):
+            for position, view in enumerate(block.operations):
+                place = (*around, (at, number, position))
+                if len(view.operation.regions):
+                    yield from _placed(view.operation, place)
+                yield view.operation, place
+
+
+def _at(module: Any, place: _Place) -> Any:
+    operation = module.operation
+    for region, block, position in place:
+        operation = operation.regions[region].blocks[block].operations[position].operation
+    return operation

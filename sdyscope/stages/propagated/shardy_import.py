@@ -38,7 +38,7 @@ _CUSTOM_CALL = "stablehlo.custom_call"
 _ELEMENT = "stablehlo.get_tuple_element"
 #: Calls that stand for Shardy's own ops, which are made of them later.
 _SHARDYS = "xla.sdy."
-_LOOP = "stablehlo.while"
+LOOP = "stablehlo.while"
 _TOP_K = "mhlo.topk"
 
 
@@ -60,11 +60,11 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
         for function in functions(module).values():
             for block in function.regions[0].blocks:
                 reorder(block)
-            operations = by_name(function, _CONSTANT, _LOOP, _CUSTOM_CALL)
+            operations = by_name(function, _CONSTANT, LOOP, _CUSTOM_CALL)
             for operation in operations[_CUSTOM_CALL]:
                 flatten_tuple(operation)
             constants_to_shardy(operations[_CONSTANT])
-            if operations[_LOOP]:
+            if operations[LOOP]:
                 for block in function.regions[0].blocks:
                     loop_invariants_to_captures(block)
         _forget_meshes(module)
@@ -78,13 +78,13 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
                 import_manual_computation(module, call)
         run(module, "symbol-dce")
         for function in functions(module).values():
-            operations = by_name(function, _CUSTOM_CALL, _LOOP, _TOP_K)
+            operations = by_name(function, _CUSTOM_CALL, LOOP, _TOP_K)
             for operation in operations[_CUSTOM_CALL]:
                 import_custom_call(operation)
             for operation in operations[_TOP_K]:
                 give_top_k_its_rule(operation)
             if open_captures:
-                open_free_variables(function, operations[_LOOP])
+                open_free_variables(function, operations[LOOP])
 
 
 def constants_to_shardy(constants: Iterable[Any]) -> None:
@@ -324,7 +324,7 @@ def open_free_variables(function: Any, loops: Sequence[Any] | None = None) -> No
         loops: its loops where they are known, each before those inside it.
     """
     if loops is None:
-        loops = by_name(function, _LOOP)[_LOOP]
+        loops = by_name(function, LOOP)[LOOP]
     # As MLIR walks: what is inside a loop before the loop.
     for loop in reversed(loops):
         opened: dict[int, Any] = {}

@@ -42,7 +42,7 @@ def searched(choices, evaluate, goal=None, budget=None, seed=0):
     strategy = Strategy(
         choices,
         tuple(AXES),
-        evaluate,
+        lambda candidates: [*map(evaluate, candidates)],
         goal or Goal(Rates().cost),
         budget or Budget(600),
         seed,
@@ -184,7 +184,9 @@ def _share_of_gain(seed):
 
     _, strategy = searched(choices, predict, budget=Budget(300))
     goal = Goal(Rates().cost)
-    refined = refine(choices, strategy.evaluated, predict, partition, goal, 24)
+    refined = refine(
+        choices, strategy.evaluated, lambda each: [*map(predict, each)], partition, goal, 24
+    )
     assert len(asked) == len(set(asked)) == len(refined.checked) <= 24
     assert refined.checked[0].assignment == (0, 0, 0)
     assert refined.best.partitioned.sent == min(one.partitioned.sent for one in refined.checked)
@@ -207,10 +209,12 @@ def test_what_xla_refuses_is_counted():
         return predicted[at].traffic
 
     goal = Goal(Rates().cost)
-    refined = refine(choices, dict(predicted), lambda _: sending(100), partition, goal, 5)
+    refined = refine(
+        choices, dict(predicted), lambda each: [sending(100)] * len(each), partition, goal, 5
+    )
     assert (refined.best.assignment, refined.refused, refined.refusal) == ((2,), 1, "No.")
     with pytest.raises(CompilerError, match="No"):
-        refine(choices, {(1,): sending(1)}, lambda _: None, partition, goal, 5)
+        refine(choices, {(1,): sending(1)}, lambda each: [None] * len(each), partition, goal, 5)
 
 
 def test_the_plans_of_textbooks_are_among_the_first():
@@ -220,7 +224,9 @@ def test_the_plans_of_textbooks_are_among_the_first():
         Decision(name, shape, "f32", (), options(shape, AXES)[0], 1)
         for name, shape in shapes.items()
     ]
-    strategy = Strategy(decisions, tuple(AXES), lambda at: sending(1), Goal(Rates().cost))
+    strategy = Strategy(
+        decisions, tuple(AXES), lambda each: [sending(1)] * len(each), Goal(Rates().cost)
+    )
     plans = [
         {decision.name: decision.options[i] for decision, i in zip(decisions, at, strict=True)}
         for at in strategy.textbook()
