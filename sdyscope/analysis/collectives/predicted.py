@@ -101,6 +101,7 @@ class Predictor:
         self._resharder = Resharder(lowered, graph)
         self._differentiated = is_differentiated(op.scope for op in graph.ops)
         self._num_devices = lowered.num_devices
+        self._blocks: dict[int, tuple[Value, Shape, int]] = {}
         self._threads = [self]
 
     def predict_all(
@@ -138,6 +139,7 @@ class Predictor:
 
     def _beside(self) -> Predictor:
         other = copy(self)
+        other._blocks = {}
         other._resharder = self._resharder.beside()
         return other
 
@@ -158,7 +160,7 @@ class Predictor:
         explicit = self._resharder.collectives(changes)
         mesh = _main_mesh(explicit)
         devices = self._num_devices or (1 if mesh is None else mesh.size)
-        reader = _Reader(explicit.meshes, mesh, self._differentiated, on_cpu)
+        reader = _Reader(explicit.meshes, mesh, self._differentiated, on_cpu, self._blocks)
         read = [reader.collectives(*numbered) for numbered in enumerate(explicit.collectives)]
         unread = (*explicit.not_understood, *reader.not_understood)
         collectives = Collectives(
@@ -206,14 +208,20 @@ class _Reader:
     """Turns Shardy's collectives into those of a device's program."""
 
     def __init__(
-        self, meshes: Mapping[str, Mesh], main: Mesh | None, differentiated: bool, on_cpu: bool
+        self,
+        meshes: Mapping[str, Mesh],
+        main: Mesh | None,
+        differentiated: bool,
+        on_cpu: bool,
+        blocks: dict[int, tuple[Value, Shape, int]],
     ) -> None:
         self.meshes = meshes
         self.on_cpu = on_cpu
         self.main = main
         self.differentiated = differentiated
         self.not_understood: list[str] = []
-        self._local: dict[Value, Shape] = {}
+        #: By the `id` of a value, which is read once: the value, its block, and the bytes of that.
+        self._blocks = blocks
         self._unsized: set[str] = set()
 
     def notes(self) -> tuple[Remark, ...]:
@@ -221,14 +229,18 @@ class _Reader:
 
     def bytes(self, values: Sequence[Value]) -> int:
         """Bytes of several values on one device."""
-        return sum(self.local(value).bytes for value in values)
+        return sum(self._known(value)[2] for value in values)
 
     def local(self, value: Value) -> Shape:
         """Shape of the block of a value that a device holds."""
-        shape = self._local.get(value)
-        if shape is None:
-            shape = self._local[value] = self._block(value)
-        return shape
+        return self._known(value)[1]
+
+    def _known(self, value: Value) -> tuple[Value, Shape, int]:
+        known = self._blocks.get(id(value))
+        if known is None:
+            shape = self._block(value)
+            known = self._blocks[id(value)] = value, shape, shape.bytes
+        return known
 
     def _block(self, value: Value) -> Shape:
         shape, sharding = value.type.shape, value.sharding
@@ -371,12 +383,14 @@ class _Reader:
             shape = self.before_scatter(collective, value)
         if self.on_cpu and shape.dtype == "bf16":
             shape = Shape("f32", shape.dimensions)
-        sent, received = wire_bytes(kind, shape.bytes, size)
+        own = self._known(value)
+        count = own[2] if shape is own[1] else shape.bytes
+        sent, received = wire_bytes(kind, count, size)
         op_name = collective.location.scope
         scope, primitive = scope_of(op_name)
         return Part(
             shape=shape,
-            bytes=shape.bytes,
+            bytes=count,
             sent=sent,
             received=received,
             scope=scope,

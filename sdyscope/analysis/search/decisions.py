@@ -20,7 +20,6 @@ from sdyscope.analysis.search.space import (
     kept,
     opened,
     options,
-    spec_of,
 )
 from sdyscope.errors import ConversionError, TargetError, one_of
 from sdyscope.facts.program import Partitioner
@@ -61,18 +60,11 @@ class Space:
 
         A result whose argument has a sharding gets the same, if it was left open.
         """
-        written: list[Setting] = []
-        for decision, number in zip(self.decisions, assignment, strict=True):
-            option = decision.options[number]
-            if option is None:
-                continue
-            spec = spec_of(option)
-            written += [
-                (member, spec)
-                for member in decision.members
-                if member.option(len(decision.shape)) != option
-            ]
-        return tuple(written)
+        return tuple(
+            setting
+            for decision, number in zip(self.decisions, assignment, strict=True)
+            for setting in decision.settings(number)
+        )
 
 
 def space(

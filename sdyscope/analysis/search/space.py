@@ -84,6 +84,9 @@ class Decision:
     limited: bool = False
     source: SourceLocation | None = None
     _near: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _settings: dict[int, tuple[Setting, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     __document__ = ("name", "source", "shape", "dtype", "bytes", "now", "option_count", "members")
 
@@ -97,6 +100,17 @@ class Decision:
     def option_count(self) -> int:
         """How many options there are."""
         return len(self.options)
+
+    def settings(self, number: int) -> tuple[Setting, ...]:
+        """What has to be written for an option: what is not written so already."""
+        if number not in self._settings:
+            option, rank = self.options[number], len(self.shape)
+            self._settings[number] = tuple(
+                (member, spec_of(option))
+                for member in self.members
+                if option is not None and member.option(rank) != option
+            )
+        return self._settings[number]
 
     def near(self, number: int) -> tuple[int, ...]:
         """Options that differ from one in the place of one axis, or in the order of two.

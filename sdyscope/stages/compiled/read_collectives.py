@@ -111,10 +111,15 @@ class Readers:
     Attributes:
         values: types and shardings of values.
         locations: locations of ops.
+        blocks: shapes of the blocks of values, by the `id` of what ``values`` has of them.
     """
 
     values: ValueReader = field(default_factory=ValueReader)
     locations: LocationReader = field(default_factory=LocationReader)
+    blocks: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+_ONCE = _Times()
 
 
 def read_collectives(module: Any, readers: Readers) -> ExplicitCollectives:
@@ -152,6 +157,7 @@ def read_collectives(module: Any, readers: Readers) -> ExplicitCollectives:
 class _Reader:
     def __init__(self, readers: Readers) -> None:
         self.values = readers.values
+        self.blocks = readers.blocks
         self.meshes: dict[str, Mesh] = {}
         self.functions: dict[str, _Function] = {}
         self.without_rule: dict[str, int] = {}
@@ -197,7 +203,8 @@ class _Reader:
             operation = view.operation
             name = operation.name
             target = _target(operation) if name == _CUSTOM_CALL else ""
-            name = collective_of(target) or name
+            if target:
+                name = collective_of(target) or name
             if name in _SHARDY or name in _WRITTEN:
                 if target:  # Shardy knows no collective that is a custom call.
                     self.ruleless(operation, f"custom_call {target}")
@@ -274,8 +281,8 @@ class _Reader:
                     raise SdyscopeError("its groups are not of partitions")
             return ExplicitCollective(
                 name,
-                tuple(self.value(operand) for operand in operation.operands),
-                tuple(self.value(result) for result in operation.results),
+                tuple(map(self.values.value, operation.operands)),
+                tuple(map(self.values.value, operation.results)),
                 axes,
                 groups,
                 pairs,
@@ -293,9 +300,6 @@ class _Reader:
             self.not_understood[f"{name}: {why}."] = None
             return None
 
-    def value(self, value: Any) -> Value:
-        return Value(self.values.type_of(value), self.values.sharding_of(value))
-
     def matmul(self, operation: Any) -> int:
         """What a device computes in one run of a matmul."""
         try:
@@ -308,7 +312,14 @@ class _Reader:
 
     def block_of(self, value: Any) -> tuple[int, ...]:
         """Shape of the block of a value that a device holds; 0 for a size that is not known."""
-        operand = self.value(value)
+        operand = self.values.value(value)
+        known = self.blocks.get(id(operand))
+        if known is None:
+            known = self.blocks[id(operand)] = self.block_shape(operand)
+        return known
+
+    def block_shape(self, operand: Value) -> tuple[int, ...]:
+        """Shape of the block of a value that is read."""
         sizes = [size or 0 for size in operand.type.shape or ()]
         if operand.sharding is not None:
             mesh = operand.sharding.mesh
@@ -347,12 +358,15 @@ class _Reader:
     def written_value(self, type_: Any, attributes: Any) -> Value:
         """An argument or a result of a function, from its own attributes."""
         sharding = None if attributes is None else self.values.written_on(attributes)
-        return Value(self.values.parsed_type(type_), sharding)
+        return self.values.of(type_, sharding)
 
     def executed(self, name: str, times: _Times) -> Iterator[ExplicitCollective]:
         """The collectives of a function and of those that it calls."""
         function = self.functions.get(name, _Function())
         for collective in function.collectives:
+            if times == _ONCE:
+                yield collective
+                continue
             own = _Times(collective.times, collective.unknown_trips, collective.conditional).within(
                 times
             )

@@ -9,6 +9,7 @@ from typing import Any
 
 from sdyscope.graph.types import TensorType, parse_type
 from sdyscope.stages import compat
+from sdyscope.stages.compiled.explicit_collectives import Value
 from sdyscope.stages.propagated.mlir_ops import owner
 from sdyscope.syntax import shardy
 from sdyscope.values.sharding import TensorSharding
@@ -29,10 +30,21 @@ class ValueReader:
         #: Of what is written on an argument or result of a function, its sharding.
         self._on_function: dict[Any, TensorSharding | None] = {}
         self._texts: dict[Any, str] = {}
+        #: By the `id`s of its type and sharding, which it keeps.
+        self._values: dict[tuple[int, int], Value] = {}
 
-    def type_of(self, value: Any) -> TensorType:
-        """The type of a value."""
-        return self.parsed_type(value.type)
+    def value(self, value: Any) -> Value:
+        """A value's type and sharding; the same object for what is alike in both."""
+        return self.of(value.type, self.sharding_of(value))
+
+    def of(self, written: Any, sharding: TensorSharding | None) -> Value:
+        """A type of MLIR's bindings, and a sharding, likewise."""
+        type_ = self.parsed_type(written)
+        key = (id(type_), id(sharding))
+        known = self._values.get(key)
+        if known is None:
+            known = self._values[key] = Value(type_, sharding)
+        return known
 
     def parsed_type(self, written: Any) -> TensorType:
         """A type of MLIR's bindings as a value."""
