@@ -20,6 +20,7 @@ from sdyscope.analysis.fix.change import WORTH, Change
 from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
 from sdyscope.analysis.fix.expressions import Expression, expressions
 from sdyscope.analysis.fix.focus import Focus, focus_on
+from sdyscope.analysis.fix.maps import map_specs
 from sdyscope.analysis.fix.proposals import (
     LiteralSites,
     Proposal,
@@ -225,6 +226,7 @@ class _Fixer:
         proposals += self.of_arguments(about)
         proposals += donations(self.workshop, self.mesh)
         proposals += open_results(self.workshop)
+        proposals += map_specs(self.workshop, graph, self.mesh, about, self.spec_at)
         proposals += rewrites(self.workshop, graph, self.mesh, collectives)
         proposals += partitionable(self.workshop, collectives)
         compiled = self.program.compiled("shardy", self.on)
