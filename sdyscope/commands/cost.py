@@ -104,7 +104,7 @@ def command(
             cost.arguments(program) if program.arguments else None,
             cost.kinds(program) if program.collectives else None,
             cost.scopes(program, top) if program.collectives else None,
-            cost.footer(program, top),
+            cost.footer(program, top, fitted=calibration is not None),
         ]
     blocks.print_blocks(parts)
     paragraphs.print_paragraphs(account_paragraphs(answer.account))

@@ -87,6 +87,8 @@ RemarkKind: TypeAlias = Literal[
     "order of chips",
     "no latency",
     "figures",
+    "error measured",
+    "error unknown",
     # of what a train step keeps
     "gradients",
     "no data axes",

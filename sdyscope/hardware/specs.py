@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 #: What can be known of a chip; specs.toml says what each is.
 FIGURES = (
@@ -146,6 +146,32 @@ class Chip:
             each = (*slice_sizes, *[1] * (self.torus - len(slice_sizes)))
             return all(length % self.wraps_in == 0 for length in each)
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateError:
+    """How far estimates were off when they were compared with a run.
+
+    Attributes:
+        of: what was estimated.
+        median: the median of the relative errors.
+        measured: what was run.
+    """
+
+    of: Literal["collectives", "steps"]
+    median: float
+    measured: str
+
+
+def estimate_error(device_kind: str) -> EstimateError | None:
+    """How far estimates for a device were off; None where none was compared with a run.
+
+    Args:
+        device_kind: what JAX calls it.
+    """
+    chip = chip_of(device_kind)
+    fields = _table()["errors"].get(device_kind if chip is None else chip.key)
+    return None if fields is None else EstimateError(**fields)
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any
 from sdyscope.analysis.collectives.groups import collective_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.cost import Cost, cost_document
-from sdyscope.analysis.cost.remarks import basis, doubts, limits
+from sdyscope.analysis.cost.remarks import basis, doubts, error_of_estimates, limits
 from sdyscope.analysis.cost.schedule import schedule_of
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.errors import SdyscopeError
@@ -360,7 +360,10 @@ def _step(schedule: Schedule, longest: float) -> dict[str, Any]:
         ],
         "more": max(len(exposed) - EXPOSED, 0),
         "pipelines": [sentence(pipeline_text(pipeline)) for pipeline in schedule.pipelines],
-        "notes": [sentence(words) for words in (MODEL, LEGEND, flags_text(schedule)) if words],
+        "notes": [
+            *(sentence(words) for words in (MODEL, LEGEND, flags_text(schedule)) if words),
+            remark_text(error_of_estimates(schedule.device_kind)),
+        ],
     }
 
 

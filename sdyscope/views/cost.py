@@ -222,7 +222,7 @@ def scopes(program: Cost, top: int) -> Table:
     return Table(columns, rows)
 
 
-def footer(program: Cost, top: int) -> Iterator[Paragraph]:
+def footer(program: Cost, top: int, *, fitted: bool = False) -> Iterator[Paragraph]:
     """By phase; what is left out; what is not certain; what the numbers rest on."""
     left = len(program.by_scope) - top if top else 0
     if left > 0:
@@ -234,4 +234,6 @@ def footer(program: Cost, top: int) -> Iterator[Paragraph]:
         yield Paragraph(f"communication: {words}")
     yield from (Paragraph(pipeline_text(pipeline), hang=2) for pipeline in program.pipelines)
     yield from (Paragraph(text, "warning", hang=2) for text in remark_texts(doubts(program)))
-    yield from (Paragraph(text, "muted", hang=2) for text in remark_texts(basis(program)))
+    yield from (
+        Paragraph(text, "muted", hang=2) for text in remark_texts(basis(program, fitted=fitted))
+    )

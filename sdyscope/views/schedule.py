@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.collectives.comms import CommsDocument
+from sdyscope.analysis.cost.remarks import error_of_estimates
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Exposed, Schedule
 from sdyscope.terminal.paragraphs import Paragraph
@@ -15,6 +16,7 @@ from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import NOT_FOUND, origin_text
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
+from sdyscope.words.remarks import remark_text
 from sdyscope.words.schedule import (
     LEGEND,
     MODEL,
@@ -110,6 +112,7 @@ def footer(schedule: Schedule, everything: bool) -> Iterator[Paragraph]:
     if left > 0 and not everything:
         yield Paragraph(f"{counted(left, 'collective')} left out; --all lists every one", "muted")
     yield Paragraph(f"{MODEL}; {LEGEND}", "muted", hang=2)
+    yield Paragraph(remark_text(error_of_estimates(schedule.device_kind)), "muted", hang=2)
     for way, words in WAY_TEXTS.items():
         if any(collective.way == way for collective in schedule.collectives):
             yield Paragraph(f"{'send less' if way == 'less' else way}: {words}", "muted", hang=2)

@@ -154,6 +154,11 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "no latency": "Latency over {listed}: not known, counted as 0; --latency gives it.",
     "figures": "Figures of {said}: {titles}.",
+    "error measured": "Error of the estimates: {count}% in the median of {said}, on {other}.",
+    "error unknown": (
+        "Error of the estimates: not known, none was compared with a run on {said}; "
+        "`sdyscope cost --calibrate TRACE` does that."
+    ),
     "gradients": (
         "Gradients: of the parameters' types, sharded like their optimizer state, or else like the "
         "parameters."

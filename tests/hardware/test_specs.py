@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sdyscope.analysis.cost.remarks import error_of_estimates
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE
 from sdyscope.commands.search import command as search
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.gpus import gpus, target_config
-from sdyscope.hardware.specs import FIGURES, chip_of, chips, sources
+from sdyscope.hardware.specs import FIGURES, chip_of, chips, estimate_error, sources
+from sdyscope.words.remarks import remark_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,3 +98,18 @@ def test_the_table_is_package_data():
     assert files("sdyscope.hardware").joinpath("specs.toml").is_file()
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     assert "hardware/specs.toml" in settings["package-data"]["sdyscope"]
+
+
+def test_what_was_measured_of_estimates_is_said_and_nothing_else_is():
+    known = estimate_error("cpu")
+    assert known is not None
+    assert (known.of, 0 < known.median < 1) == ("collectives", True)
+    # The table of docs/cost.md has the figure.
+    text = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
+    assert f"and {known.median:.0%} of a trace by rates" in text
+    assert estimate_error("TPU v5 lite") is None
+    assert error_of_estimates("TPU v5 lite") == Remark("error unknown", "TPU v5e")
+    assert "not known, none was compared with a run on TPU v5e" in remark_text(
+        error_of_estimates("TPU v5 lite")
+    )
+    assert remark_text(error_of_estimates("cpu")).startswith("Error of the estimates: 68%")

@@ -8,6 +8,7 @@ from sdyscope.analysis.cost.cost import Cost
 from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.cost import Busy, StepLimits
 from sdyscope.facts.remarks import Remark
+from sdyscope.hardware.specs import chip_of, estimate_error
 
 
 def limits(cost: Cost) -> StepLimits:
@@ -49,8 +50,24 @@ def doubts(cost: Cost) -> Iterator[Remark]:
     yield from cost.notes
 
 
-def basis(cost: Cost) -> Iterator[Remark]:
-    """What the figures rest on."""
+def error_of_estimates(device_kind: str) -> Remark:
+    """How far estimates of times for a device are known to be off."""
+    known, chip = estimate_error(device_kind), chip_of(device_kind)
+    if known is None:
+        name = device_kind if chip is None else chip.name
+        return Remark("error unknown", name or "this hardware")
+    return Remark("error measured", known.of, count=round(100 * known.median), other=known.measured)
+
+
+def basis(cost: Cost, *, fitted: bool = False) -> Iterator[Remark]:
+    """What the figures rest on.
+
+    Args:
+        cost: the cost.
+        fitted: whether its rates were fitted to traces, which says how far they are off.
+    """
+    if not fitted and any(roof.seconds is not None for roof in cost.roofs):
+        yield error_of_estimates(cost.device_kind)
     compute = cost.compute
     if compute.by_xla is None:
         yield Remark("counted by sdyscope")

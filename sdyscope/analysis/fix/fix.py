@@ -16,6 +16,7 @@ from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.cost.cost import cost_of
 from sdyscope.analysis.cost.links import axes_levels
 from sdyscope.analysis.cost.order import slowest
+from sdyscope.analysis.cost.remarks import error_of_estimates
 from sdyscope.analysis.fix.change import WORTH, Change
 from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
 from sdyscope.analysis.fix.expressions import Expression, expressions
@@ -43,6 +44,7 @@ from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.edits import EditKind, NotTakenBecause, SourceEdit
 from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import ValueId
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.specs import Chip, chip_of
@@ -200,7 +202,7 @@ class _Fixer:
             tried=self.tried,
             compiled=self.compiled,
             seconds=time.perf_counter() - self.began,
-            notes=tuple(self.trials.notes),
+            notes=(*self.trials.notes, *self.error_of_times()),
             account=account_of(self.program),
         )
 
@@ -779,6 +781,11 @@ class _Fixer:
             total=None if memory is None else memory.total,
             seconds=seconds,
         )
+
+    def error_of_times(self) -> Iterator[Remark]:
+        """How far the estimates of times are known to be off, where there are any."""
+        if self.before.seconds is not None:
+            yield error_of_estimates(self.program.compiled("shardy", self.on).device_kind)
 
     def change(self, after: Figures) -> Change:
         """What an edited program takes once it is compiled."""

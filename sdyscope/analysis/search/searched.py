@@ -74,6 +74,9 @@ def searched(
     compilable = on is not None or trials.devices <= LARGEST_CPU
     if not compilable:
         notes[Remark("too many devices", count=LARGEST_CPU)] = None
+    if rates.bandwidths:
+        where = "hardware with these bandwidths" if on is None else str(on)
+        notes[Remark("error unknown", where)] = None
     if on is not None and compiles:
         trials.compile()  # hardware that does not fit is better known before than after
     result = search(
