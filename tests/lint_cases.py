@@ -683,6 +683,26 @@ def printed_sum():
     return with_callback(fun)
 
 
+def gathered_whole(*spec: Any, rows: int = 256) -> Inspection:
+    """Columns, or rows, of a matrix that every device needs all of."""
+    return program(lambda x: jnp.sin(constrain(x * 2, on())) + 1, array((rows, 512), *spec))
+
+
+@finds("layout-copied", "mul", compiled=True)
+def columns_are_gathered():
+    return gathered_whole(None, "data")
+
+
+@spares("layout-copied", compiled=True)
+def rows_are_gathered():
+    return gathered_whole("data")
+
+
+@spares("layout-copied", compiled=True)
+def few_columns_are_gathered():
+    return gathered_whole(None, "data", rows=8)
+
+
 def noise(impl: str, words: int, *spec: Any, partitionable: bool = True) -> Inspection:
     def fun(key, x):
         key = jax.random.wrap_key_data(key, impl=impl)

@@ -1,0 +1,83 @@
+"""A rule about copies that a collective makes necessary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sdyscope.analysis.collectives.layout_copies import LayoutCopy, layout_copies
+from sdyscope.analysis.collectives.totals import Collective
+from sdyscope.lint.rule import FEW_BYTES, Message, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.words.counts import listed
+from sdyscope.words.mesh import over_text
+
+
+@rule("layout-copied", "note", needs="compiled")
+def layout_copied(subject: Subject) -> Iterator[Message]:
+    """A tensor is copied into another layout for a collective.
+
+    A collective sends what lies together in memory. Where blocks are gathered or exchanged along a
+    dimension that is not the outermost one, they lie apart: the compiler has the collective work in
+    another layout than the ops around it, and copies its operand, its result, or both. Each copy
+    reads and writes all of it once more. Shard the dimension that is outermost in memory, which is
+    the first one unless the compiler or `jax.experimental.layout` chose otherwise, or let the op
+    that takes the result contract the sharded dimension.
+
+    Found by the copies that are right before or behind a collective of the compiled program, alone
+    or in a fusion. Copies that put the pieces of an all-to-all together, and copies of less than
+    64 KiB per step, are not reported. On a TPU small transposes are often free.
+    """
+    by_name = {collective.name: collective for collective in subject.collectives.collectives}
+    groups: dict[object, list[tuple[Collective, LayoutCopy]]] = {}
+    for copy in layout_copies(subject.hlo, by_name):
+        collective = by_name[copy.collective]
+        part = collective.largest
+        where = part.source or (part.scope, part.primitive)
+        groups.setdefault((collective.kind, collective.axes, where), []).append((collective, copy))
+    for members in groups.values():
+        message = _message(subject, members)
+        if message is not None:
+            yield message
+
+
+def _message(subject: Subject, members: Sequence[tuple[Collective, LayoutCopy]]) -> Message | None:
+    total = sum(copy.bytes for _, copy in members)
+    if total < FEW_BYTES:
+        return None
+    collective, copy = max(members, key=lambda pair: pair[1].bytes)
+    sides = [side for side in ("operand", "result") if any(c.side == side for _, c in members)]
+    part = collective.largest
+    along = "" if copy.dimension is None else f", along dimension {copy.dimension},"
+    over = over_text(collective.axes, subject.collectives.mesh)
+    return Message(
+        f"The {listed(sides)} of this {collective.kind} over {over}{along} {_is(sides)} copied "
+        f"into another layout: a device copies {total:,} bytes per step.",
+        tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
+        kind="collective",
+        source=part.source,
+        partitioner=subject.partitioner,
+        hint=_hint(collective, copy),
+    )
+
+
+def _hint(collective: Collective, copy: LayoutCopy) -> str:
+    outermost = copy.around[-1]
+    if copy.dimension is None or copy.dimension == outermost:
+        return (
+            "The ops around it take another layout than the collective: shard another dimension, "
+            "or let the program have its dimensions in another order."
+        )
+    sum_instead = (
+        f", or let the next op contract dimension {copy.dimension}: then a sum takes the place of "
+        "the gather"
+        if collective.kind == "all-gather"
+        else ""
+    )
+    return (
+        f"Shard dimension {outermost}, which is outermost in the ops around it, instead of "
+        f"dimension {copy.dimension}{sum_instead}."
+    )
+
+
+def _is(sides: Sequence[str]) -> str:
+    return "are" if len(sides) > 1 else "is"
