@@ -145,7 +145,8 @@ def command(
         over = [axis.strip() for axis in axes.split(",")] if axes else []
         answer = dataclasses.replace(answer, training=training_state(inspection, over))
     if peak:
-        answer = with_peak(answer, inspection, on, tries)
+        rebuild = opening.rebuild(target, mesh=mesh, settings=settings)
+        answer = with_peak(answer, inspection, on, tries, rebuild)
     if limit is not None:
         varied = (
             None

@@ -158,17 +158,24 @@ def bench(
     if inspection.program is not None:
         more_cpu_devices(max(child.VIRTUAL, devices_needed(inspection.program)))
 
-    def built(shape: Mapping[str, int] | None) -> Program:
-        program = open_under(target, "shardy", mesh=shape, settings=settings).program
+    axes = [axis for each in inspection.meshes.values() for axis in each.shape]
+    alone = rebuild(target, mesh=dict.fromkeys(axes, 1), settings=settings)
+    defined = None if inspection.program is None else inspection.defined_at
+    root = root_of(defined.file) if defined is not None else ""
+    return Bench(rebuild(target, mesh=mesh, settings=settings), alone, root)
+
+
+def rebuild(
+    target: str, *, mesh: Mapping[str, int] | None, settings: Mapping[str, object]
+) -> Callable[[], Program]:
+    """What builds a program anew from the files that Python imports."""
+
+    def built() -> Program:
+        program = open_under(target, "shardy", mesh=mesh, settings=settings).program
         assert program is not None
         return program
 
-    def alone() -> Program:
-        axes = [axis for each in inspection.meshes.values() for axis in each.shape]
-        return built(dict.fromkeys(axes, 1))
-
-    defined = None if inspection.program is None else inspection.defined_at
-    return Bench(lambda: built(mesh), alone, root_of(defined.file) if defined is not None else "")
+    return built
 
 
 def module(function: _Function) -> _Function:

@@ -262,7 +262,7 @@ class MemoryOverTime(OfCompiled, Displayed):
     )
 
 
-RemedyKind: TypeAlias = Literal["donate", "shard", "constrain"]
+RemedyKind: TypeAlias = Literal["donate", "shard", "constrain", "rematerialize", "batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +271,9 @@ class Remedy:
 
     Attributes:
         kind: `donate` arguments; `shard` arguments further, with their next values; `constrain` a
-            value further.
-        names: the arguments, or the constraint.
+            value further; `rematerialize` what a call makes in the backward pass, by
+            `jax.checkpoint`; half the `batch`.
+        names: the arguments, the constraint, or the function that is called.
         name: all of them in a word: one's name, with ``*`` for the numbers of several.
         before: the sharding that they have; None of a donation.
         after: the one that was tried; None likewise.
@@ -281,7 +282,8 @@ class Remedy:
         saves: bytes by which that is lower; negative where it is higher; None likewise.
         refused: why it can't be compiled; empty where it was.
         partitioner: under which it was compiled.
-        source: line of a constraint.
+        source: line of a constraint or call.
+        sizes: of a batch its size now, and the one that was tried; None of anything else.
     """
 
     kind: RemedyKind
@@ -295,6 +297,7 @@ class Remedy:
     saves: int | None = None
     refused: str = ""
     source: SourceLocation | None = None
+    sizes: tuple[int, int] | None = None
 
 
 Wanted: TypeAlias = Literal["largest", "fewest"]

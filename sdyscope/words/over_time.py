@@ -129,6 +129,11 @@ def remedy_text(remedy: Remedy) -> str:
     if remedy.kind == "donate":
         return f"donate {remedy.name}"
     name = remedy.name
+    if remedy.kind == "rematerialize":
+        return f"jax.checkpoint on {name} at {source_text(remedy.source)}"
+    if remedy.kind == "batch" and remedy.sizes is not None:
+        before, after = remedy.sizes
+        return f"half the batch: {after:,} instead of {before:,}"
     if remedy.kind == "constrain":
         line = source_text(remedy.source)
         name = f"the constraint {f'at {line}' if line else shown_name(name, 'constraint')}"
@@ -139,8 +144,8 @@ def remedies_text(tried: int, lower: int) -> str:
     """How many changes were compiled, and how many of them lower the peak."""
     if not tried:
         return (
-            "nothing to try: every argument is donated or has no next value, and no free mesh "
-            "axis divides what is held at the peak"
+            "nothing to try: every argument is donated or has no next value, no free mesh axis "
+            "divides what is held at the peak, and no batch or backward pass was found"
         )
     if not lower:
         only = "the change that was" if tried == 1 else f"none of the {tried} changes that were"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from sdyscope.analysis.fix.workshop import Rebuild
 from sdyscope.analysis.memory.fits import needed, varied
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_of
 from sdyscope.analysis.memory.over_time import over_time_of
@@ -33,7 +34,11 @@ class Varying:
 
 
 def with_peak(
-    document: MemoryDocument, program: Staged, on: Hardware | str | None, tries: int
+    document: MemoryDocument,
+    program: Staged,
+    on: Hardware | str | None,
+    tries: int,
+    rebuild: Rebuild | None = None,
 ) -> MemoryDocument:
     """A document with memory over a step, and what lowers the peak.
 
@@ -42,6 +47,7 @@ def with_peak(
         program: the program.
         on: what it was compiled for.
         tries: how many changes to compile under the first partitioner.
+        rebuild: builds the program anew, to try edits of its source; None to try none.
 
     Raises:
         SdyscopeError: a compiled program's text is not scheduled.
@@ -50,7 +56,7 @@ def with_peak(
     every = tuple(over_time_of(program, memory) for memory in document.compiled)
     remedies: tuple[Remedy, ...] = ()
     if tries and every:
-        remedies = tried(program, document.compiled[0], every[0], on, tries)
+        remedies = tried(program, document.compiled[0], every[0], on, tries, rebuild)
     return replace(document, over_time=every, remedies=remedies)
 
 

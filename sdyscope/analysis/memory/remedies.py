@@ -1,15 +1,21 @@
 """What would lower the peak of a program, each tried by a compile.
 
 An argument that is donated, or sharded over axes that it does not use, or a constraint on what is
-held at the peak over one more axis. The program is not traced again: see ``Staged.with_wishes``.
+held at the peak over one more axis: the program is not traced again for these, see
+``Staged.with_wishes``. It is for half the batch, and for what a call makes computed again in the
+backward pass.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
+from sdyscope.analysis.fix.workshop import Rebuild
+from sdyscope.analysis.memory.batches import half_batch
+from sdyscope.analysis.memory.checkpoints import rematerialized
 from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.memory.options import cut_further, saved_together
@@ -33,23 +39,30 @@ _NAMED = 200
 
 
 def candidates(
-    program: Staged, memory: Memory, over_time: MemoryOverTime
-) -> list[tuple[Remedy, tuple[Wish, ...]]]:
-    """Changes that may lower the peak, what is about most bytes first.
+    program: Staged, memory: Memory, over_time: MemoryOverTime, rebuild: Rebuild | None = None
+) -> list[tuple[Remedy, Callable[[], Staged]]]:
+    """Changes that may lower the peak, what is about most bytes first, each with what makes it.
 
     Args:
         program: the program.
         memory: what a device holds of it.
         over_time: the same over a step.
+        rebuild: builds the program anew, to try edits of its source; None to try none.
     """
     if memory.partitioner is None or program.is_compiled:
         return []
-    pairs = [
+    wishes = [
         *_donations(memory),
         *_shardings(memory),
         *_constraints(program, memory.partitioner, over_time),
     ]
-    worth = [pair for pair in pairs if pair[0].hopes >= _WORTH * over_time.peak]
+    pairs = [(remedy, partial(program.with_wishes, each)) for remedy, each in wishes]
+    traced: list[tuple[Remedy, Callable[[], Staged]]] = [*pairs]
+    if (batch := half_batch(program, memory, over_time)) is not None:
+        traced.append(batch)
+    if rebuild is not None:
+        traced += rematerialized(program, memory, over_time, rebuild)
+    worth = [pair for pair in traced if pair[0].hopes >= _WORTH * over_time.peak]
     return sorted(worth, key=lambda pair: -pair[0].hopes)
 
 
@@ -59,8 +72,11 @@ def tried(
     over_time: MemoryOverTime,
     on: Hardware | str | None,
     most: int,
+    rebuild: Rebuild | None = None,
 ) -> tuple[Remedy, ...]:
     """The candidates that are about most bytes, each with the peak that a compile finds.
+
+    Of each kind the best has its turn before a second of another.
 
     Args:
         program: the program.
@@ -68,13 +84,14 @@ def tried(
         over_time: the same over a step.
         on: what it was compiled for, as ``Staged.compiled`` takes it.
         most: how many to compile.
+        rebuild: as ``candidates`` takes it.
     """
-    chosen = candidates(program, memory, over_time)[:most]
+    chosen = _in_turn(candidates(program, memory, over_time, rebuild))[:most]
     changed: list[tuple[Remedy, Staged]] = []
     remedies: list[Remedy] = []
-    for remedy, wishes in chosen:
+    for remedy, make in chosen:
         try:
-            changed.append((remedy, program.with_wishes(wishes)))
+            changed.append((remedy, make()))
         except SdyscopeError as error:
             remedies.append(replace(remedy, refused=error.message))
     compile_together((other, memory.partitioner, on) for _, other in changed)
@@ -86,6 +103,19 @@ def tried(
             continue
         remedies.append(replace(remedy, peak=after.peak, saves=over_time.peak - after.peak))
     return tuple(sorted(remedies, key=lambda remedy: -(remedy.saves or 0)))
+
+
+def _in_turn(
+    pairs: Sequence[tuple[Remedy, Callable[[], Staged]]],
+) -> list[tuple[Remedy, Callable[[], Staged]]]:
+    """The first of each kind, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    turns: list[int] = []
+    for remedy, _ in pairs:
+        turns.append(seen[remedy.kind])
+        seen[remedy.kind] += 1
+    ordered = sorted(zip(turns, range(len(pairs)), strict=True))
+    return [pairs[at] for _, at in ordered]
 
 
 def _pairs(memory: Memory) -> Iterator[tuple[Held, Held]]:
