@@ -15,6 +15,7 @@ from sdyscope.process import child
 
 if TYPE_CHECKING:
     from sdyscope.analysis.fix.values import Fix
+    from sdyscope.analysis.profile.profile import ProfileDocument
     from sdyscope.analysis.run.values import Run
     from sdyscope.facts.program import Partitioner
     from sdyscope.hardware.names import Hardware
@@ -105,6 +106,14 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
     help="Show what `sdyscope run --json` wrote to this file: with --processes, or in a cluster.",
 )
 @click.option(
+    "--profile",
+    "trace",
+    type=click.Path(path_type=Path),
+    metavar="TRACE",
+    help="Show beside each line of Source what a trace measured of it, as `sdyscope profile` takes "
+    "it.",
+)
+@click.option(
     "--format",
     "form",
     type=click.Choice(list(FORMATS)),
@@ -143,6 +152,7 @@ def command(
     fix: bool,
     run: bool,
     ran: Path | None,
+    trace: Path | None,
     form: str | None,
     paths: tuple[Path, ...],
     tensor: str | None,
@@ -190,10 +200,11 @@ def command(
         raise TargetError("--on takes one value per side.", hint="Give it once or twice.")
     snapshots = report_differences.of_snapshots(target, second)
     if second is not None or len(on) > 1:
-        if chosen != "html" or run or ran or fix:
+        if chosen != "html" or run or ran or fix or trace:
             raise TargetError(
                 "Two targets make a page of their differences.",
-                hint="Leave --format, --json, --fix and --run out, or use `sdyscope diff`.",
+                hint="Leave --format, --json, --fix, --profile and --run out, or use "
+                "`sdyscope diff`.",
             )
         differences = path or Path("differences.html")
         if snapshots is not None:
@@ -225,6 +236,7 @@ def command(
             hint="Leave --fix out.",
         )
     read_back = None if ran is None else _read(ran, inspection)
+    profile = None if trace is None else _profile(trace, inspection)
     whole = report.document(
         inspection,
         target,
@@ -232,6 +244,7 @@ def command(
         compiled=not no_compile,
         fix=(lambda: _fix(inspection, target, mesh, settings, on)) if fix else None,
         run=(lambda: read_back or _run(inspection)) if run or read_back else None,
+        profile=profile,
         source_text=not no_source,
         notify=progress.step,
     )
@@ -293,6 +306,14 @@ def _read(file: Path, inspection: Inspection) -> Run:
     run = read_run(file)
     check_run_of(run, inspection.name, inspection.tensors, file)
     return run
+
+
+def _profile(trace: Path, inspection: Inspection) -> ProfileDocument:
+    """What a trace measured of the program."""
+    from sdyscope.analysis.profile.profile import profile_document
+    from sdyscope.stages.executed.traces import read_trace
+
+    return profile_document(read_trace(trace), inspection)
 
 
 def _fix(

@@ -15,6 +15,7 @@ from sdyscope.analysis.diff.sides import propagated_between
 from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
 from sdyscope.analysis.memory.peak import with_peak
+from sdyscope.analysis.profile.profile import ProfileDocument
 from sdyscope.analysis.propagation.propagate import PropagateDocument, propagate_document
 from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
@@ -66,6 +67,7 @@ class Report:
       comms: what a device sends; null likewise.
       fix: edits of the source that pay; null where none were looked for.
       run: what it did on devices; null where it was not run.
+      profile: what a trace measured of it; null where none was given.
       source: what each line of the author's files does; null where it was not propagated.
       unavailable: what is not there, and why.
       account: what is not known, of all stages that were looked at.
@@ -91,6 +93,7 @@ class Report:
     comms: CommsDocument | None
     fix: Fix | None
     run: Run | None
+    profile: ProfileDocument | None
     source: SourceDocument | None
     unavailable: tuple[UnavailableStage, ...]
     account: Account
@@ -118,6 +121,7 @@ def document(
     compiled: bool = True,
     fix: Callable[[], Fix] | None = None,
     run: Callable[[], Run] | None = None,
+    profile: ProfileDocument | None = None,
     source_text: bool = True,
     notify: Notify = lambda what, done, total: None,
 ) -> Report:
@@ -130,6 +134,7 @@ def document(
       compiled: whether to compile it, which memory and communication need.
       fix: looks for edits of its source that pay; None to leave that out.
       run: runs it; None to leave that out.
+      profile: what a trace measured of it; None without one.
       source_text: whether the text of the author's files may be in it.
       notify: told what is being done, how many of its steps are done, and of how many.
 
@@ -195,6 +200,7 @@ def document(
         comms=sent,
         fix=fixed,
         run=ran,
+        profile=profile,
         source=None
         if decided is None
         else source_of(

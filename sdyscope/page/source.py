@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sdyscope.analysis.source.lines import SourceFile, SourceLine
+from sdyscope.facts.measured import LineTime
 from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.lint.source import SourceDocument
 from sdyscope.page.columns import Pool
@@ -15,7 +16,16 @@ from sdyscope.words.findings import Finding
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import file_text, op_text, source_text
-from sdyscope.words.source import AS_NOW, BLOCK, difference_text, told_once, unread_text, way_text
+from sdyscope.words.rates import time_text
+from sdyscope.words.source import (
+    AS_NOW,
+    BLOCK,
+    difference_text,
+    measured_text,
+    told_once,
+    unread_text,
+    way_text,
+)
 from sdyscope.words.types import type_text
 
 
@@ -29,17 +39,39 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     document = report.source
     if document is None:
         return {"unavailable": "No line is known: the program was not propagated."}
+    times = _times(report)
     return {
         "compiled": list(document.collective_meshes),
         "notCompiled": document.not_compiled,
-        "files": [_file(file, document, pool) for file in document.files],
+        "files": [_file(file, document, pool, times) for file in document.files],
+        "measured": bool(times),
         "withoutLine": document.without_line,
         "sentWithoutLine": document.sent_without_line,
-        "legend": [SENT, BLOCK, *([] if document.file is None else [AS_NOW])],
+        "legend": [
+            SENT,
+            BLOCK,
+            *([] if report.profile is None else [measured_text(report.profile.measured)]),
+            *([] if document.file is None else [AS_NOW]),
+        ],
     }
 
 
-def _file(file: SourceFile, document: SourceDocument, pool: Pool) -> dict[str, Any]:
+def _times(report: Report) -> dict[tuple[str, int], LineTime]:
+    """What a trace measured of each line; nothing without one."""
+    measured = () if report.profile is None else report.profile.measured.by_line
+    return {
+        (file_text(line.source.file), line.source.line): line
+        for line in measured
+        if line.source is not None
+    }
+
+
+def _file(
+    file: SourceFile,
+    document: SourceDocument,
+    pool: Pool,
+    times: Mapping[tuple[str, int], LineTime],
+) -> dict[str, Any]:
     findings = document.findings_by_line
     return {
         "file": file_text(file.file),
@@ -49,10 +81,20 @@ def _file(file: SourceFile, document: SourceDocument, pool: Pool) -> dict[str, A
         "cut": file.cut,
         "sent": file.sent,
         "lines": [
-            _line(line, file.file, findings.get((file.file, line.line), ()), document, pool)
+            {
+                **_line(line, file.file, findings.get((file.file, line.line), ()), document, pool),
+                **_time(times.get((file_text(file.file), line.line))),
+            }
             for line in file.lines
         ],
     }
+
+
+def _time(time: LineTime | None) -> dict[str, str]:
+    if time is None:
+        return {}
+    within = f", {time_text(time.collectives)} of it in collectives" if time.collectives else ""
+    return {"time": time_text(time.seconds), "timeWords": f"{time_text(time.seconds)}{within}"}
 
 
 def _line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.values.mesh import Mesh
@@ -17,6 +18,16 @@ from sdyscope.words.types import type_text
 
 #: What the column of blocks is.
 BLOCK = "block: the largest that a device has of one value of the line"
+
+
+def measured_text(measured: Measured) -> str:
+    """What the column of measured times is."""
+    runs = f"{counted(measured.devices, 'device')} and {counted(measured.steps, 'step')}"
+    return (
+        f"measured: what the instructions of the line take in a step, on average over {runs} of "
+        f"{measured.program}, by a trace; those that run at the same time count each"
+    )
+
 
 #: What the text of a module's lines is.
 AS_NOW = (

@@ -1,9 +1,12 @@
 """`sdyscope profile`."""
 
+import base64
 import json
 import os
+import re
 import subprocess
 import sys
+import zlib
 
 import pytest
 
@@ -106,3 +109,19 @@ def test_no_trace(sdyscope, tmp_path):
     done = sdyscope("profile", tmp_path)
     assert (done.status, done.out) == (2, "")
     assert "no trace of JAX's profiler" in done.err
+
+
+def test_the_page_has_what_was_measured_beside_its_lines(sdyscope, traces, tmp_path):
+    page = tmp_path / "page.html"
+    words = ("--partitioner", "shardy", "--profile", traces[0], "-o", page)
+    done = sdyscope("report", "mlp", *words)
+    assert done.status == 0
+    packed = re.findall(r'data-encoding="deflate">([^<]+)<', page.read_text())
+    text = "".join(zlib.decompress(base64.b64decode(part)).decode() for part in packed)
+    assert "on average over 8 devices and 3 steps of jit_step, by a trace" in text
+    # The line whose gradients are summed.
+    assert re.search(
+        r'"time":"[^"]+ [mun]?s","timeWords":"[^"]+s, [^"]+s of it in collectives"', text
+    )
+    two = sdyscope("report", "mlp", "mlp", "--profile", traces[0])
+    two.said("Two targets make a page of their differences")

@@ -11,7 +11,7 @@ const BESIDE = 2;
 export function mount(_root, { report, data, slots, state, shared }) {
   const sides = sidesOf(data);
   const rows = new Map();
-  const context = { report, state, shared, sides, rows };
+  const context = { report, state, shared, sides, rows, measured: data.measured };
   // Files of libraries are folded where there are others.
   const own = data.files.some((file) => !file.library);
   slots.files.append(...data.files.map((file) => fileSection(file, own, context)));
@@ -41,7 +41,7 @@ function sidesOf(data) {
 }
 
 function fileSection(file, own, context) {
-  const { sides } = context;
+  const { sides, measured } = context;
   const sent = sides.filter((side) => file.sent[side]);
   const head = [
     el("h2.source-file", {}, el("bdi", {}, file.file)),
@@ -58,7 +58,7 @@ function fileSection(file, own, context) {
         )
       : null,
   ];
-  const list = el("ol.source-lines", { "aria-label": file.file }, heads(sides));
+  const list = el("ol.source-lines", { "aria-label": file.file }, heads(sides, measured));
   let before = null;
   for (const line of file.lines) {
     if (before !== null && line.line !== before + 1 && !file.unread) {
@@ -81,10 +81,11 @@ function sideSize(side, bytes, sides) {
 }
 
 /** What the columns are; screen readers hear it at each figure instead. */
-function heads(sides) {
+function heads(sides, measured) {
   return el(
     "li.source-heads",
     { "aria-hidden": "true" },
+    measured ? el("span.source-figure", {}, "measured") : null,
     sides.map((side) =>
       el("span.source-figure", {}, sides.length > 1 ? `sent, ${partitionerName(side)}` : "sent"),
     ),
@@ -94,7 +95,7 @@ function heads(sides) {
 }
 
 function lineItem(line, file, context) {
-  const { state, sides, rows } = context;
+  const { state, sides, rows, measured } = context;
   const key = `${file.file}:${line.line}`;
   const facts = line.values.length + line.collectives.length + line.findings.length;
   const code = el(
@@ -106,6 +107,7 @@ function lineItem(line, file, context) {
     return el(
       "li.source-line",
       { data: { quiet: "" } },
+      measured ? timeFigure(line) : null,
       sides.map(() => el("span.source-figure")),
       el("span.source-figure"),
       el("span.source-number", {}, String(line.line)),
@@ -129,6 +131,7 @@ function lineItem(line, file, context) {
   const item = el(
     "li.source-line",
     { data: { tone: toneOf(line) } },
+    measured ? timeFigure(line) : null,
     sides.map((side) => figure(line.sent[side], `sent, ${partitionerName(side)}`)),
     figure(line.block, "block"),
     button,
@@ -140,6 +143,14 @@ function lineItem(line, file, context) {
 
 function figure(bytes, title) {
   return el("span.source-figure", bytes ? { title } : {}, bytes ? size(bytes) : "");
+}
+
+function timeFigure(line) {
+  return el(
+    "span.source-figure",
+    line.time ? { title: `measured: ${line.timeWords}` } : {},
+    line.time ?? "",
+  );
 }
 
 function toneOf(line) {

@@ -116,27 +116,30 @@ def _host(file: Path, number: int, files: int) -> _Host:
     for plane in planes:
         device = _DEVICE.match(plane.name)
         if device is not None:
+            doing(f"reading {file.name}{which}: {plane.name}")
             _on_accelerator(host, plane, int(device[1]))
         elif plane.name.startswith("/host:CPU"):
-            _on_cpus(host, plane)
+            lines = list(plane.lines)
+            for at, line in enumerate(lines, 1):
+                doing(f"reading {file.name}{which}: thread {at:,} of {len(lines):,}")
+                _on_cpus(host, line)
     return host
 
 
-def _on_cpus(host: _Host, plane: Any) -> None:
+def _on_cpus(host: _Host, line: Any) -> None:
     """Instructions of virtual CPU devices say themselves what they are of."""
-    for line in plane.lines:
-        for event in line.events:
-            if event.name.startswith(_NO_OPS):
-                continue
-            said = dict(event.stats)
-            op = said.get("hlo_op")
-            if op is None:
-                continue
-            name = _key(str(said.get("hlo_module", "")), said.get("program_id"))
-            device = int(said.get("device_ordinal", 0))
-            host.devices.add(device)
-            start, seconds = event.start_ns * 1e-9, event.duration_ns * 1e-9
-            host.events[name].append((said.get("run_id"), device, str(op), start, seconds))
+    for event in line.events:
+        if event.name.startswith(_NO_OPS):
+            continue
+        said = dict(event.stats)
+        op = said.get("hlo_op")
+        if op is None:
+            continue
+        name = _key(str(said.get("hlo_module", "")), said.get("program_id"))
+        device = int(said.get("device_ordinal", 0))
+        host.devices.add(device)
+        start, seconds = event.start_ns * 1e-9, event.duration_ns * 1e-9
+        host.events[name].append((said.get("run_id"), device, str(op), start, seconds))
 
 
 def _on_accelerator(host: _Host, plane: Any, device: int) -> None:
