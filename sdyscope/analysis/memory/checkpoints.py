@@ -91,7 +91,7 @@ def _calls(
     lines: dict[tuple[str, int], int] = defaultdict(int)
     for source, bytes_ in kept.items():
         lines[source.file, source.line] += bytes_
-    made: dict[tuple[Span, str], set[tuple[str, int]]] = defaultdict(set)
+    lines_of: dict[tuple[Span, str], set[tuple[str, int]]] = defaultdict(set)
     depths: dict[tuple[Span, str], int] = {}
     for op in graph.operations():
         if "transpose(" in op.scope:
@@ -107,11 +107,11 @@ def _calls(
                 continue
             within = {(frame.file, frame.line) for frame in frames[:depth]} & inside
             if within:
-                made[span, function] |= within
+                lines_of[span, function] |= within
                 depths[span, function] = depth
     calls = [
         (sum(lines[line] for line in within), span, function)
-        for (span, function), within in made.items()
+        for (span, function), within in lines_of.items()
     ]
     return sorted(calls, key=lambda call: (depths[call[1], call[2]], -call[0]))
 
