@@ -720,7 +720,8 @@ def channels_of_heads(heads: int, angle: jax.Array, query: Any, key: Any, value:
     """
 
     def by_head(y: jax.Array) -> jax.Array:
-        return y.reshape(*y.shape[:2], heads, -1)
+        with jax.named_scope("heads_of_own_channels"):
+            return y.reshape(*y.shape[:2], heads, -1)
 
     turned = rotate(by_head(query[1]), own_channels(angle))
     parts = (

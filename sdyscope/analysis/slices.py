@@ -73,7 +73,7 @@ def program_slices(name: str, rows: Iterable[Tensor]) -> ProgramSlices:
 
 
 def _tensor_slices(row: Tensor) -> TensorSlices:
-    sharding = _sharding(row)
+    sharding = tensor_sharding(row)
     place = None if sharding is None else sharding.placement
     tensor = TensorSlices(row.name, row.kind, row.shape, row.dtype, sharding, row.source)
     unplaced = _unplaced(row, place)
@@ -104,7 +104,7 @@ def _unplaced(row: Tensor, place: Placement | None) -> Unplaced | None:
     return Unplaced.LEFT_TO_COMPILER if place is None else None
 
 
-def _sharding(row: Tensor) -> Sharded | None:
+def tensor_sharding(row: Tensor) -> Sharded | None:
     """What says where a tensor is: the request, else the first module that does.
 
     A result that the program leaves open is where the shard_map that returns it puts it.

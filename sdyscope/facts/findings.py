@@ -367,6 +367,25 @@ class NotExecuted:
 
 
 @dataclass(frozen=True, slots=True)
+class Regrouped:
+    """A reshape that splits a dimension of which each device has a part, in groups of its own.
+
+    Which elements are a group then depends on how many parts there are.
+
+    Attributes:
+        part: how many elements of the dimension a device has.
+        whole: how many there are.
+        groups: how many groups a device makes of its part, and would make of the whole.
+        axes: mesh axes whose size is the number of parts.
+    """
+
+    part: int
+    whole: int
+    groups: int
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InnerDifference:
     """The first value inside of a program that is not what its counterpart has.
 
@@ -387,6 +406,7 @@ class InnerDifference:
             execution; None outside of loops.
         compared: how many values were compared.
         unseen: how many values that it may be made of were not compared.
+        regrouped: why it differs, where a reshape makes it; None where that says nothing.
     """
 
     op: str
@@ -401,6 +421,7 @@ class InnerDifference:
     iteration: int | None
     compared: int
     unseen: int
+    regrouped: Regrouped | None = None
 
 
 @dataclass(frozen=True, slots=True)

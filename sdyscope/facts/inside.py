@@ -8,7 +8,9 @@ from typing import Literal, TypeAlias
 from sdyscope.values.source import SourceLocation
 
 Place: TypeAlias = tuple[tuple[int, ...], int]
-"""An equation, by its number in each jaxpr around it, and which of its results."""
+"""An equation, by its number in each jaxpr around it, and which of its results.
+
+Behind the number of a `cond` is that of the branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,10 @@ class InnerValue:
         size: its bytes.
         inputs: numbers, at its level, of the values that it is made of; what comes from outside is
             not among them.
-        body: whether its op is a loop or a shard_map, into which one can look.
+        body: whether its op has a body into which one can look.
+        operands: the shapes of what the op takes, literals included.
+        branches: how many bodies a `cond` has, one of which it runs.
+        chosen_by: the number of the value that says which; None where it comes from outside.
     """
 
     place: Place
@@ -36,7 +41,10 @@ class InnerValue:
     shape: tuple[int, ...]
     size: int
     inputs: tuple[int, ...]
-    body: Literal["", "scan", "shard_map"] = ""
+    body: Literal["", "scan", "shard_map", "cond"] = ""
+    operands: tuple[tuple[int, ...], ...] = ()
+    branches: int = 0
+    chosen_by: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +74,13 @@ class InnerLevel:
         values: in the order of execution.
         results: the number of each result of the body; None for what is not made in it.
         frames: the loops and shard_maps around, outermost first.
+        counterparts: the same values in the counterpart; empty where that is the same jaxpr.
     """
 
     values: tuple[InnerValue, ...]
     results: tuple[int | None, ...]
     frames: tuple[Frame, ...] = ()
+    counterparts: tuple[InnerValue, ...] = ()
 
 
 class OtherOps(Exception):  # noqa: N818 - what is compared is no error

@@ -12,11 +12,12 @@ from difflib import SequenceMatcher
 
 from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.formatters import Displayed
 from sdyscope.values.source import SourceLocation, line_of
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Tensor(Displayed):
     """One tensor through the stages.
 
     Attributes:

@@ -11,15 +11,18 @@ import jinja2
 
 from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.show import ShownTensor, shown
+from sdyscope.analysis.slices import tensor_sharding
 from sdyscope.errors import ConversionError
 from sdyscope.facts.differences import LoweredDiff
 from sdyscope.facts.over_time import CATEGORIES, MemoryOverTime
+from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
 from sdyscope.page.edits import edits
 from sdyscope.page.svg import placement_svg
 from sdyscope.terminal import table
 from sdyscope.values.convert import AnySharding, to_placement
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding, TensorSharding
 from sdyscope.values.tiling import HloSharding
 from sdyscope.words.counts import size
@@ -194,6 +197,15 @@ def _rendered(**parts: Any) -> str:
 
 
 @html.register
+def _tensor(tensor: Tensor) -> str | None:
+    """The same for a tensor, where its sharding is known before a compile."""
+    try:
+        return show_sharding(tensor).svg
+    except ConversionError:
+        return None
+
+
+@html.register
 def _sharding(sharding: NamedSharding | TensorSharding | HloSharding) -> str | None:
     """The devices in the colours of their blocks; None where it is not known how many there are."""
     try:
@@ -244,13 +256,16 @@ def show_sharding(sharding: Any, shape: Sequence[int] | None = None) -> ShownSha
 
     Args:
         sharding: a NamedSharding of JAX or of sdyscope, a TensorSharding or an HloSharding; or an
-            array of JAX, or a ShapeDtypeStruct, with one.
+            array of JAX, or a ShapeDtypeStruct, with one; or a tensor of an inspection, which is
+            where the program requests it, or where the shard_map that returns it puts it.
         shape: shape of the whole tensor, to say the blocks' too; by default the array's, or as many
             dimensions as the sharding names.
 
     Raises:
         ConversionError: it has no placement, or is for another number of dimensions.
     """
+    if isinstance(sharding, Tensor):
+        return _shown_tensor(sharding)
     of_array = getattr(sharding, "sharding", None)
     if of_array is not None and hasattr(sharding, "shape"):
         sharding, shape = of_array, shape or sharding.shape
@@ -269,12 +284,26 @@ def show_sharding(sharding: Any, shape: Sequence[int] | None = None) -> ShownSha
             "It is not known on how many devices this is.", hint="Give a NamedSharding on a mesh."
         )
     place = to_placement(sharding, rank if shape is None else len(shape), mesh)
+    title = str(sharding) if shape is None else f"{list(shape)} {sharding}"
+    return _drawn(place, mesh, title, shape)
+
+
+def _shown_tensor(tensor: Tensor) -> ShownSharding:
+    sharded = tensor_sharding(tensor)
+    if sharded is None or sharded.placement is None:
+        raise ConversionError(f"{tensor.name} is left to the compiler.")
+    shape = "" if tensor.shape is None else f"{list(tensor.shape)} "
+    title = f"{tensor.name} {shape}{sharded.text}"
+    return _drawn(sharded.placement, sharded.mesh, title, tensor.shape)
+
+
+def _drawn(
+    place: Placement, mesh: Mesh | None, title: str, shape: Sequence[int] | None
+) -> ShownSharding:
     words = placement_text(place, mesh)
-    title = str(sharding)
     if shape is not None:
         blocks = tuple(place.local_shape(shape))
         words = f"{words}; blocks of {list(blocks)} of {list(shape)}"
-        title = f"{list(shape)} {title}"
     return ShownSharding(placement_svg(place, mesh, title), words)
 
 

@@ -75,7 +75,7 @@ from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
-from sdyscope.words.run import counterpart_text, inside_text
+from sdyscope.words.run import counterpart_text, inside_text, regrouped_hint
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
@@ -464,13 +464,20 @@ def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
             if axes
             else "",
         )
+    first = None if fact.inside is None else fact.inside.first
+    if first is not None and first.regrouped is not None:
+        hint = regrouped_hint(first.regrouped)
+    elif fact.function:
+        hint = ""
+    else:
+        hint = (
+            "A shard_map's result depends on how its operands are split. If it should not, "
+            "compare with a function without it: run --reference FILE:function."
+        )
     return _Words(
         f"{where}{fact.result} is not {what}{more}: the error is {fact.error:.2g} of its norm."
         + inside,
-        hint="A shard_map's result depends on how its operands are split. If it should not, "
-        "compare with a function without it: run --reference FILE:function."
-        if not fact.function
-        else "",
+        hint=hint,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sdyscope.facts.execution import InputSource, Reference
-from sdyscope.facts.findings import DependsOnMesh, InnerDifference, Inside
+from sdyscope.facts.findings import DependsOnMesh, InnerDifference, Inside, Regrouped
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted
 from sdyscope.words.mesh import mesh_text
@@ -133,11 +133,33 @@ def _inner(inside: InnerDifference) -> str:
         f"The first value inside that differs is computed by {place}{turn}: "
         f"{type_text(inside.shape, inside.dtype)}, {amount}."
     )
+    if inside.regrouped is not None:
+        text += f" {_regrouped_text(inside.regrouped)}"
     if inside.unseen:
         were = "was" if inside.unseen == 1 else "were"
         unseen = counted(inside.unseen, "value")
         return f"{text} {unseen} that it may be made of {were} not compared."
     return text
+
+
+def _regrouped_text(fact: Regrouped) -> str:
+    over = f" (over {' or '.join(fact.axes)})" if fact.axes else ""
+    return (
+        f"It splits a dimension of which each device has a part, {fact.part} of {fact.whole}"
+        f"{over}, into {fact.groups} groups of the device's own elements: which elements form a "
+        "group depends on the mesh."
+    )
+
+
+def regrouped_hint(fact: Regrouped) -> str:
+    """What to do about groups that depend on the mesh."""
+    parts = fact.whole // fact.part
+    if fact.groups % parts:
+        return "Gather the dimension before it is split."
+    return (
+        f"Split a device's part into whole groups, {fact.groups // parts} of the {fact.groups}, or "
+        "gather the dimension before it is split."
+    )
 
 
 def _not_looked(inside: Inside) -> str:

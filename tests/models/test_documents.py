@@ -7,6 +7,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.slices import program_slices
+from sdyscope.errors import ConversionError
 from sdyscope.inspection import inspect
 from sdyscope.page.notebook import show_sharding
 from sdyscope.words.slices import slice_text
@@ -70,8 +71,9 @@ def test_what_visualize_array_sharding_shows(function, out_specs, expected):
     found = inspect(jax.jit(shard_add), a, a)
     assert held(found, "result") == [expected]
     (row,) = [row for row in found.tensors.tensors if row.kind == "result"]
-    picture = show_sharding(row.requested.returned)
-    assert "<svg" in picture.svg
+    picture = show_sharding(row)
+    assert row._repr_html_() == picture.svg
+    assert f"blocks of {[1, 1] if out_specs else [2, 4]} of [2, 4]" in picture.words
 
 
 def test_a_result_that_is_computed_with_is_left_to_the_compiler():
@@ -79,7 +81,12 @@ def test_a_result_that_is_computed_with_is_left_to_the_compiler():
     spec = (P("x", "y"), P("x", "y"))
     mapped = jax.shard_map(vec_addition, mesh=mesh, in_specs=spec, out_specs=P("x", "y"))
     a = jax.ShapeDtypeStruct((2, 4), jnp.int32)
-    assert held(inspect(jax.jit(lambda a, b: mapped(a, b) + 1), a, a), "result") == [[]]
+    found = inspect(jax.jit(lambda a, b: mapped(a, b) + 1), a, a)
+    assert held(found, "result") == [[]]
+    (row,) = [row for row in found.tensors.tensors if row.kind == "result"]
+    assert row._repr_html_() is None
+    with pytest.raises(ConversionError, match="result is left to the compiler"):
+        show_sharding(row)
 
 
 # --- Levanter's overview: pjit, and the same with names -------------------------------------------

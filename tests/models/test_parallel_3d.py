@@ -2,10 +2,12 @@
 
 import collections
 import functools
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +19,12 @@ from model_references import latent_attention_logits
 from xla_flags import QUICK
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.findings import Regrouped
 from sdyscope.inspection import Inspection
 from sdyscope.models import _pipelines, parallel_3d
 from sdyscope.targets import resolve
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 TINY = {
     "layers": 4,
@@ -331,6 +336,59 @@ def test_with_the_lesson_s_cut_the_function_depends_on_the_mesh():
     loss, _ = step(1, 1, 1)
     assert step(1, 1, 1, cut="channels")[0] == pytest.approx(loss, rel=1e-5)
     assert abs(alone(2, ("cut", "channels"))[0] / loss - 1) > 1e-4
+
+
+@pytest.mark.compiles
+@pytest.mark.thorough
+def test_what_depends_on_the_mesh_is_the_cut_of_heads_by_name():
+    small = {"layers": 1, "microbatches": 1, "batch": 1, "latent": 4, "hidden": 4, "vocab": 4}
+
+    def make(mesh):
+        return resolve("parallel-3d", mesh=mesh, settings={**TINY, **small, "cut": "channels"})
+
+    sizes = {"dp": 1, "pp": 1, "tp": 2}
+    ran = Inspection(make(sizes), ["shardy"]).run(steps=1, on_mesh=make, meshes=[sizes])
+    assert not ran.passed
+    (first,) = [inside.first for inside in ran.inside]
+    assert first.scope.endswith("/attention/heads_of_own_channels")
+    assert (first.op, first.regrouped) == ("reshape", Regrouped(4, 8, 2, ("tp",)))
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+_spec = importlib.util.spec_from_file_location("checkpoint", DOCS / "checkpoint.py")
+checkpoint = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(checkpoint)
+
+
+def test_what_is_saved_on_one_mesh_is_placed_on_another(tmp_path):
+    (_, (params, opt_state, _)), (after, _) = (
+        checkpoint.on_mesh(dict(zip(("dp", "pp", "tp"), sizes, strict=True)), TINY)
+        for sizes in ((2, 2, 2), (1, 4, 1))
+    )
+    checkpoint.save(tmp_path / "state.npz", (params, opt_state))
+    loaded = checkpoint.load(tmp_path / "state.npz", after.args[:2])
+    assert jax.tree.structure(loaded) == jax.tree.structure((params, opt_state))
+    triples = (jax.tree.leaves(tree) for tree in (loaded, (params, opt_state), after.args[:2]))
+    for here, there, wanted in zip(*triples, strict=True):
+        np.testing.assert_array_equal(here, there)
+        assert here.sharding == wanted.sharding
+    kernel = ("layers", "mlp", "up", "kernel")
+    was, is_now = (functools.reduce(dict.get, kernel, tree) for tree in (params, loaded[0]))
+    assert was.addressable_shards[0].data.shape != is_now.addressable_shards[0].data.shape
+
+
+@pytest.mark.compiles
+@pytest.mark.thorough
+def test_a_checkpoint_goes_on_alike_under_another_tp(tmp_path):
+    losses = checkpoint.next_losses(checkpoint.SETTINGS, tmp_path / "state.npz")
+    assert len(losses) == 4
+    assert losses == pytest.approx(losses[:1] * 4, rel=1e-5)
+    by_channels = {**checkpoint.SETTINGS, "cut": "channels"}
+    meshes = ({"dp": 1, "pp": 1, "tp": 2}, {"dp": 1, "pp": 1, "tp": 4})
+    losses = checkpoint.next_losses(by_channels, tmp_path / "state.npz", 1, meshes)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert abs(losses[2] / losses[0] - 1) > 1e-3
 
 
 # --- inference ------------------------------------------------------------------------------------

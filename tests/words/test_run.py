@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from sdyscope.facts.execution import OtherOnOneDevice, Reference
-from sdyscope.facts.findings import DependsOnMesh, InnerDifference, Inside, NotOnMesh, Observation
+from sdyscope.facts.findings import (
+    DependsOnMesh,
+    InnerDifference,
+    Inside,
+    NotOnMesh,
+    Observation,
+    Regrouped,
+)
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import finding_of
@@ -34,6 +41,30 @@ def test_the_first_value_inside(changed, said):
     text = inside_text(Inside("result", replace(FIRST, **changed)))
     assert text.startswith("The first value inside that differs is computed by psum in jit(f)")
     assert said in text
+
+
+@pytest.mark.parametrize(
+    ("regrouped", "axes", "todo"),
+    [
+        (
+            Regrouped(16, 32, 4, ("d",)),
+            " (over d)",
+            "Split a device's part into whole groups, 2",
+        ),
+        (Regrouped(16, 32, 3, ("d", "e")), " (over d or e)", "Gather the dimension before it is"),
+        (Regrouped(16, 48, 4, ()), "", "Gather the dimension before it is split."),
+    ],
+)
+def test_groups_of_a_devices_own_elements(regrouped, axes, todo):
+    inside = Inside("result", replace(FIRST, op="reshape", ratio=None, regrouped=regrouped))
+    fact = DependsOnMesh("result", 1, 0.5, None, (), EIGHT, inside=inside)
+    finding = finding_of(Observation("depends-on-mesh", "error", fact))
+    assert finding.message.endswith(
+        f"of which each device has a part, {regrouped.part} of {regrouped.whole}{axes}, into "
+        f"{regrouped.groups} groups of the device's own elements: which elements form a group "
+        "depends on the mesh."
+    )
+    assert finding.hint.startswith(todo)
 
 
 def test_why_there_is_none():

@@ -3,7 +3,8 @@
 From a result that differs one goes back through what it is made of, through values that differ, to
 the first whose own inputs do not. A few dozen values are looked at in each round, evenly over what
 is left, ends of scopes first; each halves what is left many times over, and takes a compile of both
-sides. Where the op is a loop or a shard_map, the search goes on in its body.
+sides. Where the op is a loop or a shard_map, the search goes on in its body; where it is a `cond`,
+in the branch that both sides take.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sdyscope.analysis.run.numerics import (
     whole_ratio,
 )
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.findings import InnerDifference, Inside
+from sdyscope.facts.findings import InnerDifference, Inside, Regrouped
 from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps, Place
 from sdyscope.values.mesh import Mesh
 
@@ -127,6 +128,7 @@ def first_difference(
         result_inside.iteration,
         result_inside.looked,
         result_inside.unseen,
+        _regrouped(value, result_inside.counterpart, sizes),
     )
     return Inside(result, first)
 
@@ -134,6 +136,7 @@ def first_difference(
 @dataclass(frozen=True)
 class _Found:
     value: InnerValue
+    counterpart: InnerValue | None
     compared: _Compared
     iteration: int | None
     looked: int
@@ -159,10 +162,12 @@ class _Search:
     def _look(
         self, level: InnerLevel, numbers: Sequence[int], turns: tuple[int, ...]
     ) -> Mapping[int, _Compared]:
-        pairs = self._source.look([level.values[number].place for number in numbers])
-        self._looked += len(numbers)
-        return {
-            number: self._compared(level, level.values[number], pairs, turns) for number in numbers
+        comparable = [number for number in numbers if level.values[number].dtype]
+        pairs = self._source.look([level.values[number].place for number in comparable])
+        self._looked += len(comparable)
+        return dict.fromkeys(numbers, _UNKNOWN) | {
+            number: self._compared(level, level.values[number], pairs, turns)
+            for number in comparable
         }
 
     def _allowed(self, dtype: str) -> float:
@@ -190,7 +195,8 @@ class _Search:
         last = turns[-1] if turns else None
         if last is not None and loops[-1].reverse:
             last = loops[-1].sizes[0] - 1 - last
-        return _Found(value, known[number], last, self._looked, unseen)
+        counterpart = level.counterparts[number] if level.counterparts else None
+        return _Found(value, counterpart, known[number], last, self._looked, unseen)
 
     def _compared(
         self,
@@ -200,7 +206,7 @@ class _Search:
         turns: tuple[int, ...],
     ) -> _Compared:
         here, there = pairs[value.place]
-        if not value.dtype or here is None or there is None:
+        if here is None or there is None:
             return _UNKNOWN
         return compared_inside(here, there, level.frames, turns, self._allowed(value.dtype))
 
@@ -209,19 +215,32 @@ class _Search:
     ) -> _Found | None:
         """What is found in the body of an op; None where all that it makes agrees there."""
         path, output = value.place
-        level = self._source.level(path)
-        # A loop's results are what its last iteration carries, and rows of all of them.
-        roots = [number for number in level.results if number is not None]
-        if value.body == "shard_map":
-            roots = [number for number in level.results[output : output + 1] if number is not None]
-        roots = list(dict.fromkeys(roots))
-        pairs = self._source.look([level.values[number].place for number in roots])
-        self._looked += len(roots)
-        for inner in _turns(level, outside, turns):
-            for number in roots:
-                compared = self._compared(level, level.values[number], pairs, inner)
-                if compared.agrees is False:
-                    return self._within(level, number, compared, inner)
+        bodies = [path]
+        if value.body == "cond":
+            chosen = value.chosen_by
+            if chosen is None or not self._look(outside, [chosen], turns)[chosen].agrees:
+                return None
+            bodies = [(*path, branch) for branch in range(value.branches)]
+        for body in bodies:
+            level = self._source.level(body)
+            # A loop's results are what its last iteration carries, and rows of all of them.
+            of_body = level.results
+            if value.body != "scan":
+                of_body = of_body[output : output + 1]
+            roots = [
+                number
+                for number in dict.fromkeys(of_body)
+                if number is not None and level.values[number].dtype
+            ]
+            if not roots:
+                continue
+            pairs = self._source.look([level.values[number].place for number in roots])
+            self._looked += len(roots)
+            for inner in _turns(level, outside, turns):
+                for number in roots:
+                    compared = self._compared(level, level.values[number], pairs, inner)
+                    if compared.agrees is False:
+                        return self._within(level, number, compared, inner)
         return None
 
 
@@ -236,6 +255,30 @@ def _turns(
     numbers = range(frame.sizes[0])
     for number in reversed(numbers) if frame.reverse else numbers:
         yield (*turns, number)
+
+
+def _regrouped(
+    value: InnerValue, counterpart: InnerValue | None, sizes: Mapping[str, int]
+) -> Regrouped | None:
+    """Whether a reshape makes groups of a device's part as it would make them of the whole."""
+    if counterpart is None or value.op != "reshape":
+        return None
+    (own,), (whole,) = value.operands, counterpart.operands
+    more = len(value.shape) - len(own)
+    if more < 1 or len(whole) != len(own) or len(counterpart.shape) != len(value.shape):
+        return None
+    for dim in range(len(own)):
+        parts = whole[dim] // own[dim] if own[dim] else 0
+        is_split = all(
+            before[:dim] == after[:dim]
+            and before[dim + 1 :] == after[dim + 1 + more :]
+            and before[dim] == math.prod(after[dim : dim + 1 + more])
+            for before, after in ((own, value.shape), (whole, counterpart.shape))
+        )
+        if is_split and parts > 1 and 1 < value.shape[dim] == counterpart.shape[dim]:
+            axes = tuple(name for name, size in sizes.items() if size == parts)
+            return Regrouped(own[dim], whole[dim], value.shape[dim], axes)
+    return None
 
 
 # --- the search -----------------------------------------------------------------------------------

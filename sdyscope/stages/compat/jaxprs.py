@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -118,3 +118,16 @@ def user_frame(equation: Any) -> SourceLocation | None:
             for frame in source_info_util.user_frames(equation.source_info.traceback)
         ]
     )
+
+
+def varying(value: Any, axes: Sequence[str]) -> Any:
+    """A value in a shard_map, as one that may differ along all of these manual axes."""
+    aval = jax.typeof(value)
+    varies = aval.manual_axis_type.varying if hasattr(aval, "manual_axis_type") else aval.vma
+    missing = tuple(axis for axis in axes if axis not in varies)
+    if not missing:
+        return value
+    lax: Any = jax.lax
+    if hasattr(lax, "pcast"):
+        return lax.pcast(value, missing, to="varying")
+    return lax.pvary(value, missing)

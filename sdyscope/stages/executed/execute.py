@@ -487,8 +487,13 @@ class Runner:
 
     # --- others beside it -------------------------------------------------------------------------
 
-    def beside(self, program: Program, traced: Any = None) -> Runner:
-        """Runs another program on the same values; it may have further results.
+    def beside(self, program: Program, traced: Any = None, *, alike: bool = True) -> Runner:
+        """Runs another program on the same values.
+
+        Args:
+          program: the other program.
+          traced: the same, where it is traced already.
+          alike: whether its first results must be of the types of this program's.
 
         Raises:
           CompilerError: it can't be traced.
@@ -496,7 +501,7 @@ class Runner:
         """
         traced = trace(program) if traced is None else traced
         (arguments, results), (its, more) = _types(self.traced), _types(traced)
-        if arguments != its or results != more[: len(results)]:
+        if arguments != its or (alike and results != more[: len(results)]):
             raise TargetError("Its arguments or results have other shapes there.")
         return Runner(
             program,

@@ -3,7 +3,8 @@
 A program is evaluated equation by equation, and chosen values are made results beside its own. What
 is around them is entered: functions that are called are evaluated in place, a `scan` stacks what
 its body makes along a dimension in front, a `shard_map` along one for each of its manual axes. All
-other equations are bound as they are, so that little else is compiled than without.
+other equations are bound as they are, so that little else is compiled than without. Values in a
+branch that a `cond` does not take are zeros.
 
 The counterpart is the same jaxpr without shardings on one device, or another one with the same ops:
 the program traced on another mesh.
@@ -11,7 +12,7 @@ the program traced on another mesh.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -60,10 +61,18 @@ def _open(jaxpr: Any) -> Any:
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
-def _body(equation: Any) -> Any:
-    """The jaxpr in an equation that can be entered."""
-    called = _called(equation)
-    return equation.params["jaxpr"] if called is None else called
+def _bodies(jaxpr: Any, entered: Iterable[int]) -> Iterator[tuple[Any, Any, int]]:
+    """Each equation that is entered, the jaxpr in it, and its number among branches."""
+    numbers = iter(entered)
+    for number in numbers:
+        equation, branch = _open(jaxpr).eqns[number], 0
+        if equation.primitive.name == "cond":
+            branch = next(numbers)
+            jaxpr = equation.params["branches"][branch]
+        else:
+            called = _called(equation)
+            jaxpr = equation.params["jaxpr"] if called is None else called
+        yield equation, jaxpr, branch
 
 
 class Insides:
@@ -97,21 +106,26 @@ class Insides:
 
         What is not the same in all replicas is what the first device holds.
         """
-        count = len(self._traced.jaxpr.out_avals)
-        here = self._runner.beside(self._program(places)).results(self._partitioner)
-        there, _ = self._runner.on_one_device(_with_values(self._other, places, sharded=False))
+        # Where all is manual, no partitioner decides by what else is computed: that is left out.
+        alone = all(_is_manual(self._traced, path) for path, _ in places)
+        count = 0 if alone else len(self._traced.jaxpr.out_avals)
+        program = self._program(places, alone)
+        here = self._runner.beside(program, alike=not alone).results(self._partitioner)
+        there, _ = self._runner.on_one_device(
+            _with_values(self._other, places, sharded=False, alone=alone)
+        )
         pairs = zip(here[count:], there[count:], strict=True)
         return dict(zip(places, pairs, strict=True))
 
-    def _program(self, places: Sequence[Place]) -> Program:
-        """The program with these values as further results."""
+    def _program(self, places: Sequence[Place], alone: bool) -> Program:
+        """The program with these values as further results, or as its only ones."""
         results = [
             compat.unspecified() if result.asked is None else result.asked
             for result in compat.results(self._traced)
         ]
         function = jax.jit(
-            _with_values(self._traced, places, sharded=True),
-            out_shardings=[*results, *[compat.unspecified()] * len(places)],
+            _with_values(self._traced, places, sharded=True, alone=alone),
+            out_shardings=[*([] if alone else results), *[compat.unspecified()] * len(places)],
         )
         return Program(
             self._runner.program.name,
@@ -146,21 +160,21 @@ def _level(traced: Any, other: Any, entered: tuple[int, ...]) -> InnerLevel:
         OtherOps: the counterpart has other ops there.
     """
     values, results = _values(traced, entered)
+    counterparts: list[InnerValue] = []
     if other is not traced:
-        others, _ = _values(other, entered)
-        if [value.op for value in values] != [other.op for other in others]:
+        counterparts, _ = _values(other, entered)
+        if [value.op for value in values] != [other.op for other in counterparts]:
             raise OtherOps
-    return InnerLevel(tuple(values), results, _frames(traced, other, entered))
+    frames = _frames(traced, other, entered)
+    return InnerLevel(tuple(values), results, frames, tuple(counterparts))
 
 
 def _values(
     traced: Any, entered: tuple[int, ...]
 ) -> tuple[list[InnerValue], tuple[int | None, ...]]:
     jaxpr, scope = traced.jaxpr, f"jit({traced.fun_name})"
-    for number in entered:
-        equation = _open(jaxpr).eqns[number]
-        scope = _inner_scope(equation, _scope(equation, scope))
-        jaxpr = _body(equation)
+    for equation, body, branch in _bodies(traced.jaxpr, entered):
+        scope, jaxpr = _inner_scope(equation, _scope(equation, scope), branch), body
     walk = _Walk()
     results = walk.values_of(jaxpr, entered, scope, {})
     return walk.values, tuple(results)
@@ -171,8 +185,10 @@ def _scope(equation: Any, outside: str) -> str:
     return f"{outside}/{stack}" if stack else outside
 
 
-def _inner_scope(equation: Any, scope: str) -> str:
+def _inner_scope(equation: Any, scope: str, branch: int = 0) -> str:
     name = equation.primitive.name
+    if name == "cond":
+        return f"{scope}/cond/branch_{branch}_fun"
     if name in ("jit", "pjit"):
         return f"{scope}/jit({equation.params['name']})"
     return f"{scope}/{_SCOPES[name]}" if name in _SCOPES else scope
@@ -207,6 +223,8 @@ class _Walk:
         own_numbers: list[int | None] = []
         op = equation.primitive.name
         known = tuple(dict.fromkeys(number for number in inputs if number is not None))
+        operands = tuple(_type(atom.aval)[0] for atom in equation.invars)
+        branches = len(equation.params["branches"]) if op == "cond" else 0
         for output, variable in enumerate(equation.outvars):
             own_numbers.append(len(self.values))
             shape, dtype = _type(variable.aval)
@@ -221,7 +239,10 @@ class _Walk:
                     shape,
                     0 if dtype is None else variable.aval.size * dtype.itemsize,
                     known,
-                    op if op in ("scan", "shard_map") else "",
+                    op if op in ("scan", "shard_map", "cond") else "",
+                    operands,
+                    branches,
+                    inputs[0] if branches else None,
                 )
             )
         return own_numbers
@@ -240,9 +261,8 @@ def _type(aval: Any) -> tuple[tuple[int, ...], Any]:
 def _frames(traced: Any, counterpart: Any, entered: tuple[int, ...]) -> tuple[Frame, ...]:
     """The loops and shard_maps around what is in an equation, itself included."""
     frames = []
-    jaxpr, its = traced.jaxpr, counterpart.jaxpr
-    for number in entered:
-        equation, its_equation = _open(jaxpr).eqns[number], _open(its).eqns[number]
+    sides = (_bodies(each.jaxpr, entered) for each in (traced, counterpart))
+    for (equation, _, _), (its_equation, _, _) in zip(*sides, strict=True):
         match equation.primitive.name:
             case "scan":
                 length, other = equation.params["length"], its_equation.params["length"]
@@ -253,8 +273,17 @@ def _frames(traced: Any, counterpart: Any, entered: tuple[int, ...]) -> tuple[Fr
                     compat.shard_map_parameters(each.params) for each in (equation, its_equation)
                 )
                 frames.append(Frame("shard_map", _sizes(own), _sizes(other), own.manual_axes))
-        jaxpr, its = _body(equation), _body(its_equation)
     return tuple(frames)
+
+
+def _is_manual(traced: Any, path: Sequence[int]) -> bool:
+    """Whether an equation is in a shard_map that is manual over all axes of its mesh."""
+    for equation, _, _ in _bodies(traced.jaxpr, path[:-1]):
+        if equation.primitive.name == "shard_map":
+            shard_map = compat.shard_map_parameters(equation.params)
+            if set(shard_map.manual_axes) == set(shard_map.mesh.axis_names):
+                return True
+    return False
 
 
 def _sizes(shard_map: ShardMap) -> tuple[int, ...]:
@@ -265,7 +294,7 @@ def _sizes(shard_map: ShardMap) -> tuple[int, ...]:
 
 
 def _with_values(
-    traced: Any, places: Iterable[Place], *, sharded: bool
+    traced: Any, places: Iterable[Place], *, sharded: bool, alone: bool
 ) -> Callable[..., list[Any]]:
     """The program's function on flat arguments, with values inside behind its own results.
 
@@ -273,6 +302,7 @@ def _with_values(
         traced: its `jax.stages.Traced`.
         places: the values, in order.
         sharded: whether it is run on its mesh; else its shardings are taken out, as in `unsharded`.
+        alone: whether its own results are left out.
     """
     wanted = tuple(places)
     evaluation = _Evaluation(wanted, sharded=sharded)
@@ -283,7 +313,7 @@ def _with_values(
 
     def function(*values: Any) -> list[Any]:
         results, wanted_values = evaluation.run(traced.jaxpr.jaxpr, consts, values, (), around)
-        return [*results, *(wanted_values[place] for place in wanted)]
+        return [*([] if alone else results), *(wanted_values[place] for place in wanted)]
 
     return function
 
@@ -337,6 +367,8 @@ class _Evaluation:
                 return self._scan(equation, inputs, path, around)
             case "shard_map":
                 return self._shard_map(equation, inputs, path, around)
+            case "cond":
+                return self._cond(equation, inputs, path, around)
         called = _called(equation)
         shardings = [equation.params.get(key, ()) for key in ("in_shardings", "out_shardings")]
         inputs = self._constrained(inputs, shardings[0])
@@ -397,6 +429,40 @@ class _Evaluation:
             else (one_device.mapped(parameters, body))
         )
         results, count = map_over(*inputs), len(parameters.out_specs)
+        return results[:count], dict(zip(wanted, results[count:], strict=True))
+
+    def _cond(
+        self, equation: Any, inputs: Sequence[Any], path: tuple[int, ...], around: Around
+    ) -> tuple[Sequence[Any], dict[Place, Any]]:
+        chosen, *operands = inputs
+        wanted, count = self._below(path), len(equation.outvars)
+
+        def varying(value: Any) -> Any:
+            """As all branches have it, whatever the types of values in them."""
+            return compat.varying(value, tuple(around.axes)) if self._sharded else value
+
+        def evaluated(branch: int, values: Sequence[Any]) -> tuple[list[Any], dict[Place, Any]]:
+            closed = equation.params["branches"][branch]
+            results, inner = self.run(closed.jaxpr, closed.consts, values, (*path, branch), around)
+            return results, {place: varying(value) for place, value in inner.items()}
+
+        def inside(branch: int) -> Any:
+            return jax.eval_shape(lambda: evaluated(branch, operands)[1])
+
+        of_branches = [inside(branch) for branch in range(len(equation.params["branches"]))]
+        types = {place: kind for types in of_branches for place, kind in types.items()}
+
+        def taken(branch: int) -> Callable[..., list[Any]]:
+            def function(*values: Any) -> list[Any]:
+                results, inner = evaluated(branch, values)
+                return [*results, *(inner.get(place, nothing(place)) for place in wanted)]
+
+            return function
+
+        def nothing(place: Place) -> Any:
+            return varying(jnp.zeros(types[place].shape, types[place].dtype))
+
+        results = jax.lax.switch(chosen, [*map(taken, range(len(of_branches)))], *operands)
         return results[:count], dict(zip(wanted, results[count:], strict=True))
 
     def _bound(

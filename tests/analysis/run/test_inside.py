@@ -1,5 +1,7 @@
 """The search for the first value that differs, and what is the same in blocks. No jax in here."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -12,6 +14,7 @@ from sdyscope.analysis.run.inside import (
     first_difference,
     search,
 )
+from sdyscope.facts.findings import Regrouped
 from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps
 from sdyscope.values.mesh import Mesh
 
@@ -209,6 +212,61 @@ def test_a_loop_is_entered_at_its_first_iteration_that_differs(reverse):
     first = found.first
     assert (first.iteration, first.ratio, first.axes, first.unseen) == (1, 2.0, ("data",), 0)
     assert found.why == ""
+
+
+class Chosen:
+    """A `cond` whose second branch is wrong, and what chooses it, alike on both sides or not."""
+
+    def __init__(self, chosen_alike):
+        self.chosen_alike = chosen_alike
+
+    def level(self, entered=()):
+        if not entered:
+            chooser, cond = value(0), value(1, [0], body="cond")
+            return InnerLevel((chooser, replace(cond, branches=2, chosen_by=0)), (1,))
+        return InnerLevel((replace(value(0, path=(*entered, 0)), op=f"of {entered[-1]}"),), (0,))
+
+    def look(self, places):
+        differ = {(1,), (1, 1, 0), *([] if self.chosen_alike else [(0,)])}
+        return {
+            place: (np.full(2, 5.0 if place[0] in differ else 1.0), np.ones(2)) for place in places
+        }
+
+
+def test_the_branch_that_differs_is_entered():
+    assert first_difference(Chosen(True), 0, "result", ("f32",)).first.op == "of 1"
+
+
+def test_no_branch_is_entered_where_another_is_taken():
+    search = inside._Search(Chosen(False), ("f32",))
+    level = Chosen(False).level()
+    assert search._entered(level, level.values[1], ()) is None
+    assert search._entered(level, replace(level.values[1], chosen_by=None), ()) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "after", "whole", "whole_after", "expected"),
+    [
+        ((2, 8), (2, 4, 2), (2, 16), (2, 4, 4), Regrouped(8, 16, 4, ("tp",))),
+        ((8, 3), (2, 2, 2, 3), (32, 3), (2, 4, 4, 3), Regrouped(8, 32, 2, ("dp",))),
+        ((2, 8), (2, 2, 4), (2, 16), (2, 4, 4), None),  # whole groups
+        ((2, 8), (2, 1, 8), (2, 16), (2, 1, 16), None),  # a single one
+        ((2, 8), (2, 4, 2), (2, 8), (2, 4, 2), None),  # not in parts
+        ((2, 8), (16,), (2, 16), (32,), None),  # merged
+        ((2, 8), (4, 4), (2, 16), (4, 8), None),  # neither
+    ],
+)
+def test_which_reshapes_form_groups_of_a_devices_own_elements(
+    own, after, whole, whole_after, expected
+):
+    here, there = (
+        replace(value(0), op="reshape", shape=shape, operands=(operand,))
+        for shape, operand in ((after, own), (whole_after, whole))
+    )
+    sizes = {"tp": 2, "dp": 4}
+    assert inside._regrouped(here, there, sizes) == expected
+    assert inside._regrouped(replace(here, op="tanh"), there, sizes) is None
+    assert inside._regrouped(here, None, sizes) is None
 
 
 def test_of_the_results_that_differ_the_one_that_is_made_first_is_searched():

@@ -10,9 +10,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.run.inside import compared_inside
+from sdyscope.facts.findings import Regrouped
 from sdyscope.facts.inside import OtherOps
 from sdyscope.facts.program import Program
-from sdyscope.inspection import inspect
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.stages import compat
 from sdyscope.stages.executed.execute import Runner
 from sdyscope.stages.executed.inside import Insides
@@ -44,8 +45,9 @@ def differing(source, entered=(), turns=()):
     for value in level.values:
         if value.body and not value.place[1]:
             more = (0,) if value.body == "scan" else ()
-            inner, its = differing(source, value.place[0], (*turns, *more))
-            wrong, count = wrong + inner, count + its
+            for branch in [(k,) for k in range(value.branches)] or [()]:
+                inner, its = differing(source, (*value.place[0], *branch), (*turns, *more))
+                wrong, count = wrong + inner, count + its
     return wrong, count
 
 
@@ -159,6 +161,40 @@ def test_the_cut_in_a_shard_map_is_named_on_the_meshes_that_depend_on_it():
     line = attention.__code__.co_firstlineno + 5
     assert (first.op, first.source.file, first.source.line) == ("reshape", __file__, line)
     assert first.shape == (2, 4, 4)
+    assert first.regrouped == Regrouped(16, 32, 4, ("model",))
+
+
+def test_a_branch_is_entered_that_both_sides_take():
+    def make(sizes):
+        mesh = compat.abstract_mesh(Mesh.of(sizes))
+
+        def local(x, number):
+            def grouped(x):
+                with jax.named_scope("groups"):
+                    return jnp.max(x.reshape(4, -1), axis=1)
+
+            # The first device of an axis always takes it, the others never: zeros are theirs.
+            active = (number > 0) & (jax.lax.axis_index("stage") == 0)
+            y = jax.lax.cond(active, grouped, lambda x: x[:4] * 0, jnp.tanh(x))
+            return jax.lax.psum(jnp.where(active, y, 0), ("data", "stage"))
+
+        mapped = jax.shard_map(local, mesh=mesh, in_specs=(P("data"), P()), out_specs=P())
+
+        def step(x, number):
+            return jnp.sum(mapped(x, number) ** 2)
+
+        args = abstract((32,), "data", mesh=mesh), abstract((), mesh=mesh)
+        values = np.arange(32, dtype=np.float32)[::-1] / 32, np.float32(1)
+        return Program("step", jax.jit(step), args, inputs=lambda: (values, {}))
+
+    ran = Inspection(make({"data": 2, "stage": 2}), ["shardy"]).run(
+        steps=1, on_mesh=make, meshes=[{"data": 2, "stage": 2}]
+    )
+    (inside,) = ran.inside
+    first = inside.first
+    assert (first.op, first.scope.rpartition("/")[2]) == ("reshape", "groups")
+    assert "cond/branch_1_fun" in first.scope
+    assert first.regrouped == Regrouped(16, 32, 4, ("data", "stage"))
 
 
 def test_a_shard_map_in_a_loop_is_entered_at_the_first_iteration_that_differs():
