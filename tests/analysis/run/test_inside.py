@@ -244,6 +244,17 @@ def test_no_branch_is_entered_where_another_is_taken():
     assert search._entered(level, replace(level.values[1], chosen_by=None), ()) is None
 
 
+def test_a_conditional_that_can_not_be_looked_into_is_named():
+    class Refused(Chosen):
+        def look(self, places):
+            if any(len(path) > 1 for path, _ in places):
+                raise RuntimeError("INTERNAL: inconsistent conditional sharding")
+            return super().look(places)
+
+    result = first_difference(Refused(True), 0, "result", ("f32",))
+    assert (result.first.op, result.why) == ("op", "")
+
+
 @pytest.mark.parametrize(
     ("own", "after", "whole", "whole_after", "expected"),
     [
