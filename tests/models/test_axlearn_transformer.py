@@ -168,6 +168,8 @@ def test_only_weights_decay():
 def test_what_is_lowered_is_what_was_requested(inspection):
     assert inspection.check().passed
     assert inspection.failures == {}
+    (loss,) = [asked for asked in inspection.requested if asked.path == "result[1]['loss']"]
+    assert loss.sharding is None  # as in out_shardings=(..., dict(loss=None))
 
 
 @pytest.mark.compiles

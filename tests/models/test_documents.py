@@ -118,6 +118,56 @@ def test_a_matrix_product_over_a_dimension_in_pieces_is_summed():
     assert one.bytes == 256 * 512 * 4
 
 
+def test_on_a_mesh_of_data_and_model_no_device_shares_the_intermediate():
+    """c_fc by columns of `model`, the batch once for each row of it, the product over both axes."""
+    mesh = mesh_of(data=4, model=2)
+    c_fc, inputs = array(mesh, (4, 16), None, "model"), array(mesh, (8, 4), "data", None)
+    found = inspect(
+        jax.jit(lambda c_fc, inputs: inputs @ c_fc), c_fc, inputs, partitioners=("shardy",)
+    )
+    columns, rows = held(found, "argument")
+    assert columns == [
+        "devices 0, 2, 4, 6 hold c_fc[:, 0:8]",
+        "devices 1, 3, 5, 7 hold c_fc[:, 8:16]",
+    ]
+    assert rows[0] == "devices 0, 1 hold inputs[0:2, :]"
+    graph = found.graph("shardy")
+    (product,) = [
+        value
+        for (op, _), value in found.propagated("shardy").values.items()
+        if graph.ops[op].kind == "stablehlo.dot_general"
+    ]
+    assert str(product.sharding) == '<@mesh, [{"data"}, {"model"}]>'
+    assert product.placement.replication == 1
+
+
+def test_a_named_product_over_the_axis_that_is_mapped_is_summed():
+    """named_pjit with {"Embed": "data"}: batch and mlp are whole, and so is the result."""
+    hax = pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
+    mesh = mesh_of(data=8)
+    batch, embed, mlp = (
+        hax.Axis(name, size) for name, size in (("Batch", 256), ("Embed", 4096), ("Mlp", 512))
+    )
+    with hax.axis_mapping({"Embed": "data"}):
+        inputs, weights = (
+            hax.NamedArray(
+                array(mesh, [axis.size for axis in axes], *hax.partitioning.pspec_for_axis(axes)),
+                axes,
+            )
+            for axes in ((batch, embed), (embed, mlp))
+        )
+
+    def matmul(weights, inputs):
+        with jax.sharding.use_abstract_mesh(mesh), hax.axis_mapping({"Embed": "data"}):
+            return hax.auto_sharded(hax.dot(inputs, weights, axis=embed))
+
+    found = inspect(jax.jit(matmul), weights, inputs, partitioners=("shardy",))
+    specs = [str(row.requested.sharding.spec) for row in found.tensors.tensors[:2]]
+    assert specs == ["P('data', None)", "P(None, 'data')"]
+    (one,) = found.predicted_collectives().collectives.collectives
+    assert (one.kind, one.bytes) == ("all-reduce", 256 * 512 * 4)
+
+
 @pytest.mark.parametrize(
     ("output", "expected"),
     [

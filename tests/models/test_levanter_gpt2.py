@@ -22,6 +22,7 @@ from sdyscope.words.sharding import short
 
 TINY = {"embed": 16, "heads": 2, "vocab": 32, "positions": 8, "batch": 8, "dtype": "float32"}
 BATCH = ("replica_dcn", "replica", "data")
+FSDP = {"replica_dcn": 1, "replica": 1, "data": 8, "model": 1}
 CONTEXT = {"replica_dcn": 1, "replica": 1, "data": 2, "context": 2, "model": 2}
 XL = {"layers": 48, "embed": 1600, "heads": 25, "vocab": 50257, "positions": 1024, "batch": 1024}
 
@@ -323,6 +324,20 @@ def test_scores_of_later_layers_are_smaller_where_asked():
     np.testing.assert_allclose(third, attention(2, 1 / 3, scaled=False), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(attention(0, 1.0, scaled=True), attention(0, 1.0, scaled=False))
     assert np.max(np.abs(third - attention(2, 1.0, scaled=False))) > 1e-3
+
+
+def test_bfloat16_halves_what_is_sent_and_nothing_at_rest():
+    """A policy of compute=bfloat16, parameters=f32: by prediction, nothing is compiled."""
+    sent = {}
+    for dtype in ("float32", "bfloat16"):
+        found = Inspection(make("fsdp", mesh=FSDP, layers=1, dtype=dtype), ["shardy"])
+        at_rest = {row.dtype for row in found.requested if row.path.startswith(("model", "opt"))}
+        assert at_rest == {"f32", "i32"}  # the count of steps
+        sent[dtype] = collections.Counter()
+        for one in found.predicted_collectives().collectives.collectives:
+            sent[dtype][one.kind] += one.bytes * one.count
+    for kind in ("all-gather", "reduce-scatter"):
+        assert sent["float32"][kind] == 2 * sent["bfloat16"][kind] > 0
 
 
 @pytest.mark.parametrize("upcast", [True, False])

@@ -171,6 +171,20 @@ def test_specs_are_by_path_and_rank():
     assert embedding["table"].axes == (None, None)
 
 
+def test_a_stage_has_its_layers_and_a_device_its_features():
+    """5 of 10 layers on pp=2, of a kernel from 4 to 8; 128 of 512 features on tp=4."""
+    kernel = parallel_3d.parameters(parallel_3d.Settings(layers=10, features=4, hidden=8))
+    kernel = kernel["layers"]["mlp"]["up"]["kernel"]
+    on_stages = jax.sharding.NamedSharding(mesh_of(1, 2, 1), P(*kernel.axes))
+    assert on_stages.shard_shape(kernel.shape) == (5, 4, 8)
+    gamma = parallel_3d.parameters(parallel_3d.Settings(features=512))["layers"]["norm1"]["gamma"]
+    indices = jax.sharding.NamedSharding(mesh_of(1, 1, 4), P(*gamma.axes)).devices_indices_map(
+        gamma.shape
+    )
+    features = [(index[1].start or 0, index[1].stop) for index in indices.values()]
+    assert features == [(0, 128), (128, 256), (256, 384), (384, 512)]
+
+
 @pytest.mark.parametrize(
     ("mesh", "settings", "said"),
     [
