@@ -93,6 +93,7 @@ class AnnotatedAxes:
                 self._on_ops.setdefault(annotation.op, written)
         self._nearest: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
         self._dims_on: dict[AxisPart, dict[int, list[int]]] = {}
+        self._without: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
 
     def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
         """Where an axis of a value comes from; nothing where none was found."""
@@ -106,6 +107,37 @@ class AnnotatedAxes:
             if (written := nearest.get((value, dim))) is not None
         }
         return tuple(_annotated(written, part, recorded=False) for written in distinct.values())
+
+    def without(self, value: ValueId, dim: int, part: AxisPart) -> WrittenSpec | None:
+        """The nearest annotation of a dimension like this one that says it without an axis.
+
+        Followed through values of the same shape, none of which has the axis there.
+        """
+        if part not in self._without:
+            nearest: dict[_Dim, WrittenSpec] = {}
+            queue: deque[_Dim] = deque()
+            for written in self._written:
+                for start in self._annotated_values(written.annotation):
+                    for at in self._dims_without(start, part):
+                        if (start, at) not in nearest and at < len(written.axes):
+                            nearest[start, at] = written
+                            queue.append((start, at))
+            while queue:
+                current, at = queue.popleft()
+                for other, _ in self._neighbours.get(current, ()):
+                    if (
+                        (other, at) not in nearest
+                        and self.decided.shape(other) == self.decided.shape(current)
+                        and at in self._dims_without(other, part)
+                    ):
+                        nearest[other, at] = nearest[current, at]
+                        queue.append((other, at))
+            self._without[part] = nearest
+        return self._without[part].get((value, dim))
+
+    def _dims_without(self, value: ValueId, part: AxisPart) -> list[int]:
+        dims = self._dims(value, part)
+        return [dim for dim in range(len(self.decided.axes(value))) if dim not in dims]
 
     def in_flow(self, value: ValueId) -> Ref | None:
         """A value as its dimensions are joined: in the propagated graph where Shardy made one."""

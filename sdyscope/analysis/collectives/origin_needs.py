@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Final
 
-from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
+from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, WrittenSpec
 from sdyscope.analysis.collectives.propagated_axes import (
     AxesByDim,
     PropagatedAxes,
@@ -295,51 +295,13 @@ class Needs:
         carried = [other for other in others if self.carried(other, axes)]
         by_rule = self._by_rule(need.op)
         own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
-        if by_rule is None or not own:
-            # Without a rule a tensor of the value's shape goes with it, dimension by dimension.
-            before, shape = self.decided.axes(need.value), self.decided.shape(need.value)
-            return [
-                other
-                for other in carried
-                if self.decided.shape(other) != shape
-                or self.on(self.decided.axes(other), axes) != self.on(before, axes)
-            ]
+        if by_rule is None:
+            # Without a rule a tensor goes with the value where it has the same dimensions.
+            return [other for other in carried if not self._alike(need.value, other, axes)]
+        if not own:
+            return carried
         held = ((other, by_rule.held(self.annotated.in_flow(other), axes)) for other in carried)
         return [other for other, theirs in held if not theirs or theirs - own]
-
-    def pinning(self, need: Need, axes: tuple[AxisPart, ...]) -> Op | None:
-        """The nearest constraint that keeps the axes from another tensor of the op, as under GSPMD.
-
-        Nothing records it there: it is followed over values of the same shape that lack the axes.
-        """
-        if need.op is None or need.output is not None or self.annotated.pointers is not None:
-            return None
-        shape = self.decided.shape(need.value)
-
-        def lacks(value: ValueId) -> bool:
-            alike = self.decided.shape(value) == shape and value != need.value
-            return alike and not self.carried(value, axes)
-
-        ring, seen = [need.op], {need.op.id}
-        while ring and len(seen) < _AROUND:
-            near = []
-            for op in ring:
-                for result in range(len(op.types)):
-                    if lacks((op.id, result)):
-                        near += [user for user, _ in self.graph.uses(op.id, result)]
-                near += [
-                    other
-                    for other, edge in self.graph.operands(op)
-                    if lacks((other.id, edge.result))
-                ]
-            ring = []
-            for op in near:
-                if op.is_constraint and lacks((op.id, 0)):
-                    return op
-                if op.id not in seen and not op.is_argument:
-                    seen.add(op.id)
-                    ring.append(op)
-        return None
 
     def closing(self, need: Need, axes: tuple[AxisPart, ...]) -> list[Binding]:
         """What keeps the axes from the other tensors of the op, where these go with the value's."""
@@ -356,6 +318,49 @@ class Needs:
                     continue
                 bindings |= dict.fromkeys(self.annotated.openness.closing(value, dim))
         return list(bindings)
+
+    def withheld(self, need: Need, axes: tuple[AxisPart, ...]) -> list[WrittenSpec]:
+        """Under GSPMD, what says the value's dimension without the axes on other tensors of the op.
+
+        Nothing is recorded of that: it is followed from tensors of the op's that lack them.
+        """
+        if self.annotated.pointers is not None or need.op is None or need.output is not None:
+            return []
+        if kind_of(need.op) in _WHOLE:
+            return []
+        results = [(need.op.id, result) for result in range(len(need.op.types))]
+        written: dict[int, WrittenSpec] = {}
+        for other in (*results, *self.operands(need.op)):
+            for dim, part in self._dims_with(need.value, axes):
+                if other != need.value and self._same_dimension(need.value, other, dim):
+                    nearest = self.annotated.without(other, dim, part)
+                    if nearest is not None:
+                        written[id(nearest)] = nearest
+        return list(written.values())
+
+    def _alike(self, value: ValueId, other: ValueId, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether another tensor of an op has the axes where the value has them."""
+        dims = dict(self._dims_with(value, axes))
+        return dims == dict(self._dims_with(other, axes)) and all(
+            self._same_dimension(value, other, dim) for dim in dims
+        )
+
+    def _dims_with(
+        self, value: ValueId, axes: tuple[AxisPart, ...]
+    ) -> Iterator[tuple[int, AxisPart]]:
+        for dim, own in enumerate(self.on(self.decided.axes(value), axes)):
+            for part in own:
+                yield dim, part
+
+    def _same_dimension(self, value: ValueId, other: ValueId, dim: int) -> bool:
+        """Whether a dimension of two tensors of an op can be the same, by place and size."""
+        shape, other_shape = self.decided.shape(value), self.decided.shape(other)
+        return (
+            shape is not None
+            and other_shape is not None
+            and len(shape) == len(other_shape)
+            and shape[dim] == other_shape[dim]
+        )
 
     def _by_rule(self, op: Op) -> _ByRule | None:
         """An op as it is propagated, and the rule by which; None where that is not known."""

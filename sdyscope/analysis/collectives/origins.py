@@ -365,12 +365,13 @@ class _Search:
         else:
             needed = [self.binding(binding, axes) for binding in self.around.closing(need, axes)]
             if not needed:
+                needed = [
+                    self.needed(written, axes, recorded=False)
+                    for written in self.around.withheld(need, axes)
+                ]
+            if not needed:
                 conflicts = self.around.conflicting(need, axes)
                 needed = self.annotations(conflicts, axes, "needed")
-                pin = None if needed else self.around.pinning(need, axes)
-                written = None if pin is None else self.annotated.of_op(pin.id)
-                if written is not None:
-                    needed.append(self.needed(written, axes, recorded=False))
             if kind == "all-gather":
                 after = self.decided.spec_without(value, axes)
         reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING

@@ -185,8 +185,9 @@ def test_who_else_says_an_axis_is_named(name: str) -> None:
     assert others
 
 
-def test_what_a_constraint_gathers_names_it() -> None:
-    program = of("moe", "shardy")
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_constraint_gathers_names_it(partitioner: Partitioner) -> None:
+    program = of("moe", partitioner)
     (line,) = {
         name_of(each)
         for collective in program.found.collectives
@@ -202,3 +203,7 @@ def test_what_a_constraint_gathers_names_it() -> None:
         origin = one.largest.origin
         named = {name_of(each) for each in origin.annotations if each.kind == "constraint"}
         assert named == {line}, origin_text(origin)
+        # What is said to require a sharding says it.
+        says = {str(each.spec) for each in origin.annotations if each.role == "needed"}
+        if says and ", beside " not in origin_text(origin):
+            assert says == {str(origin.after)}, origin_text(origin)
