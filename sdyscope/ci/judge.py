@@ -323,7 +323,7 @@ def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
 
 def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> Iterator[Found]:
     """What is not known of the program, but for what a check found or could not be done for."""
-    texts = {entry.finding.found for each in done.values() for entry in each.entries}
+    texts = {entry.finding.found for each in done.values() for entry in each.entries} - {""}
     refused = "\n".join(str(each.error) for each in done.values() if each.error is not None)
     for unknown in account.unknowns:
         if unknown.text in texts or (unknown.kind == "refused" and str(unknown.reason) in refused):

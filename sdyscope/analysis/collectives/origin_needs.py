@@ -295,10 +295,10 @@ class Needs:
         carried = [other for other in others if self.carried(other, axes)]
         by_rule = self._by_rule(need.op)
         own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
-        if by_rule is None:
+        if by_rule is None and kind_of(need.op) not in _TOGETHER:
             # Without a rule a tensor goes with the value where it has the same dimensions.
             return [other for other in carried if not self._alike(need.value, other, axes)]
-        if not own:
+        if by_rule is None or not own:
             return carried
         held = ((other, by_rule.held(self.annotated.in_flow(other), axes)) for other in carried)
         return [other for other, theirs in held if not theirs or theirs - own]

@@ -59,6 +59,28 @@ class Boundary:
     index: int | None = None
 
 
+#: Equations whose jaxprs are lowered in a scope of their own, or that are boundaries themselves.
+_SCOPED = frozenset(
+    {
+        *("sharding_constraint", "reshard", "shard_map", "jit", "pjit", "while", "scan", "cond"),
+        *("checkpoint", "remat", "remat2", "closed_call", "core_call"),
+    }
+)
+
+
+def _inlined(equation: Any) -> tuple[Any, ...] | None:
+    """The jaxprs that are lowered in an equation's place; None where it has a scope of its own."""
+    name = equation.primitive.name
+    if name in _SCOPED:
+        return None
+    if name == "custom_linear_solve":
+        # Its matvec is for the derivative; only the solver is lowered.
+        return (equation.params["jaxprs"].solve,)
+    if name in ("custom_partitioning", "pallas_call"):
+        return ()  # their jaxprs are not part of the module
+    return tuple(compat.sub_jaxprs(equation.params))
+
+
 def boundaries(jaxpr: Any, name: str) -> Iterator[Boundary]:
     """Walks a jaxpr (unused parts already dropped) of a function jitted under `name`."""
     yield from _Walk().jaxpr(jaxpr, f"jit({name})")
@@ -71,10 +93,24 @@ class _Walk:
         self.lowered: set[Hashable] = set()
         self.manual_axes: tuple[str, ...] = ()
 
-    def jaxpr(self, jaxpr: Any, scope: str) -> Iterator[Boundary]:
+    def jaxpr(self, jaxpr: Any, scope: str, around: Any = None) -> Iterator[Boundary]:
+        """The boundaries of a jaxpr.
+
+        Args:
+            jaxpr: the jaxpr.
+            scope: what is around it.
+            around: JAX's name stack of the equation in whose place it is lowered: a transformation
+                at its end wraps what the stacks inside begin with, `jvp(vmap())`.
+        """
         for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-            stack = str(equation.source_info.name_stack)
-            yield from self.equation(equation, f"{scope}/{stack}" if stack else scope)
+            own = equation.source_info.name_stack
+            stack = own if around is None else around + own
+            inside = f"{scope}/{stack}" if str(stack) else scope
+            inlined = _inlined(equation)
+            if inlined is None:
+                yield from self.equation(equation, inside)
+            for inner in inlined or ():
+                yield from self.jaxpr(inner, scope, stack)
 
     def function(self, key: Hashable, jaxpr: Any, scope: str) -> Iterator[Boundary]:
         """A jaxpr that is lowered as a function of its own, once for each key."""
@@ -111,16 +147,8 @@ class _Walk:
                     yield from self.jaxpr(branch, f"{scope}/cond/branch_{number}_fun")
             case "checkpoint" | "remat" | "remat2":
                 yield from self.jaxpr(params["jaxpr"], f"{scope}/checkpoint")
-            case "custom_linear_solve":
-                # Its matvec is for the derivative; only the solver is lowered.
-                yield from self.jaxpr(params["jaxprs"].solve, scope)
             case "closed_call" | "core_call" as name:
                 yield from self.call(name, params["call_jaxpr"], f"{scope}/{name}")
-            case "custom_partitioning" | "pallas_call":
-                pass  # their jaxprs are not part of the module
-            case _:
-                for jaxpr in compat.sub_jaxprs(params):
-                    yield from self.jaxpr(jaxpr, scope)
 
     def call(self, name: str, jaxpr: Any, scope: str) -> Iterator[Boundary]:
         yield from self.function((name, getattr(jaxpr, "jaxpr", jaxpr)), jaxpr, scope)

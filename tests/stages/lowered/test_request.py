@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from jax._src.sharding_impls import GSPMDSharding
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
@@ -347,6 +347,10 @@ functions = st.recursive(
 
 
 @given(functions, st.booleans())
+@example(
+    in_custom_vjp(in_custom_vjp(WRAPPERS["vmap"](lambda x: constrain(jnp.sin(x), on("data"))))),
+    True,
+)
 def test_constraints_of_any_nesting(function, differentiated):
     forward = jax.jit(lambda x: function(x).sum())
     backward = jax.jit(jax.grad(lambda x: function(x).sum()))

@@ -1,0 +1,31 @@
+"""What a target's checks come to."""
+
+from types import SimpleNamespace
+
+from sdyscope.ci.judge import Done, _not_known
+from sdyscope.ci.places import Found
+from sdyscope.facts.account import Account, Unknown, Why
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.findings import Finding
+
+PLACE = SourceLocation("pyproject.toml", 3)
+TARGET = SimpleNamespace(strict=True, place=PLACE)
+
+
+def not_known(unknown, *findings):
+    entries = tuple(Found("lint", finding, PLACE, PLACE) for finding in findings)
+    account = Account.of([unknown])
+    return [
+        found.finding.tensor
+        for found in _not_known(TARGET, account, {"lint": Done(entries=entries)})
+    ]
+
+
+def test_what_is_not_known_is_hidden_by_the_finding_about_its_text_alone():
+    left_out = Unknown("left out", "propagated", Why.OTHER_TYPES, name="loss/iota")
+    about_nothing = Finding("layout-copied", "note", "It is copied.", found="")
+    assert not_known(left_out) == not_known(left_out, about_nothing) == ["loss/iota"]
+    text = '#sdy.sharding<@mesh, [{"a"}]>'
+    impossible = Unknown("impossible", "lowered", "no such axis", name="x", text=text)
+    assert not_known(impossible, about_nothing) == ["x"]
+    assert not_known(impossible, Finding("no-placement", "error", "No.", found=text)) == []
