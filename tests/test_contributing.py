@@ -155,6 +155,7 @@ def run(folder, *words):
     return done.stdout
 
 
+@pytest.mark.thorough
 def test_a_command_in_these_places_works(copy):
     listed = run(copy, "-m", "sdyscope", "--help")
     assert "  toy         Count the tensors of a program by kind." in listed

@@ -52,7 +52,7 @@ RUNNING = ("ci", "fix", "record", "run", "search")
 THOROUGH = {
     "axlearn-transformer": (5, 6),
     "comms": (1,),
-    "diff": (4,),
+    "diff": (4, 6),
     "explain": (4,),
     "fix": (1,),
     "levanter-gpt2": (3, 4, 7, 8),

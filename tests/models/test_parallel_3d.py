@@ -246,7 +246,9 @@ BOTH = pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 
 
 @pytest.mark.compiles
-@BOTH
+@pytest.mark.parametrize(
+    "partitioner", ["shardy", pytest.param("gspmd", marks=pytest.mark.thorough)]
+)
 def test_every_collective_is_the_lessons(inspection, partitioner):
     steps, kernels = 5, 2 * 10  # those of a stage's two layers
     found = collections.Counter()
@@ -300,7 +302,7 @@ def alone(tp, *settings):
         pytest.param(
             (1, 4, 2), "1f1b", {"dropout": 0.3, "microbatches": 8}, marks=pytest.mark.thorough
         ),
-        ((1, 4, 2), "naive", {"dropout": 0.3}),
+        pytest.param((1, 4, 2), "naive", {"dropout": 0.3}, marks=pytest.mark.thorough),
         pytest.param((2, 1, 2), "gpipe", {"cut": "channels"}, marks=pytest.mark.thorough),
     ],
     ids=str,

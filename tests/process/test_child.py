@@ -277,8 +277,18 @@ time.sleep(60)
 OBEDIENT = STUBBORN.replace("signal.pthread_sigmask", "# ")
 
 
-@pytest.mark.parametrize("code", [OBEDIENT, STUBBORN], ids=["obedient", "stubborn"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("code", "signum"),
+    [
+        pytest.param(OBEDIENT, signal.SIGINT, id="obedient-2"),
+        pytest.param(OBEDIENT, signal.SIGTERM, id="obedient-15"),
+        pytest.param(OBEDIENT, signal.SIGHUP, id="obedient-1"),
+        # These take the seconds that it is waited for.
+        pytest.param(STUBBORN, signal.SIGTERM, id="stubborn-15"),
+        pytest.param(STUBBORN, signal.SIGINT, id="stubborn-2", marks=pytest.mark.thorough),
+        pytest.param(STUBBORN, signal.SIGHUP, id="stubborn-1", marks=pytest.mark.thorough),
+    ],
+)
 def test_stopping_leaves_no_orphan(start, code, signum):
     process = start(code)
     child = int(process.stderr.readline())

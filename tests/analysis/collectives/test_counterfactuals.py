@@ -159,8 +159,18 @@ def of(name: str, partitioner: Partitioner) -> Counterfactuals:
     return Counterfactuals(USER_PROGRAMS[name](compat.abstract_mesh(MESH)), partitioner)
 
 
-@pytest.mark.parametrize("partitioner", PARTITIONERS)
-@pytest.mark.parametrize("name", ["moe", "gradients", "scanned", "not_divisible", "largest"])
+@pytest.mark.parametrize(
+    ("name", "partitioner"),
+    [
+        pytest.param("moe", "shardy", marks=pytest.mark.thorough),
+        ("moe", "gspmd"),
+        *(
+            (name, partitioner)
+            for name in ("gradients", "scanned", "not_divisible", "largest")
+            for partitioner in PARTITIONERS
+        ),
+    ],
+)
 def test_without_its_causes_a_collective_goes(name: str, partitioner: Partitioner) -> None:
     program = of(name, partitioner)
     skip_where_causes_are_jax_s_own(name)

@@ -239,7 +239,9 @@ def test_the_table_shards_the_residual_stream() -> None:
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
-@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize(
+    "partitioner", [pytest.param("shardy", marks=pytest.mark.thorough), "gspmd"]
+)
 def test_reference_models(partitioner: Any, settings: dict[str, str]) -> None:
     program = resolve("fsdp-transformer", settings={**SMALL, **settings})
     collectives = Inspection(program, [partitioner]).collectives(partitioner)

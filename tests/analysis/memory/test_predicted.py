@@ -20,7 +20,7 @@ pytestmark = pytest.mark.compiles
 #: The models, and of the larger ones under which partitioner each run of the tests compiles them.
 MODELS = {
     "mlp": ("shardy", "gspmd"),
-    "fsdp-transformer": ("shardy",),
+    "fsdp-transformer": (),
     "axlearn-transformer": (),
     "parallel-3d": (),
     "parallel-3d:decode": ("gspmd",),

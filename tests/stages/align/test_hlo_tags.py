@@ -83,7 +83,8 @@ def compiled(
     ("partitioner", "settings"),
     [
         pytest.param("gspmd", {"constrained": "false"}, marks=pytest.mark.thorough),
-        ("shardy", {"scan": "true", "remat": "true"}),
+        pytest.param("shardy", {"scan": "true", "remat": "true"}, marks=pytest.mark.thorough),
+        ("shardy", {"layers": "1"}),
     ],
 )
 def test_a_reference_model_compiles_to_the_same(
