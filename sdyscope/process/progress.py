@@ -2,17 +2,19 @@
 
 On a terminal a line that goes away again; elsewhere, as in the log of a CI job, a plain line now
 and then. Stages tell what they do with `doing`, wherever they run: where nothing is shown, nothing
-happens.
+happens. In a notebook it begins by itself, and ends with the cell.
 """
 
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from sdyscope.process import output
 from sdyscope.words.visible import visible
@@ -31,15 +33,18 @@ _TICK = 0.25
 class _Shown:
     """One command's display."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shell: Any = None) -> None:
         self.name = name
+        self.shell = shell
         self.begun = time.monotonic()
         self.what, self.done, self.total = "starting", 0, 0
         self.ended = threading.Event()
         self.has_steps = False
 
     def watch(self) -> None:
-        if sys.stderr.isatty():
+        if self.shell is not None:
+            self._in_notebook()
+        elif sys.stderr.isatty():
             self._on_terminal()
         else:
             self._in_log()
@@ -75,8 +80,30 @@ class _Shown:
 
     def _in_log(self) -> None:
         while not self.ended.wait(_LOGGED):
-            steps = f" ({self.done:,} of {self.total:,})" if self.total > 1 else ""
-            output.say(f"{self.name}: {self.what}{steps}, {self._seconds()}")
+            output.say(f"{self.name}: {self._text()}")
+
+    def _in_notebook(self) -> None:
+        if self.ended.wait(_PATIENCE):
+            return
+        from IPython.display import display  # type: ignore[import-not-found, unused-ignore]
+
+        shown = display(self._picture(), raw=True, display_id=True)
+        while not self.ended.wait(_PATIENCE):
+            shown.update(self._picture(), raw=True)
+        shown.update({"text/plain": "", "text/html": ""}, raw=True)
+
+    def _picture(self) -> dict[str, str]:
+        """The display of a notebook, by MIME type."""
+        text = visible(f"{self.name}: {self._text()}")
+        part = f' value="{self.done}" max="{self.total}"' if self.total > 1 else ""
+        return {
+            "text/plain": text,
+            "text/html": f"<progress{part}></progress> {html.escape(text)}",
+        }
+
+    def _text(self) -> str:
+        steps = f" ({self.done:,} of {self.total:,})" if self.total > 1 else ""
+        return f"{self.what}{steps}, {self._seconds()}"
 
     def _seconds(self) -> str:
         seconds = int(time.monotonic() - self.begun)
@@ -96,20 +123,46 @@ def shown(name: str) -> Iterator[None]:
     if sys.stderr is None or _shown or os.environ.get("SDYSCOPE_PROGRESS") == "0":
         yield
         return
-    shown = _Shown(name)
-    _shown.append(shown)
-    watcher = threading.Thread(target=shown.watch, name="progress", daemon=True)
-    watcher.start()
+    end = _begun(_Shown(name))
     try:
         yield
     finally:
+        end()
+
+
+def _begun(shown: _Shown) -> Callable[[], None]:
+    """Begins to show something; ended by what is returned."""
+    _shown.append(shown)
+    watcher = threading.Thread(target=shown.watch, name="progress", daemon=True)
+    watcher.start()
+
+    def end() -> None:
         _shown.clear()
         shown.ended.set()
         watcher.join()
 
+    return end
+
+
+def _begin_in_a_notebook() -> None:
+    """Shows what is being done until the cell ends, in a notebook's own process."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if not hasattr(shell, "kernel") or os.environ.get("SDYSCOPE_PROGRESS") == "0":
+        return
+    end = _begun(_Shown("sdyscope", shell))
+
+    def cell_ended(*_: object) -> None:
+        shell.events.unregister("post_run_cell", cell_ended)
+        end()
+
+    shell.events.register("post_run_cell", cell_ended)
+
 
 def doing(what: str) -> None:
     """Tells what is being done from now on; a command that counts its own steps tells it itself."""
+    if not _shown:
+        _begin_in_a_notebook()
     for shown in _shown:
         if not shown.has_steps:
             shown.what = what

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
+import types
 
 import pytest
 
@@ -122,3 +124,74 @@ def test_a_command_says_which_stage_it_is_at(tmp_path):
     assert status == 0
     assert "slow; no mesh" in answer
     assert "tracing slow" in text
+
+
+class Notebook:
+    """A notebook's shell, as far as progress asks it: displays by their number, and its events."""
+
+    kernel = object()
+
+    def __init__(self):
+        self.events, self.callbacks, self.shown = self, [], []
+
+    def register(self, event, callback):
+        assert event == "post_run_cell"
+        self.callbacks.append(callback)
+
+    def unregister(self, event, callback):
+        self.callbacks.remove(callback)
+
+    def display(self, data, *, raw, display_id):
+        assert (raw, display_id) == (True, True)
+        self.shown.append(data)
+        return self
+
+    def update(self, data, *, raw):
+        self.shown.append(data)
+
+    def end_cell(self):
+        for callback in [*self.callbacks]:
+            callback(None)
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    shell = Notebook()
+    for name in ("IPython", "IPython.display"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["IPython"].get_ipython = lambda: shell
+    sys.modules["IPython.display"].display = shell.display
+    monkeypatch.setattr(progress, "_PATIENCE", 0.02)
+    yield shell
+    shell.end_cell()
+
+
+def test_a_notebook_shows_it_until_the_cell_ends(notebook):
+    progress.doing("compiling <step>")
+    progress.doing("reading")
+    progress.step("predicting", 3, 10)
+    for _ in range(200):
+        if len(notebook.shown) > 1:
+            break
+        time.sleep(0.02)
+    assert notebook.shown[-1] == {
+        "text/plain": "sdyscope: predicting (3 of 10), 0 s",
+        "text/html": '<progress value="3" max="10"></progress> sdyscope: predicting (3 of 10), 0 s',
+    }
+    notebook.end_cell()
+    assert notebook.shown[-1] == {"text/plain": "", "text/html": ""}
+    assert notebook.callbacks == []
+    progress.doing("the next cell")
+    assert len(notebook.callbacks) == 1
+
+
+def test_a_notebook_shows_nothing_of_what_is_quick(notebook):
+    progress.doing("compiling")
+    notebook.end_cell()
+    assert notebook.shown == []
+
+
+def test_a_shell_in_a_terminal_shows_nothing_by_itself(notebook, monkeypatch):
+    monkeypatch.delattr(Notebook, "kernel")
+    progress.doing("compiling")
+    assert notebook.callbacks == []
