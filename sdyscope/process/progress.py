@@ -147,7 +147,7 @@ def _begun(shown: _Shown) -> Callable[[], None]:
 def _begin_in_a_notebook() -> None:
     """Shows what is being done until the cell ends, in a notebook's own process."""
     ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
+    shell: Any = None if ipython is None else ipython.get_ipython()
     if not hasattr(shell, "kernel") or os.environ.get("SDYSCOPE_PROGRESS") == "0":
         return
     end = _begun(_Shown("sdyscope", shell))
