@@ -144,6 +144,8 @@ class Decisions:
         written = propagated_value.sharding if sharding is None else sharding
         is_there = propagated_value.node is not None and propagated_value.fate != "not partitioned"
         place = None if sharding is not None else propagated_value.placement
+        if sharding is None and self.mesh is None and place is not None:
+            written = self._as_written(op.shardings[result], place) or written
         # By identity: what is written repeats, and is one object, which is kept with what it makes.
         key = (id(written), id(type_), id(place), op.parent, sharding is None, is_there)
         known = self._shardeds.get(key)
@@ -157,6 +159,19 @@ class Decisions:
             )
             known = self._shardeds[key] = sharded_value, (written, type_, place)
         return known[0]
+
+    def _as_written(self, own: Sharding | None, place: Placement) -> TensorSharding | None:
+        """What the program writes on a value, where that puts it where propagation does.
+
+        XLA names the axes of one mesh for all of a program's, which need not be the author's.
+        """
+        mesh = self._mesh_of(own)
+        if mesh is None or not isinstance(own, TensorSharding):
+            return None
+        try:
+            return own if to_placement(own, len(place.dims), mesh) == place else None
+        except ConversionError:
+            return None
 
     def _mesh_of(self, written: Sharding | None) -> Mesh | None:
         if self.mesh is None and isinstance(written, TensorSharding):

@@ -2,13 +2,19 @@
 
 from dataclasses import replace
 
+import jax
 import pytest
 
 from sdyscope.analysis.propagation.decided import Decisions
+from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
 from sdyscope.targets import resolve
+from sdyscope.values.mesh import Mesh
 from sdyscope.words.propagation import origin_text
+from sdyscope.words.sharding import short
 from tests.analysis.propagations import of_model
+from tests.user_programs import abstract, constrain
 
 
 def without_origins(propagated):
@@ -57,3 +63,19 @@ def test_values_that_are_alike_have_one_sharding():
     decisions = inspection.explainer("shardy").decisions
     sharded = [decisions.sharded(value) for value in decisions.propagated.values]
     assert len(set(map(id, sharded))) < len(sharded) / 4
+
+
+def test_axes_are_those_of_the_mesh_that_the_author_wrote():
+    """XLA names the axes of one mesh for all; what is written elsewhere is where it was."""
+    one, other = (
+        compat.abstract_mesh(Mesh.of(sizes))
+        for sizes in ({"data": 4, "model": 2}, {"x": 2, "y": 2, "z": 2})
+    )
+
+    def step(w):
+        return constrain(w * 2, other, ("x", "y"), "z") * 3
+
+    program = Program("step", jax.jit(step), (abstract(one, (16, 64), "data"),))
+    decisions = Inspection(program, ["shardy"]).explainer("shardy").decisions
+    argument = decisions.graph.main.arguments[0].node
+    assert short(decisions.sharded((argument, 0))) == "P('data', None)"
