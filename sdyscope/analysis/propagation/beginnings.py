@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.annotations import Annotation
+from sdyscope.errors import ConversionError
 from sdyscope.facts.moves import Beginning, BeginningKind
 from sdyscope.graph import Op
 from sdyscope.graph.op_kinds import CONSTRAINTS, REGIONS
+from sdyscope.values.convert import to_tensor_sharding
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.propagation_edges import OriginSharding
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
+
+
+def _on_mesh(annotation: Annotation, mesh: Mesh | None) -> Annotation:
+    """An annotation by the axes of the mesh that XLA names for all of a program's.
+
+    Only these are found in the propagated module.
+    """
+    written = annotation.sharding
+    if mesh is None or annotation.placement is None or not isinstance(written, TensorSharding):
+        return annotation
+    if {axis.name for axis in written.axes()} <= set(mesh.shape):
+        return annotation
+    rank = len(annotation.placement.dims)
+    try:
+        named = to_tensor_sharding(annotation.placement, rank, mesh, open_dims=annotation.open_dims)
+    except ConversionError:
+        return annotation
+    return replace(annotation, sharding=named)
 
 
 class Beginnings:
@@ -23,6 +47,7 @@ class Beginnings:
 
     def __init__(self, flow: Flow, annotations: tuple[Annotation, ...] = ()) -> None:
         self.flow = flow
+        annotations = tuple(_on_mesh(annotation, flow.mesh) for annotation in annotations)
         self._by_argument = {a.index: a for a in annotations if a.kind == "argument"}
         self._by_result = {a.index: a for a in annotations if a.kind == "result"}
         self._by_op = {

@@ -79,3 +79,8 @@ def test_axes_are_those_of_the_mesh_that_the_author_wrote():
     decisions = Inspection(program, ["shardy"]).explainer("shardy").decisions
     argument = decisions.graph.main.arguments[0].node
     assert short(decisions.sharded((argument, 0))) == "P('data', None)"
+    (origin, *_) = decisions.decided((argument, 0)).origins
+    assert (origin.kind, origin.name, origin.own) == ("argument", "w", True)
+    explainer = Inspection(program, ["shardy"]).explainer("shardy")
+    (chain, *_) = explainer.explain((argument, 0)).chains
+    assert (chain.beginning.kind, chain.beginning.dimension) == ("argument", 0)
