@@ -66,8 +66,9 @@ def test_a_move_in_two_steps_is_no_warning():
 def test_nor_when_they_are_compiled():
     settings = {"scan": "true", "remat": "true", "donate": "true"}
     inspection = Inspection(resolve("fsdp-transformer", settings=settings), ("shardy",))
-    # XLA 0.12 knows fewer ways from one sharding to another than 0.10, and says so.
-    assert inspection.lint(ignore=["full-rematerialization"]) == ()
+    # XLA 0.12 knows fewer ways from one sharding to another than 0.10, and says so. Copies into
+    # another layout are notes on what no sharding of this model spares.
+    assert inspection.lint(ignore=["full-rematerialization", "layout-copied"]) == ()
 
 
 #: What is found in the small programs, each of which docs/lint.md accounts for.

@@ -2,6 +2,10 @@
 
 import importlib
 import sys
+from importlib import import_module
+from importlib.abc import Loader as Loading
+from importlib.abc import MetaPathFinder
+from importlib.util import spec_from_file_location
 
 import jax
 import pytest
@@ -93,3 +97,30 @@ def test_the_names_at_a_line(tmp_path):
     assert not inner.meshes
     assert inner.known == {"jax": "jax", "NamedSharding": "NamedSharding", "PartitionSpec": "P"}
     assert list(names[str(file), 11].meshes) == ["mesh"]
+
+
+def test_what_another_loader_would_read_is_edited_too(tmp_path, monkeypatch):
+    """As pytest's, which rewrites the asserts of plugins and reads their files itself."""
+    file = tmp_path / "loaded_elsewhere.py"
+    file.write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    class Loader(Loading):
+        def create_module(self, spec):
+            return None
+
+        def exec_module(self, module):
+            exec(file.read_text(), module.__dict__)
+
+    class Hook(MetaPathFinder):
+        def find_spec(self, fullname, path, target=None):
+            if fullname == file.stem:
+                return spec_from_file_location(fullname, file, loader=Loader())
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [Hook(), *sys.meta_path])
+    assert import_module(file.stem).VALUE == 1
+    with overlaid({str(file): "VALUE = 2\n"}):
+        assert import_module(file.stem).VALUE == 2
+    assert import_module(file.stem).VALUE == 1
+    monkeypatch.delitem(sys.modules, file.stem)
