@@ -42,6 +42,14 @@ def gathered_vec_addition(a, b):
     return jax.lax.all_gather(local_result, axis_name="y", tiled=True, axis=1)
 
 
+def haliax():
+    """Haliax, where it works with this JAX: its `dot` asks for what JAX 0.12 no longer has."""
+    hax = pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
+    if not hasattr(jax.core, "is_constant_dim"):
+        pytest.skip("this Haliax does not work with this JAX")
+    return hax
+
+
 @pytest.mark.parametrize(
     ("function", "out_specs", "expected"),
     [
@@ -143,7 +151,7 @@ def test_on_a_mesh_of_data_and_model_no_device_shares_the_intermediate():
 
 def test_a_named_product_over_the_axis_that_is_mapped_is_summed():
     """named_pjit with {"Embed": "data"}: batch and mlp are whole, and so is the result."""
-    hax = pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
+    hax = haliax()
     mesh = mesh_of(data=8)
     batch, embed, mlp = (
         hax.Axis(name, size) for name, size in (("Batch", 256), ("Embed", 4096), ("Mlp", 512))
@@ -177,7 +185,7 @@ def test_a_named_product_over_the_axis_that_is_mapped_is_summed():
 )
 def test_the_same_with_names_and_another_mapping_for_outputs(output, expected):
     """named_jit's axis_resources, and its out_axis_resources."""
-    hax = pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
+    hax = haliax()
     mesh = mesh_of(model=4, data=2)
     resources = {"intermediate": "model", "batch": "data"}
     batch, embed, wide = (

@@ -250,7 +250,8 @@ def test_the_guides_examples_compute_the_same_on_every_mesh(example, partitioner
     for sizes in MESHES:
         found, args = results("shardy-guide", {"example": example}, sizes, partitioner)
         wanted = references.GUIDE[example](*map(np.asarray, args))
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4, err_msg=str(sizes))
+        # Sines of products of hundreds, whose rounding is a part of ten thousand of a turn.
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=5e-4, err_msg=str(sizes))
 
 
 @pytest.mark.compiles

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError
 from sdyscope.facts.moves import Beginning, BeginningKind
-from sdyscope.graph import Op
+from sdyscope.graph import Op, Sharding
 from sdyscope.graph.op_kinds import CONSTRAINTS, REGIONS
 from sdyscope.values.convert import to_tensor_sharding
 from sdyscope.values.mesh import Mesh
@@ -19,22 +17,21 @@ from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 
 
-def _on_mesh(annotation: Annotation, mesh: Mesh | None) -> Annotation:
-    """An annotation by the axes of the mesh that XLA names for all of a program's.
+def _on_mesh(annotation: Annotation, mesh: Mesh | None) -> Sharding | None:
+    """What is written, by the axes of the mesh that XLA names for all of a program's.
 
     Only these are found in the propagated module.
     """
     written = annotation.sharding
     if mesh is None or annotation.placement is None or not isinstance(written, TensorSharding):
-        return annotation
+        return written
     if {axis.name for axis in written.axes()} <= set(mesh.shape):
-        return annotation
+        return written
     rank = len(annotation.placement.dims)
     try:
-        named = to_tensor_sharding(annotation.placement, rank, mesh, open_dims=annotation.open_dims)
+        return to_tensor_sharding(annotation.placement, rank, mesh, open_dims=annotation.open_dims)
     except ConversionError:
-        return annotation
-    return replace(annotation, sharding=named)
+        return written
 
 
 class Beginnings:
@@ -47,7 +44,6 @@ class Beginnings:
 
     def __init__(self, flow: Flow, annotations: tuple[Annotation, ...] = ()) -> None:
         self.flow = flow
-        annotations = tuple(_on_mesh(annotation, flow.mesh) for annotation in annotations)
         self._by_argument = {a.index: a for a in annotations if a.kind == "argument"}
         self._by_result = {a.index: a for a in annotations if a.kind == "result"}
         self._by_op = {
@@ -68,9 +64,14 @@ class Beginnings:
                 elif op.kind in CONSTRAINTS:
                     annotation = self._written_on("constraint", op, 0)
                 if annotation is not None:
-                    axis_parts += [part for _, part in self.flow.parts_in(annotation.sharding)]
+                    axis_parts += [
+                        part for _, part in self.flow.parts_in(self._written(annotation))
+                    ]
             self._owned[ref] = axis_parts
         return self._owned[ref]
+
+    def _written(self, annotation: Annotation) -> Sharding | None:
+        return _on_mesh(annotation, self.flow.mesh)
 
     def at(self, ref: Ref, part: AxisPart) -> Beginning | None:
         """The annotation that shards a value on ``part``; None where none does."""
@@ -98,7 +99,7 @@ class Beginnings:
         for index in self.flow.returned.get(self.flow.root(ref), []) if main is not None else []:
             annotation = self._by_result.get(index)
             assert main is not None
-            written = annotation.sharding if annotation else main.results[index].sharding
+            written = self._written(annotation) if annotation else main.results[index].sharding
             if rules.dimension_in(written, part, self.flow.mesh) is None:
                 continue
             name = main.results[index].label
@@ -120,7 +121,7 @@ class Beginnings:
         main = self.flow.graph.main
         if annotation is None or main is None:
             return None
-        if rules.dimension_in(annotation.sharding, part, self.flow.mesh) is None:
+        if rules.dimension_in(self._written(annotation), part, self.flow.mesh) is None:
             return None
         return self._annotated("result", None, part, annotation, annotation.path, None)
 
@@ -131,7 +132,7 @@ class Beginnings:
                 annotation = self._by_op.get((node, "op", result))
                 if annotation is None:
                     continue
-                if rules.dimension_in(annotation.sharding, part, self.flow.mesh) is not None:
+                if rules.dimension_in(self._written(annotation), part, self.flow.mesh) is not None:
                     op = self.flow.graph.ops[member[0]]
                     return self._annotated(
                         "op", ref, part, annotation, self.flow.scope(op), self.flow.source(op)
@@ -164,7 +165,7 @@ class Beginnings:
     ) -> Beginning:
         if annotation is not None:
             name, source = annotation.path, annotation.source or source
-        sharding = annotation.sharding if annotation else None
+        sharding = self._written(annotation) if annotation else None
         if annotation is None and ref is not None:
             sharding = self.flow.sharding(ref)
         dimension = rules.dimension_in(sharding, part, self.flow.mesh)
