@@ -305,13 +305,14 @@ def test_what_shardy_can_say_otherwise(text, rule, severity):
 
 
 def test_a_scalar_that_nobody_sharded_is_no_finding():
-    """JAX writes that it is replicated where it knows the program's devices."""
+    """Newer JAX writes that it is replicated where it knows the program's devices."""
     mesh = compat.device_mesh(MESH, jax.devices())
     rows = jax.ShapeDtypeStruct((16, 8), "float32", sharding=JaxNamedSharding(mesh, P("data")))
     count = jax.ShapeDtypeStruct((), "int32")
     program = Program("step", jax.jit(lambda x, n: (x * n, n + 1)), (rows, count))
     scalar = next(row for row in Inspection(program).tensors.tensors if row.path == "n")
-    assert scalar.lowered["shardy"].sharding is not None
+    written = scalar.lowered["shardy"].sharding is not None
+    assert written or jax.__version_info__ < (0, 10)
     assert Inspection(program).check().findings == ()
 
 

@@ -188,6 +188,8 @@ def test_offloaded_arguments_are_in_it():
     """In another memory a tensor is a change, and has the same block on another mesh."""
     at = NamedSharding(MESH, P("data"), memory_kind="pinned_host")
     program = inspect(jax.jit(lambda x: x), jax.ShapeDtypeStruct((16, 64), "float32", sharding=at))
+    if "memory_kind" not in str(program.lowered["shardy"].module):
+        pytest.skip("this JAX writes no kind of memory for a mesh without devices")
     before = inspect(jax.jit(lambda x: x), array((16, 64), "data"))
     stages = ("requested", "lowered", "propagated")
     text = write([program.snapshot(stages)])
