@@ -128,7 +128,7 @@ def _node_data(
     import json
 
     from sdyscope.analysis.propagation.decided import Decisions
-    from sdyscope.errors import SdyscopeError, TargetError
+    from sdyscope.errors import SdyscopeError
     from sdyscope.process import output
     from sdyscope.views import graph_node_data
 
@@ -148,12 +148,7 @@ def _node_data(
             op_graph, inspection.collectives(partitioner, origins=False)
         ),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TargetError(
-            f"cannot make this folder: {error.strerror or error}", file=str(folder)
-        ) from None
+    output.make_folder(folder)
     for name, make in kinds.items():
         file = folder / f"{name}.json"
         try:

@@ -350,7 +350,6 @@ def _pictures(folder: Path, report: Report, inspection: Inspection) -> None:
     """Writes each picture into a folder, and says which."""
     import re
 
-    from sdyscope.errors import TargetError
     from sdyscope.page import svg as report_svg
     from sdyscope.process import output
 
@@ -361,12 +360,7 @@ def _pictures(folder: Path, report: Report, inspection: Inspection) -> None:
         pictures[f"{plain}~{known + 1}" if known else plain] = picture
     if report.comms is not None:
         pictures["communication"] = report_svg.communication_svg(report.comms)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TargetError(
-            f"cannot make this folder: {error.strerror or error}", file=str(folder)
-        ) from error
+    output.make_folder(folder)
     for name, picture in pictures.items():
         output.write_atomically(folder / f"{name}.svg", picture)
         output.answers().write(str(folder / f"{name}.svg"))

@@ -33,7 +33,6 @@ def command(path: Path | None) -> int:
     """
     from sdyscope.commands import SECTIONS, load
     from sdyscope.commands.docs import pages
-    from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.words.skill import skill
     from sdyscope.words.symptoms import read_symptoms
@@ -52,12 +51,7 @@ def command(path: Path | None) -> int:
     if path is None:
         here.write(text)
         return 0
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TargetError(
-            f"cannot make this folder: {error.strerror or error}", file=str(path.parent)
-        ) from error
+    output.make_folder(path.parent)
     output.write_atomically(path, text + "\n")
     here.write(f"{path}: {len(text.encode()) + 1:,} bytes")
     return 0

@@ -116,6 +116,20 @@ def columns(terminal: bool) -> int | None:
         return 80
 
 
+def make_folder(folder: Path) -> None:
+    """Makes a folder to write into, and those around it, unless they are there.
+
+    Raises:
+      TargetError: it can't be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TargetError(
+            f"cannot make this folder: {error.strerror or error}", file=str(folder)
+        ) from error
+
+
 def write_atomically(path: str | Path, data: bytes | str) -> None:
     """Writes a file beside `path` and renames it, so that nobody ever sees half of it.
 

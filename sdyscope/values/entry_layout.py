@@ -22,8 +22,8 @@ MemorySpace: TypeAlias = Literal["device", "host"]
 #: The host's memory space: `Layout::kHostMemorySpace` in `xla/layout.h`.
 HOST_MEMORY = 5
 
-#: JAX's names of a device's own memory; a CPU's is ``unpinned_host``.
-OWN_MEMORY = frozenset({"", "device", "unpinned_host"})
+#: JAX's names of a device's own memory. It writes none where a program names none.
+OWN_MEMORY = frozenset({"", "device"})
 
 _LAYOUT = "entry_computation_layout={"
 _ALIAS = "input_output_alias={"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,6 +14,9 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Digit, Digits, Placement, unused_digits
 from sdyscope.values.sharding import NamedSharding, TensorSharding, symbol
 from sdyscope.words.mesh import axis_text
+
+#: The kind of memory behind a sharding; see ``in_memory``.
+_MEMORY = re.compile(r" in \w+$")
 
 #: What stands for a sharding that nobody wrote.
 NONE = "-"
@@ -125,7 +129,7 @@ def in_memory(text: str, memory: str) -> str:
 
 def without_memory(text: str) -> str:
     """The sharding of a text that ``in_memory`` wrote."""
-    return text.partition(" in ")[0]
+    return _MEMORY.sub("", text)
 
 
 def sharding_text(

@@ -93,6 +93,7 @@ def program(order=1, memory=None):
 
 def backwards(): return program(-1)
 def offloaded(): return program(memory="pinned_host")
+def paged(): return program(memory="unpinned_host")
 """
 
 
@@ -106,6 +107,7 @@ def test_other_memory_is_a_difference_and_another_order_of_devices_is_said(sdysc
         ("result", ["memory"]),
     ]
     assert changed[0]["b"]["sharding"]["short"] == "P('a', None) in pinned_host"
+    assert sdyscope("diff", f"{file}:offloaded", f"{file}:paged").status == 1
     same = sdyscope("diff", f"{file}:program", f"{file}:program")
     assert "another order" not in same.out
     for at in ("lowered", "propagated"):

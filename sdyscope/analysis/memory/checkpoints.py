@@ -9,6 +9,7 @@ import libcst as cst
 
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.memory.memory import Memory
+from sdyscope.analysis.naming.scopes import phase_of
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.over_time import MemoryOverTime, Remedy
 from sdyscope.graph import OpGraph
@@ -94,7 +95,7 @@ def _calls(
     lines_of: dict[tuple[Span, str], set[tuple[str, int]]] = defaultdict(set)
     depths: dict[tuple[Span, str], int] = {}
     for op in graph.operations():
-        if "transpose(" in op.scope:
+        if phase_of(op.scope, differentiated=True) == "backward":
             continue
         frames = workshop.spans.get(op.id, ())
         inside = {(frame.file, frame.line) for frame in frames} & lines.keys()

@@ -15,8 +15,6 @@ from sdyscope.graph.model import AttributeValue
 from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import HOST_MEMORY
 
-_HOST_KINDS = ("pinned_host", "unpinned_host")
-
 
 @dataclass(frozen=True)
 class PredictedMemory(OfHeld):
@@ -68,7 +66,7 @@ def predicted_memory(program: Staged, partitioner: Partitioner | None = None) ->
                 number,
                 chosen,
                 place,
-                HOST_MEMORY if at.attributes.get("mhlo.memory_kind") in _HOST_KINDS else 0,
+                HOST_MEMORY if row.lowered[chosen].memory else 0,
                 mesh,
             )
         )

@@ -59,28 +59,6 @@ class Boundary:
     index: int | None = None
 
 
-#: Equations whose jaxprs are lowered in a scope of their own, or that are boundaries themselves.
-_SCOPED = frozenset(
-    {
-        *("sharding_constraint", "reshard", "shard_map", "jit", "pjit", "while", "scan", "cond"),
-        *("checkpoint", "remat", "remat2", "closed_call", "core_call"),
-    }
-)
-
-
-def _inlined(equation: Any) -> tuple[Any, ...] | None:
-    """The jaxprs that are lowered in an equation's place; None where it has a scope of its own."""
-    name = equation.primitive.name
-    if name in _SCOPED:
-        return None
-    if name == "custom_linear_solve":
-        # Its matvec is for the derivative; only the solver is lowered.
-        return (equation.params["jaxprs"].solve,)
-    if name in ("custom_partitioning", "pallas_call"):
-        return ()  # their jaxprs are not part of the module
-    return tuple(compat.sub_jaxprs(equation.params))
-
-
 def boundaries(jaxpr: Any, name: str) -> Iterator[Boundary]:
     """Walks a jaxpr (unused parts already dropped) of a function jitted under `name`."""
     yield from _Walk().jaxpr(jaxpr, f"jit({name})")
@@ -106,11 +84,7 @@ class _Walk:
             own = equation.source_info.name_stack
             stack = own if around is None else around + own
             inside = f"{scope}/{stack}" if str(stack) else scope
-            inlined = _inlined(equation)
-            if inlined is None:
-                yield from self.equation(equation, inside)
-            for inner in inlined or ():
-                yield from self.jaxpr(inner, scope, stack)
+            yield from self.equation(equation, inside, scope, stack)
 
     def function(self, key: Hashable, jaxpr: Any, scope: str) -> Iterator[Boundary]:
         """A jaxpr that is lowered as a function of its own, once for each key."""
@@ -118,7 +92,15 @@ class _Walk:
             self.lowered.add(key)
             yield from self.jaxpr(jaxpr, scope)
 
-    def equation(self, equation: Any, scope: str) -> Iterator[Boundary]:
+    def equation(self, equation: Any, scope: str, outside: str, stack: Any) -> Iterator[Boundary]:
+        """The boundaries of an equation.
+
+        Args:
+            equation: the equation.
+            scope: its scope.
+            outside: what is around its name stack.
+            stack: the name stack.
+        """
         params = equation.params
         match equation.primitive.name:
             case "sharding_constraint":
@@ -147,8 +129,16 @@ class _Walk:
                     yield from self.jaxpr(branch, f"{scope}/cond/branch_{number}_fun")
             case "checkpoint" | "remat" | "remat2":
                 yield from self.jaxpr(params["jaxpr"], f"{scope}/checkpoint")
+            case "custom_linear_solve":
+                # Its matvec is for the derivative; only the solver is lowered.
+                yield from self.jaxpr(params["jaxprs"].solve, outside, stack)
             case "closed_call" | "core_call" as name:
                 yield from self.call(name, params["call_jaxpr"], f"{scope}/{name}")
+            case "custom_partitioning" | "pallas_call":
+                pass  # their jaxprs are not part of the module
+            case _:
+                for jaxpr in compat.sub_jaxprs(params):
+                    yield from self.jaxpr(jaxpr, outside, stack)
 
     def call(self, name: str, jaxpr: Any, scope: str) -> Iterator[Boundary]:
         yield from self.function((name, getattr(jaxpr, "jaxpr", jaxpr)), jaxpr, scope)
