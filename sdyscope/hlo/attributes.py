@@ -16,6 +16,7 @@ _NESTING = re.compile(r'[(\[{"]')
 _COMMENT = re.compile(r"/\*.*?\*/")
 _NAME = re.compile(r"\s*([A-Za-z_][\w.\-]*)=")
 _FIELD = re.compile(r'([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|[^\s"{},]+)')
+_METADATA = re.compile(r'\{[^"{}]*(?:"[^"\\]*(?:\\.[^"\\]*)*"[^"{}]*)*\}')
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
@@ -80,6 +81,31 @@ def split_attributes(text: str) -> dict[str, str]:
         last = match[1]
         attributes[last] = part[match.end() :].strip()
     return attributes
+
+
+def metadata_text(rest: str) -> str | None:
+    """The value of ``metadata`` behind an opcode's parenthesis, without taking the rest apart.
+
+    None where that needs it: a string or an open brace stands before, another ``metadata`` behind.
+    """
+    start = rest.find(", metadata={")
+    if start < 0 or rest.find('"', 0, start) >= 0:
+        return None
+    if rest.count("{", 0, start) != rest.count("}", 0, start):
+        return None
+    match = _METADATA.match(rest, start + len(", metadata="))
+    if match is None or rest.find("metadata=", match.end()) >= 0:
+        return None
+    return match[0]
+
+
+def metadata_op_name(text: str) -> str:
+    """The field ``op_name`` alone of ``{op_name="jit(f)/add" source_line=3}``; empty without it."""
+    if text.startswith('{op_name="'):
+        end = text.index('"', len('{op_name="'))
+        if text.find("\\", 0, end) < 0:
+            return text[len('{op_name="') : end]
+    return metadata_fields(text).get("op_name", "")
 
 
 def metadata_fields(text: str) -> dict[str, str]:

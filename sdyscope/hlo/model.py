@@ -11,6 +11,8 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.attributes import (
     end_of_operands,
     metadata_fields,
+    metadata_op_name,
+    metadata_text,
     operand_names,
     split_attributes,
 )
@@ -77,12 +79,14 @@ class Instruction:
     @property
     def metadata(self) -> dict[str, str]:
         """The fields of ``metadata={...}``; strings without their quotes."""
-        return metadata_fields(self.attributes.get("metadata", "{}"))
+        text = metadata_text(self.rest)
+        return metadata_fields(self.attributes.get("metadata", "{}") if text is None else text)
 
     @property
     def op_name(self) -> str:
         """The scope path that JAX gave the op: ``jit(step)/jvp(layer0)/dot_general``."""
-        return self.metadata.get("op_name", "")
+        text = metadata_text(self.rest)
+        return self.metadata.get("op_name", "") if text is None else metadata_op_name(text)
 
     @property
     def sharding(self) -> str:

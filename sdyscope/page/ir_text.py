@@ -39,6 +39,9 @@ _WRITTEN = re.compile(
     r"|(?<=\bsdy\.reshard )%[\w.$#-]+ (?=<)|(?<=\bsdy\.sharding_constraint )%[\w.$#-]+ (?=<)"
 )
 
+#: By the bracket that is opened: what can close it, open another, or begin or end a string.
+_BRACKETS = {"<": re.compile(r'[<>"]'), "[": re.compile(r'[\[\]"]')}
+
 #: The spaces at which a line is broken: between items but numbers, and before an op's attributes.
 _BREAKS = re.compile(r"(?<=,) (?!-?\d)| (?=\{(?:\w+\.)?\w+ = )")
 
@@ -200,16 +203,15 @@ def _span(line: str, match: re.Match[str]) -> tuple[int, int]:
 
 def _closing(line: str, at: int) -> int:
     """Where the bracket at a place is closed; the last character where it is not."""
-    closes = {"<": ">", "[": "]"}[line[at]]
+    opens = line[at]
     depth, quoted = 0, False
-    for place in range(at, len(line)):
-        char = line[place]
-        if char == '"':
+    for match in _BRACKETS[opens].finditer(line, at):
+        if match[0] == '"':
             quoted = not quoted
-        elif not quoted and char in (line[at], closes):
-            depth += 1 if char == line[at] else -1
+        elif not quoted:
+            depth += 1 if match[0] == opens else -1
             if depth == 0:
-                return place
+                return match.start()
     return len(line) - 1
 
 

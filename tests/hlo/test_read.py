@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo import executions, parse_shape, read_hlo, split_attributes, trip_count
+from sdyscope.hlo.attributes import metadata_fields
 from sdyscope.syntax.replica_groups import parse_replica_groups
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.replica_groups import CollectiveDeviceList
@@ -400,3 +401,30 @@ def test_spoilt_text_is_an_error_or_is_listed(data):
         module = read_hlo(text)
         program_collectives = collectives(module, [Mesh.of({"x": 8})])
         assert program_collectives.not_understood_count >= module.not_understood_count
+
+
+ATTRIBUTES = st.lists(
+    st.sampled_from(
+        (
+            "channel_id=1",
+            'metadata={op_name="jit(f)/add" stack_frame_id=3}',
+            'metadata={op_type="a" op_name="q\\"{r"}',
+            "metadata={source_line=3}",
+            'metadata={op_name="\\303\\274" profile_type={1}}',
+            'backend_config="x, metadata={op_name=\\"other\\"}"',
+            'frontend_attributes={a="b", metadata={op_name="inner"}}',
+            "replica_groups={{0,1},{2,3}}",
+            "replica_groups=mesh['a'=2], device_ids=(1,0) {'a'}",
+            'metadata={op_name="cut',
+        )
+    ),
+    max_size=4,
+)
+
+
+@given(attributes=ATTRIBUTES, operands=st.sampled_from(("%x", "f32[2]{0} %x, %y", '"a)"', "")))
+def test_metadata_is_what_the_attributes_say(attributes, operands):
+    (instruction,) = entry(f"%a = f32[2] add({operands}), {', '.join(attributes)}").instructions()
+    whole = metadata_fields(instruction.attributes.get("metadata", "{}"))
+    assert instruction.metadata == whole
+    assert instruction.op_name == whole.get("op_name", "")

@@ -251,12 +251,7 @@ class _OverTime:
             return "collectives" if self.is_collective(self.maker(buffer)) else "temporaries"
         values = self.live.in_buffer[buffer]
         makers = {self.phase(self.live.makers[value]) for value in values}
-        readers = {
-            self.live.schedule[position]
-            for value in values
-            for position in self.live.readers[value]
-        }
-        read = {self.phase(reader) for reader in readers if self.speaker(reader).op_name}
+        read = {self.phases[at] for value in values for at in self.live.readers[value]}
         if "backward" in makers and "other" in read:
             return "gradients"
         # What neither pass makes, such as a parameter in another type, both may read.
@@ -265,6 +260,14 @@ class _OverTime:
         ):
             return "kept for backward"
         return "collectives" if self.is_collective(self.maker(buffer)) else "temporaries"
+
+    @cached_property
+    def phases(self) -> Sequence[Phase | None]:
+        """The pass at each position of the schedule; None where nothing has a name."""
+        return [
+            self.phase(instruction) if self.speaker(instruction).op_name else None
+            for instruction in self.live.schedule
+        ]
 
     def phase(self, instruction: Instruction) -> Phase:
         if instruction.name not in self._phases:
@@ -447,20 +450,16 @@ class _OverTime:
 
     def stretches(self) -> Iterator[Stretch]:
         """The passes, as most instructions of each part of the schedule belong to them."""
-        schedule = self.live.schedule
+        length = len(self.phases)
         phases: list[tuple[Phase, int, int]] = []
-        for start, end in _parts(len(schedule), _STRETCHES):
-            named = Counter(
-                self.phase(instruction)
-                for instruction in schedule[start:end]
-                if self.speaker(instruction).op_name
-            )
+        for start, end in _parts(length, _STRETCHES):
+            named = Counter(phase for phase in self.phases[start:end] if phase is not None)
             phase = named.most_common(1)[0][0] if named else (phases[-1][0] if phases else "other")
             if phases and phases[-1][0] == phase:
                 phases[-1] = (phase, phases[-1][1], end)
             else:
                 phases.append((phase, start, end))
-        yield from _smoothed([Stretch(*phase) for phase in phases], len(schedule))
+        yield from _smoothed([Stretch(*phase) for phase in phases], length)
 
     def loops(self) -> Iterator[Loop]:
         callers = {
