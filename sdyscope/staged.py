@@ -527,9 +527,14 @@ class Staged:
         return self.recorded.get(partitioner)
 
     def _with_unplaced(self, error: CompilerError, partitioner: Partitioner) -> CompilerError:
-        """An error of the compiler with the shardings that it may be about."""
-        unknowns = unplaced(self.annotations(partitioner), partitioner)
-        error.hint = "\n".join(filter(None, (error.hint, *map(unknown_text, unknowns)))) or None
+        """An error of the compiler with the shardings that it may be about.
+
+        Where one can't be, it is the cause: nothing else is advised.
+        """
+        unknowns = tuple(unplaced(self.annotations(partitioner), partitioner))
+        is_certain = any(unknown.kind == "impossible" for unknown in unknowns)
+        hint = None if is_certain else error.hint
+        error.hint = "\n".join(filter(None, (hint, *map(unknown_text, unknowns)))) or None
         return error
 
     def compile_together(self, on: Hardware | str | None = None) -> None:

@@ -38,6 +38,11 @@ _NOISE = re.compile(
 #: How much of one line is worth repeating in a sentence.
 _LONGEST = 400
 
+#: Before what it says: status, context, place in XLA's source, place in the module's text.
+_STATUS = re.compile(
+    r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) |-:\d+:\d+: error: )+"
+)
+
 
 def last_words(log: str) -> str:
     """Why the process gave up: its last fatal line, without the prefix; empty when none is there.
@@ -53,6 +58,17 @@ def last_words(log: str) -> str:
         elif _GIVING_UP.search(line):
             fatal = line.strip()
     return fatal if len(fatal) <= _LONGEST else fatal[:_LONGEST] + "..."
+
+
+def refusal(said: str) -> str:
+    """Why a compiler refuses a program: its first sentence, without status or place.
+
+    A place in a module's text is one in the text that it was handed, not in the user's file.
+
+    Args:
+        said: the whole message of its error.
+    """
+    return _STATUS.sub("", said.strip().partition("\n")[0]).strip().rstrip(":.")
 
 
 def noteworthy(log: str) -> Iterator[str]:

@@ -178,7 +178,7 @@ def _wanted(expected: Any, rank: int, mesh: Mesh | None) -> NamedSharding:
 
         spec = as_spec(expected, rank)
     if len(spec.entries) > rank:
-        raise TargetError(f"{spec} is for {len(spec.entries)} dimensions; the tensor has {rank}.")
+        raise TargetError(f"{spec} is for a tensor of rank {len(spec.entries)}, not {rank}.")
     if mesh is None and any(spec.axis_names()):
         raise TargetError(
             f"The program has no mesh, or several, so it is not clear whose axes {spec} names.",

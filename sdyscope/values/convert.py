@@ -79,7 +79,7 @@ def to_placement(
 
 def _check_rank(sharding: AnySharding, own: int, rank: int) -> None:
     if own != rank:
-        raise ConversionError(f"{sharding} is for {own} dimensions; the tensor has {rank}")
+        raise ConversionError(f"{sharding} is for a tensor of rank {own}, not {rank}")
 
 
 def to_tensor_sharding(
@@ -277,9 +277,7 @@ def _full_axis(axis: AxisRef, whole: TensorSharding) -> str:
 
 def _padded(spec: PartitionSpec, rank: int) -> tuple[SpecEntry, ...]:
     if len(spec.entries) > rank:
-        raise ConversionError(
-            f"{spec} has {len(spec.entries)} entries for a tensor of {rank} dimensions"
-        )
+        raise ConversionError(f"{spec} has {len(spec.entries)} entries for a tensor of rank {rank}")
     return spec.entries + (None,) * (rank - len(spec.entries))
 
 

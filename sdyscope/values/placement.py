@@ -162,7 +162,7 @@ class Placement:
     def _shards_for(self, shape: Sequence[int]) -> tuple[int, ...]:
         if len(shape) != len(self.dims):
             raise ConversionError(
-                f"a sharding of {len(self.dims)} dimensions can't place a tensor of {len(shape)}"
+                f"a sharding of rank {len(self.dims)} can't place a tensor of rank {len(shape)}"
             )
         return self.shards
 
@@ -372,7 +372,7 @@ def named_sharding_placement(sharding: NamedSharding, rank: int) -> Placement:
     entries = sharding.spec.entries
     if len(entries) > rank:
         raise ConversionError(
-            f"{sharding.spec} has {len(entries)} entries for a tensor of {rank} dimensions"
+            f"{sharding.spec} has {len(entries)} entries for a tensor of rank {rank}"
         )
     dims = [[AxisRef(name) for name in entry_axes(entry)] for entry in entries]
     dims += [[] for _ in range(rank - len(entries))]
@@ -411,12 +411,12 @@ def hlo_sharding_placement(sharding: HloSharding, num_devices: int, rank: int) -
             raise ConversionError("{unknown} leaves the placement to the compiler")
     tile = sharding.tile_assignment
     assert tile is not None
-    if tile.num_devices != num_devices:
-        raise ConversionError(f"{sharding} is over {tile.num_devices} devices, not {num_devices}")
     if len(sharding.data_dims) != rank:
         raise ConversionError(
-            f"{sharding} is for {len(sharding.data_dims)} dimensions; the tensor has {rank}"
+            f"{sharding} is for a tensor of rank {len(sharding.data_dims)}, not {rank}"
         )
+    if tile.num_devices != num_devices:
+        raise ConversionError(f"{sharding} is over {tile.num_devices} devices, not {num_devices}")
     if isinstance(tile.devices, tuple) and len(set(tile.devices)) < num_devices:
         raise ConversionError(f"{sharding} lists a device twice, so it has no placement")
     digits: list[tuple[int, int]] = []

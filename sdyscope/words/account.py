@@ -52,11 +52,20 @@ def unknown_text(unknown: Unknown) -> str:
 
 def unknown_clause(unknown: Unknown) -> str:
     """The same without what it is about: ``{devices=[3]<=[8} could not be read: ...``."""
-    return _CLAUSES[unknown.kind].format(
-        stage=unknown.stage,
-        text=unknown.text or "it",
-        reason=reason_text(unknown.reason).rstrip("."),
-    )
+    reason = reason_text(unknown.reason).rstrip(".")
+    if unknown.kind in ("not understood", "impossible"):
+        return unplaced_clause(
+            unknown.text or "it", reason, is_unreadable=unknown.kind == "not understood"
+        )
+    return _CLAUSES[unknown.kind].format(stage=unknown.stage, reason=reason)
+
+
+def unplaced_clause(sharding: str, reason: str, *, is_unreadable: bool) -> str:
+    """``{devices=[3]<=[3]} gives no placement: it is over 3 devices, not 8``, named once."""
+    what = "could not be read" if is_unreadable else "gives no placement"
+    if reason.startswith(f"{sharding} "):
+        reason = f"it {reason.removeprefix(f'{sharding} ')}"
+    return f"{sharding} {what}: {reason}"
 
 
 def reason_text(reason: Reason) -> str:
@@ -79,8 +88,6 @@ _REASONS: Final[Mapping[Why, str]] = {
 
 
 _CLAUSES: Final[Mapping[UnknownKind, str]] = {
-    "not understood": "{text} could not be read: {reason}",
-    "impossible": "{text} gives no placement: {reason}",
     "refused": "not {stage}: {reason}",
     "left out": "left out: {reason}",
     "approximate": "approximate, as {stage}: {reason}",

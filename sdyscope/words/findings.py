@@ -69,6 +69,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
+from sdyscope.words.account import unplaced_clause
 from sdyscope.words.counts import counted
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
@@ -304,10 +305,12 @@ def _tensor(fact: TensorFact) -> _Words:
                 hint="Please report this with the program: every constraint should be found.",
             )
         case NoPlacement(sharding, reason):
-            wrong = "could not be read" if isinstance(sharding, str) else "gives no placement"
             is_requested = isinstance(sharding, NamedSharding)
             written = "" if is_requested else str(sharding)
-            return _Words(f"{sharding} {wrong}: {reason.rstrip('.')}.", found=written)
+            clause = unplaced_clause(
+                str(sharding), reason.rstrip("."), is_unreadable=isinstance(sharding, str)
+            )
+            return _Words(f"{clause}.", found=written)
         case OtherType(given, lowered):
             types = [type_text(sharded.shape, sharded.dtype) for sharded in (lowered, given)]
             return _Words(f"It is {types[0]} in the module but was given as {types[1]}.")

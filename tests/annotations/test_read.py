@@ -86,7 +86,7 @@ module @m {
     )
     assert [a.problem for a in annotations[:4]] == [
         "the mesh @other is not known",
-        '<@mesh, [{"a"}]> is for 1 dimensions; the tensor has 2',
+        '<@mesh, [{"a"}]> is for a tensor of rank 1, not 2',
         'unknown mesh axis "z"; the mesh has: a',
         "{unknown} leaves the placement to the compiler",
     ]

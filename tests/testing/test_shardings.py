@@ -69,7 +69,7 @@ def test_results_have_what_was_asked_for_them(mlp):
     [
         ("params['w3']", P(), "Did you mean params['w2']"),
         ("params['w1']", P("nope"), "the mesh has: data, model"),
-        ("params['w1']", P(None, None, "data"), "is for 3 dimensions; the tensor has 2"),
+        ("params['w1']", P(None, None, "data"), "is for a tensor of rank 3, not 2"),
         ("params['w1']", 3, "A sharding is needed, not an int"),
     ],
 )

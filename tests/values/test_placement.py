@@ -207,7 +207,7 @@ MESH = Mesh.of({"a": 4, "b": 2})
         (lambda: to_placement(HloSharding("unknown"), 1), "leaves the placement to the compiler"),
         (
             lambda: to_placement(NamedSharding(MESH, PartitionSpec.of("a", "b")), 1),
-            "has 2 entries for a tensor of 1 dimensions",
+            "has 2 entries for a tensor of rank 1",
         ),
         (
             lambda: to_placement(HloSharding("tiled", TileAssignment((8,), (0,) * 8)), 1),
@@ -219,10 +219,10 @@ MESH = Mesh.of({"a": 4, "b": 2})
             ),
             "is over 4 devices, not 8",
         ),
-        (lambda: to_placement(_over(AxisRef("a")), 2), "is for 1 dimensions; the tensor has 2"),
+        (lambda: to_placement(_over(AxisRef("a")), 2), "is for a tensor of rank 1, not 2"),
         (
             lambda: to_placement(_over(AxisRef("a")), 1).local_shape((2, 3)),
-            "can't place a tensor of 2",
+            "can't place a tensor of rank 2",
         ),
         (lambda: to_placement(_over(AxisRef("a")), 1).block(8), "there is no device 8 among 8"),
     ],

@@ -22,7 +22,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.graph import OpGraph, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import DeviceDigit, Topology
-from sdyscope.process.compiler_log import last_words, signal_name
+from sdyscope.process.compiler_log import last_words, refusal, signal_name
 from sdyscope.process.python import python
 from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat
@@ -32,21 +32,17 @@ from sdyscope.stages.compiled import compiler_child
 from sdyscope.stages.compiled.topology import environment, mismatched_plugin, missing_plugin
 from sdyscope.stages.lowered.axis_names import fatal_axes
 from sdyscope.stages.lowered.lower import LoweredModule
-from sdyscope.stages.propagated.xla_dump import free_boundaries
+from sdyscope.stages.propagated.xla_dump import CALLED_BACK, FELL_BACK, free_boundaries
 from sdyscope.words.counts import counted
 
 #: Seconds that a compile may take before it is given up.
 LONGEST = 3600.0
 
-_CALLED_BACK = "CustomSPMDPartitioning"
-_FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
 #: What else there is where CPUs can't run a program.
 _OTHERWISE = (
     "If it is for other hardware, name that: --on tpu:v5e:2x4 or cuda:h100:1x1x8, say. "
     "`sdyscope comms --predicted` needs no compiler."
 )
-#: Status, context and place in XLA's source.
-_PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
 #: What the partitioner says of a resharding that it does by replicating, then and now.
 _REMATERIALIZES = re.compile(r"(?i)involuntary full rematerialization")
 
@@ -160,7 +156,7 @@ def _made(
         answer["refused"] = untagged(answer["refused"], names)
     _raise_if_wrong(answer, on, log)
     hlo, tags = read_tags((folder / compiler_child.HLO).read_text(), names)
-    if chosen == "shardy" and _FELL_BACK in log:
+    if chosen == "shardy" and FELL_BACK in log:
         raise FallbackError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell "
             "back to GSPMD silently.",
@@ -241,7 +237,7 @@ def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None =
             f"{', '.join(map(repr, fatal))}.",
             hint="Rename the axis.",
         )
-    if any(op.call_target == _CALLED_BACK for op in graph.operations()):
+    if any(op.call_target == CALLED_BACK for op in graph.operations()):
         raise CompilerError(
             "custom_partitioning asks Python how to partition an op, which a compile in another "
             "process can't do.",
@@ -267,7 +263,7 @@ def _raise_if_wrong(answer: dict[str, Any], on: Hardware, log: str) -> None:
     if "wrong" in answer:
         raise TargetError(answer["wrong"], hint=answer["hint"], file=answer["file"])
     if "refused" in answer:
-        said = _PREFIX.sub("", answer["refused"].strip().partition("\n")[0]).strip().rstrip(":.")
+        said = refusal(answer["refused"])
         # What libtpu writes for these, the HLO reader of an older jaxlib can't read back.
         hint = "tpu7x needs JAX 0.12." if on.chip == "tpu7x" and _OLD else None
         mismatch = mismatched_plugin(on.platform)

@@ -57,7 +57,7 @@ def as_spec(spec: Any, rank: int) -> PartitionSpec:
         )
     written = compat.spec_entries(entries)
     if len(written) > rank:
-        raise TargetError(f"{entries} is for {len(written)} dimensions; the tensor has {rank}.")
+        raise TargetError(f"{entries} is for a tensor of rank {len(written)}, not {rank}.")
     read: list[SpecEntry] = []
     for entry in written:
         if entry is JaxPartitionSpec.UNCONSTRAINED:

@@ -23,7 +23,7 @@ from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
-from sdyscope.process.compiler_log import last_words, signal_name
+from sdyscope.process.compiler_log import last_words, refusal, signal_name
 from sdyscope.process.python import python
 from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat, inspections
@@ -38,11 +38,10 @@ from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.tiling import TupleSharding
 
-_FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
-#: Status, context and place in XLA's source.
-_PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
+#: What XLA says where it leaves Shardy, and the target of an op that asks Python.
+FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
-_CALLED_BACK = "CustomSPMDPartitioning"
+CALLED_BACK = "CustomSPMDPartitioning"
 #: Custom calls that XLA knows without JAX.
 _KNOWN_CALLS = frozenset(
     {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", inspections.TARGET}
@@ -81,7 +80,7 @@ def propagated_by_xla(
     count = max(lowered.num_devices, num_partitions(graph))
     if count == 1:
         return _one_partition(lowered, graph, chosen)
-    if chosen == "gspmd" and any(op.call_target == _CALLED_BACK for op in graph.operations()):
+    if chosen == "gspmd" and any(op.call_target == CALLED_BACK for op in graph.operations()):
         raise CompilerError(
             "Under GSPMD custom_partitioning asks Python for its shardings, which a compile in "
             "another process can't do.",
@@ -184,8 +183,8 @@ def xla_dump(
         refused = child.stdout if child.returncode == xla_child.REFUSED else ""
         path = xla_child.finished(folder, partitioned)
         if path is not None:
-            return Dump(path.name, path.read_text(), _first_sentence(refused))
-    if partitioner == "shardy" and _FELL_BACK in child.stderr:
+            return Dump(path.name, path.read_text(), refusal(refused))
+    if partitioner == "shardy" and FELL_BACK in child.stderr:
         raise FallbackError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell "
             "back to GSPMD silently.",
@@ -213,11 +212,6 @@ def _is_free(boundary: Argument | Result) -> bool:
     return is_result and bool(unspecified_dims(sharding, len(boundary.type.shape or ())))
 
 
-def _first_sentence(said: str) -> str:
-    """XLA's message without its own source lines and the instructions below."""
-    return _PREFIX.sub("", said.strip().partition("\n")[0]).strip().rstrip(":.")
-
-
 def _refusal(said: str, graph: OpGraph) -> CompilerError:
     """What XLA says, at the source line of the first op that it names by its tag."""
     named = [
@@ -229,7 +223,7 @@ def _refusal(said: str, graph: OpGraph) -> CompilerError:
     scopes = ", ".join(dict.fromkeys(op.scope or op.name for op in named))
     line = next((op.source for op in named if op.source is not None), None)
     return CompilerError(
-        f"XLA refuses the module: {_first_sentence(said)}{f' ({scopes})' if scopes else ''}.",
+        f"XLA refuses the module: {refusal(said)}{f' ({scopes})' if scopes else ''}.",
         file=line.file if line else None,
         line=line.line if line else None,
     )
@@ -265,6 +259,4 @@ def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> tuple[OpGra
                 graph = build(module)
             return graph, module
         except Exception as error:  # MLIRError or XlaRuntimeError, by several names
-            raise CompilerError(
-                f"XLA's own dump can't be read: {_first_sentence(str(error))}"
-            ) from error
+            raise CompilerError(f"XLA's own dump can't be read: {refusal(str(error))}") from error

@@ -68,7 +68,7 @@ def test_open_dimensions_of_a_constraint(inspection):
         ("gspmd", {"sharding": named(UNCONSTRAINED)}, "can't leave a dimension of an argument"),
         ("shardy", {"priorities": ((0, 1),)}, "dimension 0 is not sharded"),
         ("shardy", {"priorities": ((5, 1),)}, "has no dimension 5, only 2"),
-        ("shardy", {"sharding": named("data", None, "model")}, "3 entries for a tensor of 2"),
+        ("shardy", {"sharding": named("data", None, "model")}, "3 entries for a tensor of rank 2"),
         (
             "shardy",
             {"sharding": NamedSharding(Mesh.of({"x": 8}), PartitionSpec.of("x"))},
