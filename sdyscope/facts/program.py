@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from sdyscope.errors import TargetError, kind_of
+
 if TYPE_CHECKING:
     from sdyscope.facts.remarks import Remark
     from sdyscope.values.sharding import NamedSharding
@@ -68,6 +70,9 @@ class Program:
         (numpy, or jax arrays on one device) in the structure of `args` and `kwargs`.
         None when the program cannot be executed as it stands.
       settings: What the program was configured with, for display.
+
+    Raises:
+      TargetError: The name is no string, or the arguments are no tuple and mapping.
     """
 
     name: str
@@ -77,6 +82,20 @@ class Program:
     mesh: Any = None
     inputs: Inputs | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        expected = (
+            ("name", self.name, str, "a str"),
+            ("args", self.args, (tuple, list), "a tuple"),
+            ("kwargs", self.kwargs, Mapping, "a mapping"),
+            ("settings", self.settings, Mapping, "a mapping"),
+        )
+        for what, value, types, kind in expected:
+            if not isinstance(value, types):
+                raise TargetError(
+                    f"A Program takes {kind} as its {what}, not {kind_of(value)}.",
+                    hint="Write Program(name, fun, args, kwargs): Program('step', jitted, (x,)).",
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ def bisection_text(bisection: _Bisection) -> str:
     """What a search came to, a sentence."""
     if bisection.unchanged:
         return (
-            f"{bisection.what} is the same in {bisection.good.label} and {bisection.bad.label}: "
+            f"{bisection.what}: unchanged from {bisection.good.label} to {bisection.bad.label}: "
             f"{reading_text(bisection.good.reading)}."
         )
     if bisection.first is None:

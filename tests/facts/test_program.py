@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program, RequestedTensor
 
 
@@ -22,3 +23,17 @@ def test_values_do_not_change():
     assert tensor == RequestedTensor("argument", "x", (2, 3), "f32")
     assert hash(tensor) == hash(dataclasses.replace(tensor))
     assert (tensor.sharding, tensor.ordinal, tensor.notes) == (None, -1, ())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((len, ()), "A Program takes a str as its name, not a builtin_function_or_method."),
+        (("p", len, {"x": 1}), "A Program takes a tuple as its args, not a dict."),
+        (("p", len, (), ("x",)), "A Program takes a mapping as its kwargs, not a tuple."),
+    ],
+)
+def test_arguments_in_another_order_are_refused_where_they_are_given(arguments, message):
+    with pytest.raises(TargetError) as raised:
+        Program(*arguments)
+    assert raised.value.message == message

@@ -100,13 +100,24 @@ def stages_of(
         name=program.name,
         versions=versions,
         partitioner=partitioner,
-        requested=program.requested or None,
+        requested=_requested(program),
         lowered=lowered_side(module, partitioner, ""),
         propagated=propagated,
         propagation_missing=missing,
         compiled=_plain(compiled),
         figures=figures_of(compiled.collectives, compiled_program, costs),
         notes=notes,
+    )
+
+
+def _requested(program: Staged) -> tuple[RequestedTensor, ...] | None:
+    """What is requested, at the lines that tell the tensors of the module apart; None unknown."""
+    rows = program.tensors.tensors
+    return (
+        tuple(
+            replace(row.requested, source=row.source) for row in rows if row.requested is not None
+        )
+        or None
     )
 
 

@@ -1,0 +1,40 @@
+"""Programs at their stages, put beside each other."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.diff.requested import requested_diff
+from sdyscope.analysis.diff.stages import stages_of
+from sdyscope.facts.program import Program, Versions
+from sdyscope.inspection import Inspection
+
+pytestmark = pytest.mark.compiles
+
+
+def constrained(x, *spec):
+    return jax.lax.with_sharding_constraint(x, P(*spec))
+
+
+def program(mesh, hidden):
+    @jax.jit
+    def step(x):
+        x = constrained(jnp.sin(x), hidden, None)  # the first line
+        return constrained(jnp.cos(x), "data", None)  # the second
+
+    x = jax.ShapeDtypeStruct((8, 8), "float32", sharding=NamedSharding(mesh, P("data")))
+    return Program("step", step, (x,), mesh=mesh)
+
+
+def test_what_is_requested_through_a_helper_is_at_the_line_that_calls_it():
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    first, second = (
+        stages_of(Inspection(program(mesh, axis), ["shardy"]), Versions(""), compiles=False)
+        for axis in ("data", "model")
+    )
+    (difference,) = requested_diff(first.requested, second.requested).different
+    begins = program.__code__.co_firstlineno
+    assert difference.source.line == begins + 4
+    assert [tensor.source.line - begins for tensor in first.requested if tensor.source] == [4, 5]
