@@ -28,11 +28,18 @@ from sdyscope.snapshots import (
 from sdyscope.snapshots.blocks import Blocks
 from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.read import ProgramSection, read_file, read_sections
+from sdyscope.snapshots.values import STAGES
 from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, sentence
 from sdyscope.words.findings import Finding
-from sdyscope.words.snapshots import item_text, snapshot_name, stage_texts, things_text
+from sdyscope.words.snapshots import (
+    item_text,
+    snapshot_name,
+    stage_texts,
+    things_text,
+    uncompared_parts_text,
+)
 
 _UPDATE = "If this is intended, write it with sdyscope ci --update and have the file reviewed."
 
@@ -114,6 +121,20 @@ def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
             hint=_UPDATE,
         )
         yield _at(lines.head, finding)
+    # A stage that the file has and the target leaves out is so by its configuration.
+    older = [part for part in comparison.not_compared if part not in STAGES]
+    if older:
+        clause = sentence(uncompared_parts_text(older))
+        yield _at(
+            lines.head,
+            Finding(
+                "snapshot-older",
+                "warning",
+                clause,
+                kind="program",
+                hint="sdyscope ci --update adds it.",
+            ),
+        )
     for change in comparison.changes:
         source = lines.source(change)
         finding = replace(_finding(change), source=source)

@@ -11,6 +11,7 @@ _OWN: Mapping[str, str] = {
     "snapshot-removed": "The golden file has something that the program does not have.",
     "snapshot-added": "The program has something that the golden file does not have.",
     "snapshot-missing": "The golden file does not have the program.",
+    "snapshot-older": "The golden file is of an older version: not all of it is compared.",
     "snapshot-unused": "The golden file has a program that is not a target.",
     "over-communication": "A step communicates more than its budget allows.",
     "over-replication": "A device holds more replicated bytes than its budget allows.",

@@ -80,7 +80,7 @@ def command(
     """Write the shardings to a golden file, or compare them with it.
 
     The file is plain text, sorted, with one block per tensor or group of collectives, named by
-    pytree path and scope. Source lines, SSA names and the order of ops are not in it.
+    pytree path and scope. Source lines and SSA names are not in it.
 
     --check exits with 1 where a program differs from the file, where the file lacks a program, and
     where it has one that is not among the targets. --update writes only what changed. Without -o

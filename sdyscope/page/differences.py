@@ -62,7 +62,12 @@ from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.places import shortened, shown_name
 from sdyscope.words.sharding import open_text, placed_text, placement_text, short
-from sdyscope.words.snapshots import comparison_text, snapshot_name, snapshots_title
+from sdyscope.words.snapshots import (
+    comparison_text,
+    snapshot_name,
+    snapshots_title,
+    uncompared_parts_text,
+)
 from sdyscope.words.types import type_text
 
 
@@ -210,7 +215,9 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
                     "the same in both",
                 ),
                 "header": snapshot.header,
-                "notCompared": snapshot.not_compared,
+                "notCompared": sentence(uncompared_parts_text(snapshot.not_compared))
+                if snapshot.not_compared
+                else "",
                 "changes": [
                     {
                         "what": change.what if other is None else "changed",

@@ -14,6 +14,7 @@ from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots import Comparison, Snapshot, Stage, compare, read_snapshots, update, write
 from sdyscope.snapshots.read import read_file
+from sdyscope.words.snapshots import uncompared_parts_text
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
@@ -46,13 +47,11 @@ class SnapshotVerdict:
 
     @property
     def left_out(self) -> str:
-        """What of it was not compared, as only one side has it; empty for nothing."""
+        """What of it was not compared, as only one side has it, a clause; empty for nothing."""
         comparison = self.comparison
-        return (
-            ""
-            if comparison is None or self.what == "written"
-            else " and ".join(comparison.not_compared)
-        )
+        if comparison is None or self.what == "written" or not comparison.not_compared:
+            return ""
+        return uncompared_parts_text(comparison.not_compared)
 
 
 @dataclass

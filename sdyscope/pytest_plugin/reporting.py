@@ -118,8 +118,7 @@ class Outcomes:
         for outcome in self.by_test.values():
             for name, _, left_out in outcome.answers:
                 if left_out:
-                    text = f"{name}: not compared: {left_out}, which one side does not have"
-                    yield f"{shown(outcome.file)}: {text}", "yellow"
+                    yield f"{shown(outcome.file)}: {name}: {left_out}", "yellow"
         for file, names in unused:
             for name in names:
                 yield f"{shown(file)}: {name}: unused; its test passed without it", "yellow"

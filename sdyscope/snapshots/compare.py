@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
-from sdyscope.snapshots.items import reduced
+from sdyscope.snapshots.items import reduced, without_places
 from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.write import template_text
 
-NotCompared: TypeAlias = Literal[Stage, "memory"]
+NotCompared: TypeAlias = Literal[Stage, "memory", "places"]
 
 What: TypeAlias = Literal["changed", "removed", "added"]
 
@@ -95,7 +95,8 @@ class Comparison:
         different: how many are not.
         header: what is said of the whole program and differs.
         changes: what differs of tensors and collectives.
-        not_compared: what only one of the two has: stages, or memory.
+        not_compared: what only one of the two has: stages, memory, or which of several constraints
+            of a scope is which (`places`).
         blocks: on another mesh, what a device has of each tensor; null on the same one, and where a
             mesh is not known by its axes.
     """
@@ -137,6 +138,11 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
         # Version 1 of the format did not have it.
         first, second = _without_memory(first), _without_memory(second)
         left_out = (*missing, "memory")
+    unplaced = set(_placed_once(first, second))
+    if unplaced:
+        # Versions before 5 did not have them.
+        first, second = _without_places(first, unplaced), _without_places(second, unplaced)
+        left_out = (*left_out, "places")
     header = [
         HeaderChange(word, old, new)
         for word, old, new in (
@@ -174,6 +180,24 @@ def _has_memory(snapshot: Snapshot) -> bool:
 def _without_memory(snapshot: Snapshot) -> Snapshot:
     kept = {key: items for key, items in snapshot.items.items() if key.kind != "memory"}
     return replace(snapshot, items=kept)
+
+
+def _placed_once(first: Snapshot, second: Snapshot) -> Iterator[Key]:
+    """What has places in one of them alone, although it has several items in both."""
+    for key, items in first.items.items():
+        others = second.items.get(key, ())
+        if len(items) > 1 and len(others) > 1 and bool(items[0].places) != bool(others[0].places):
+            yield key
+
+
+def _without_places(snapshot: Snapshot, keys: Collection[Key]) -> Snapshot:
+    return replace(
+        snapshot,
+        items={
+            key: without_places(items) if key in keys else items
+            for key, items in snapshot.items.items()
+        },
+    )
 
 
 _Differing: TypeAlias = dict[Key, tuple[str, tuple[Item, ...], tuple[Item, ...]]]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sdyscope.facts.program import Partitioner
@@ -56,11 +55,30 @@ def texts_of(cells: Sequence[StageText], partitioners: Sequence[Partitioner]) ->
 
 def counted(items: Iterable[Item]) -> tuple[Item, ...]:
     """Items with the same cells as one; sorted."""
-    counts: Counter[tuple[StageText, ...]] = Counter()
+    members: dict[tuple[StageText, ...], list[Item]] = {}
     for item in items:
-        counts[item.cells] += item.count
-    counted_items = (Item(cells, count) for cells, count in counts.items())
-    return tuple(sorted(counted_items, key=lambda item: item.order))
+        members.setdefault(item.cells, []).append(item)
+    is_placed = len(members) > 1 and all(item.places for of in members.values() for item in of)
+    merged = (
+        Item(
+            cells,
+            sum(item.count for item in of),
+            tuple(sorted(place for item in of for place in item.places)) if is_placed else (),
+        )
+        for cells, of in members.items()
+    )
+    return tuple(sorted(merged, key=lambda item: item.order))
+
+
+def placed(items: Sequence[Item]) -> Iterator[Item]:
+    """Single items in the order of the program, each with its place."""
+    for place, item in enumerate(items, 1):
+        yield replace(item, places=(place,))
+
+
+def without_places(items: Iterable[Item]) -> tuple[Item, ...]:
+    """The same where it is not known which is which."""
+    return tuple(replace(item, places=()) for item in items)
 
 
 def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:
@@ -76,7 +94,7 @@ def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:
             texts = texts_of(item.cells, snapshot.partitioners)
             texts = {stage: text for stage, text in texts.items() if stage in wanted}
             if texts:
-                less.append(Item(cells_of(texts), item.count))
+                less.append(replace(item, cells=cells_of(texts)))
         if less:
             items[key] = counted(less)
     hardware = snapshot.hardware if "compiled" in kept else ""

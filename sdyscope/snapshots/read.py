@@ -17,7 +17,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.folding import MOST, Range, Template, expanded, size
 from sdyscope.snapshots.items import counted
 from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot, Stage, StageText
-from sdyscope.snapshots.write import EMPTY, MARK, VERSION
+from sdyscope.snapshots.write import EMPTY, MARK, PLACES, VERSION
 from sdyscope.words.mesh import axis_text
 
 _PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
@@ -25,6 +25,8 @@ _CONFLICT = re.compile(r"(<{7}|\|{7}|>{7})( |$)|={7}$")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([\\{}]))")
 _RANGE = re.compile(r"\{(\d{1,9}(?:\.\.\d{1,9})?(?:,\d{1,9}(?:\.\.\d{1,9})?)*)\}")
 _COUNT = re.compile(r"×([1-9]\d{0,17}) +")
+_PLACES = re.compile(rf" +{PLACES} (\d{{1,9}}(?:(?:,|\.\.|/)\d{{1,9}})*)")
+_RUN = re.compile(r"(\d+)(?:\.\.(\d+)(?:/(\d+))?)?")
 _LINE = re.compile(r"( +)(\S+) (.+)")
 _HEADER = ("mesh", "partitioners", "stages", "hardware")
 
@@ -265,6 +267,16 @@ class _Reader:
             indent = len(line) - len(line.lstrip(" "))
             if not indent:
                 raise self.error("expected an empty line before the next block", number)
+            if (match := _PLACES.fullmatch(line)) and items:
+                places = _places(match[1], items[-1].count)
+                if places is None or items[-1].places:
+                    raise self.error(
+                        f"expected {items[-1].count:,} places, ascending, such as 1,3..5",
+                        number,
+                        match.start(1) + 1,
+                    )
+                items[-1] = replace(items[-1], places=places)
+                continue
             count = _COUNT.match(line, indent)
             cell = self.cell(line, number, count.end() if count else indent, snapshot)
             if count or not items:
@@ -275,6 +287,9 @@ class _Reader:
             raise self.error("nothing is said of this one", first)
         if size(template) > MOST:
             raise self.error(f"this stands for more than {MOST:,} tensors", first)
+        taken = [place for item in items for place in item.places]
+        if len(set(taken)) != len(taken):
+            raise self.error("two of these have one place", first)
         return dict.fromkeys(named(key, template), counted(items))
 
     def key(self, line: str, number: int) -> tuple[Key, Template]:
@@ -369,6 +384,20 @@ def _cell(stage: Stage, text: str, partitioner: Partitioner | None = None) -> St
     """A cell; axes that an older version wrote in quotes have none."""
     shardy = _QUOTED.fullmatch(text)
     return StageText(stage, axis_text(shardy[1] or shardy[2]) if shardy else text, partitioner)
+
+
+def _places(text: str, count: int) -> tuple[int, ...] | None:
+    """The numbers of ``1,4..6,8..20/2``; None unless they ascend and are as many as they should."""
+    places: list[int] = []
+    for run in text.split(","):
+        match = _RUN.fullmatch(run)
+        if match is None:
+            return None
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if not step or (last - first) // step >= count or (places and first <= places[-1]):
+            return None
+        places += range(first, last + 1, step)
+    return tuple(places) if places and places[0] and len(places) == count else None
 
 
 def _numbers(text: str) -> Range | None:

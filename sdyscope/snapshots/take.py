@@ -11,10 +11,11 @@ from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
-from sdyscope.snapshots.items import cells_of, counted
+from sdyscope.snapshots.items import cells_of, counted, placed
 from sdyscope.snapshots.values import (
     KINDS,
     NOTHING,
+    PLACED,
     STAGES,
     Item,
     Key,
@@ -93,7 +94,10 @@ def take(
     grouped: dict[Key, list[Item]] = {}
     for key, item in rows:
         grouped.setdefault(key, []).append(item)
-    items = {key: counted(grouped[key]) for key in sorted(grouped, key=lambda key: key.order)}
+    items = {
+        key: counted(placed(grouped[key]) if key.kind in PLACED else grouped[key])
+        for key in sorted(grouped, key=lambda key: key.order)
+    }
     mesh = "; ".join(dict.fromkeys(mesh_entry(mesh) for mesh in taken.meshes if mesh.axes))
     return Snapshot(name or staged.name, mesh, partitioners, chosen, hardware, items)
 

@@ -31,6 +31,9 @@ stage could not read, with how often."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
+#: What its author wrote in the program: which of those that share a key is which, its place says.
+PLACED: Final[frozenset[Kind]] = frozenset({"constraint", "shard_map input", "shard_map output"})
+
 #: What stands for a sharding that nobody wrote.
 NOTHING: Final = "nothing"
 
@@ -99,10 +102,13 @@ class Item:
     Attributes:
         cells: what each stage says.
         count: how many they are.
+        places: which of those with the key they are, counted from 1 in the order of the program;
+            empty where all are alike, and of what has no order.
     """
 
     cells: tuple[StageText, ...]
     count: int = 1
+    places: tuple[int, ...] = ()
 
     @property
     def order(self) -> tuple[object, ...]:

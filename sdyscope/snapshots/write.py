@@ -8,9 +8,10 @@ from typing import Final
 from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
 from sdyscope.snapshots.values import Item, Key, Kind, Snapshot, Stage, StageText
+from sdyscope.words.snapshots import places_text
 
 #: The latest version of the format. A file is written in the first that can say what is in it.
-VERSION: Final = 4
+VERSION: Final = 5
 
 #: Kinds of blocks and stages that came later than the first version.
 _SINCE: Mapping[Kind, int] = {"memory": 2}
@@ -18,6 +19,12 @@ _STAGE_SINCE: Mapping[Stage, int] = {"compiled": 3}
 
 #: Since when Shardy's form of a sharding has no quotes.
 _UNQUOTED_SINCE = 4
+
+#: Since when it is written which of several tensors of one key is which.
+_PLACES_SINCE = 5
+
+#: What the line begins with that says so.
+PLACES: Final = "places"
 
 #: What every file begins with; the version follows.
 MARK: Final = "sdyscope snapshot"
@@ -44,7 +51,8 @@ def version_of(snapshots: Iterable[Snapshot]) -> int:
     return max(
         [_SINCE.get(key.kind, 1) for snapshot in listed for key in snapshot.items]
         + [_STAGE_SINCE.get(stage, 1) for snapshot in listed for stage in snapshot.stages]
-        + [_UNQUOTED_SINCE for snapshot in listed if _has_shardys_form(snapshot)],
+        + [_UNQUOTED_SINCE for snapshot in listed if _has_shardys_form(snapshot)]
+        + [_PLACES_SINCE for snapshot in listed if has_places(snapshot)],
         default=1,
     )
 
@@ -56,6 +64,11 @@ def _has_shardys_form(snapshot: Snapshot) -> bool:
         for item in items
         for cell in item.cells
     )
+
+
+def has_places(snapshot: Snapshot) -> bool:
+    """Whether it says of any tensors which of several they are."""
+    return any(item.places for items in snapshot.items.values() for item in items)
 
 
 def head(snapshot: Snapshot) -> str:
@@ -93,6 +106,8 @@ def block(key: Key, template: Template, items: Sequence[Item]) -> str:
         for number, cell in enumerate(item.cells):
             count = f"×{item.count}" if counted and number == 0 else ""
             lines.append(f"  {count:<{width}}{_cell(cell)}")
+        if item.places:
+            lines.append(f"  {'':<{width}}{PLACES} {places_text(item.places)}")
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,13 @@ from sdyscope.snapshots.blocks import BlockChange, Blocks, DeviceBlock, NamedTen
 from sdyscope.snapshots.document import SnapshotDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.counts import counted, size
-from sdyscope.words.snapshots import comparison_text, item_text, snapshot_name, stage_texts
+from sdyscope.words.snapshots import (
+    comparison_text,
+    item_text,
+    snapshot_name,
+    stage_texts,
+    uncompared_parts_text,
+)
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,7 @@ def comparison(compared: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Para
     text = comparison_text(compared.same, compared.different, header, sides.same)
     yield Paragraph(f"{compared.name}: {text}", "good" if compared.is_same else "bad", hang=2)
     if compared.not_compared:
-        stages = " and ".join(compared.not_compared)
-        yield Paragraph(f"not compared: {stages}, which one side does not have", "warning", 2, 2)
+        yield Paragraph(uncompared_parts_text(compared.not_compared), "warning", 2, 2)
     if compared.header:
         yield Paragraph("")
     for change in compared.header:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 from sdyscope.words.counts import counted
 
@@ -22,6 +22,8 @@ class _Item(Protocol):
     def cells(self) -> Sequence[_StageText]: ...
     @property
     def count(self) -> int: ...
+    @property
+    def places(self) -> tuple[int, ...]: ...
 
 
 def things_text(count: int) -> str:
@@ -48,9 +50,29 @@ def stage_texts(items: Iterable[_Item]) -> dict[str, str]:
 def item_text(item: _Item) -> str:
     """All that is said of some tensors alike: ``×2 requested P('data'); lowered P('data')``."""
     count = f"×{item.count} " if item.count > 1 else ""
+    if item.places:
+        count = f"×{item.count} (places {places_text(item.places)}) "
     labels = (f"{c.stage} {c.partitioner}:" if c.partitioner else c.stage for c in item.cells)
     cells = zip(labels, item.cells, strict=True)
     return count + "; ".join(f"{label} {cell.text}" for label, cell in cells)
+
+
+def places_text(places: Sequence[int]) -> str:
+    """Ascending numbers in runs, as a file has them: ``1,4..6,8..20/2``, the last every second."""
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and (len(runs[-1]) == 1 or place - runs[-1][-1] == runs[-1][1] - runs[-1][0]):
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return ",".join(map(_run, runs))
+
+
+def _run(run: Sequence[int]) -> str:
+    if len(run) < 3:
+        return ",".join(map(str, run))
+    step = run[1] - run[0]
+    return f"{run[0]}..{run[-1]}" + (f"/{step}" if step > 1 else "")
 
 
 def comparison_text(same: int, different: int, header: Sequence[str], alike: str) -> str:
@@ -70,6 +92,15 @@ def comparison_text(same: int, different: int, header: Sequence[str], alike: str
         # Written on other axes, or for another size of them, nothing else need read otherwise.
         changed = f"{' and '.join(header)} changed"
     return f"{changed}, {same:,} {'is' if same == 1 else 'are'} {alike}"
+
+
+def uncompared_parts_text(what: Iterable[str]) -> str:
+    """What was not compared, a sentence without its period."""
+    names = " and ".join(_NOT_COMPARED.get(part, part) for part in what)
+    return f"not compared: {names}, which one side does not have"
+
+
+_NOT_COMPARED: Final[Mapping[str, str]] = {"places": "the order of constraints"}
 
 
 def snapshots_title(labels: tuple[str, str], same: int, different: int, *, equal: bool) -> str:

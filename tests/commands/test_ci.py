@@ -281,6 +281,22 @@ def test_programs_that_are_no_targets_are_told_until_they_are_removed(project, c
     assert "program  other" in text
 
 
+def test_what_an_older_golden_file_does_not_say_is_told(project, ci):
+    folder = project(STEP.replace("snapshot", "lint = false\nsnapshot"))
+    source = folder / "step.py"
+    unscoped = PROGRAM.replace('with jax.named_scope(f"layer{n}"):', "if True:")
+    source.write_text(unscoped.replace('on("data", "model"))', 'on("data", ["model", None][n]))'))
+    assert ci("--update").status == 0
+    golden = folder / "golden.snap"
+    lines = golden.read_text().replace("snapshot 5", "snapshot 4").splitlines(keepends=True)
+    golden.write_text("".join(line for line in lines if " places " not in line))
+    done = ci()
+    assert done.status == 1
+    assert "program [snapshot-older]" in done.out
+    assert "the order of constraints" in done.out
+    assert ci("--update").status == ci().status == 0
+
+
 @pytest.mark.parametrize("damage", ["<<<<<<< ours\n", "sdyscope snapshot 9\n", "\0"])
 def test_a_damaged_golden_file_is_an_error_and_stays(project, ci, damage):
     folder = project(STEP.replace("snapshot", "lint = false\nsnapshot"))

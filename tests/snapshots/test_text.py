@@ -21,7 +21,7 @@ from sdyscope.snapshots import (
     write,
 )
 from sdyscope.snapshots.folding import expanded, fold
-from sdyscope.snapshots.items import counted
+from sdyscope.snapshots.items import counted, placed
 from sdyscope.snapshots.read import read_file, read_sections
 from sdyscope.snapshots.values import KINDS
 from sdyscope.snapshots.write import MARK
@@ -72,7 +72,13 @@ cells = st.lists(
     min_size=1,
     max_size=4,
 ).map(tuple)
-items = st.lists(st.builds(Item, cells, st.integers(1, 12)), min_size=1, max_size=3).map(counted)
+unordered = st.lists(st.builds(Item, cells, st.integers(1, 12)), min_size=1, max_size=3)
+in_order = st.lists(cells, min_size=1, max_size=4).flatmap(
+    lambda all_cells: st.lists(
+        st.builds(Item, st.sampled_from(all_cells)), min_size=1, max_size=40
+    ).map(placed)
+)
+items = st.one_of(unordered, in_order).map(counted)
 
 
 @st.composite
@@ -311,11 +317,19 @@ def test_version_2_is_read():
 BAD = {
     "": "this is not a snapshot",
     "module {}": "this is not a snapshot",
-    "sdyscope snapshot 5\n": "is of version 5, and version 4 is the latest",
+    "sdyscope snapshot 6\n": "is of version 6, and version 5 is the latest",
     "sdyscope snapshot 0\n": "is of version 0",
     "sdyscope snapshot 1\n\nvalue  a\n  lowered x\n": "expected a program",
     file_with((0, "x"), (0, "y")): "is in the file twice",
     file_with((0, "x")) + "\nprogram  step\n  partitioners shardy\n  stages lowered\n": "twice",
+    file_with((0, "x"), extra="\nvalue  a\n  ×2 lowered x\n     places 1\n"): "expected 2 places",
+    file_with((0, "x"), extra="\nvalue  a\n  ×2 lowered x\n     places 2,1\n"): "expected 2 places",
+    file_with(
+        (0, "x"), extra="\nvalue  a\n  ×2 lowered x\n     places 0..1\n"
+    ): "expected 2 places",
+    file_with(
+        (0, "x"), extra="\nvalue  a\n  lowered x\n  places 1\n  ×1 lowered y\n  places 1\n"
+    ): "two of these have one place",
     file_with((0, "x"), extra="\nvalues  a\n  lowered x\n"): "unexpected 'values'",
     file_with((0, "x"), extra="\nvalue  a\n"): "nothing is said of this one",
     file_with((0, "x"), extra="\nvalue  a\n  propagated x\n"): "expected a stage of this snapshot",

@@ -65,13 +65,7 @@ function program(one, labels, all, state) {
       el("h2.section-title", {}, el("bdi", {}, one.name)),
       el("output.toolbar-count", {}, one.words),
     ),
-    one.notCompared.length
-      ? el(
-          "p.note",
-          { data: { tone: "warning" } },
-          `Not compared: ${one.notCompared.join(" and ")}, which one side does not have.`,
-        )
-      : null,
+    one.notCompared.length ? el("p.note", { data: { tone: "warning" } }, one.notCompared) : null,
     one.header.map((change) =>
       el(
         "p",

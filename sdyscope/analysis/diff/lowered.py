@@ -1,7 +1,7 @@
 """diff: two modules, tensor by tensor, matched by pytree path and scope.
 
-SSA numbers, the order of ops and line numbers never make a difference: tensors with the same path
-are matched by what is written on them first, and only what remains is reported.
+SSA numbers, the order of ops and line numbers never make a difference: of constraints with the same
+path those are the same that stand on the same value, by what it is computed from.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sdyscope.analysis.naming.scopes import without_inner
+from sdyscope.analysis.naming.structure import structures
 from sdyscope.annotations import Annotation, split_scope
 from sdyscope.facts.differences import (
     Across,
@@ -80,7 +81,8 @@ def lowered_diff(
                 left_out[side.label] = len(side.annotations) - len(own)
         lists.append(own)
     paths = [_path_in(side.graph, inner=not across_versions) for side in sides]
-    pairs = match(lists[0], lists[1], *paths)
+    values = _values(a.graph), _values(b.graph)
+    pairs = match(lists[0], lists[1], (paths[0], paths[1]), values)
     results = [_difference(pair, sides) for pair in pairs]
     tensors = tuple(difference for difference in results if difference is not None)
     not_compared = tuple(
@@ -116,16 +118,23 @@ Pair: TypeAlias = tuple[Annotation | None, Annotation | None]
 def match(
     a: Sequence[Annotation],
     b: Sequence[Annotation],
-    path_a: Callable[[str], str],
-    path_b: Callable[[str], str],
+    paths: tuple[Callable[[str], str], Callable[[str], str]],
+    values: tuple[Callable[[Annotation], Hashable], Callable[[Annotation], Hashable]],
 ) -> list[Pair]:
     """Pairs what has the same kind, path and, on a ``shard_map``, the same operand number.
 
-    Where several do, equal ones are paired first, then those of the same source line, then the
-    rest in order; what is left has no partner.
+    Where several do, those on the same value are paired first, the rest in order where both sides
+    have as many. Otherwise something came or went: of these equal ones are paired, then those of
+    the same source line, then the rest in order; what is left has no partner.
+
+    Args:
+        a: what is written in the first module.
+        b: what is written in the second.
+        paths: for each module, gives the path to compare of one in it.
+        values: for each module, gives what the value is that an annotation stands on.
     """
     groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
-    for side, (own, path) in enumerate(((a, path_a), (b, path_b))):
+    for side, (own, path) in enumerate(((a, paths[0]), (b, paths[1]))):
         for annotation in own:
             # An argument is known by its path: one more before it changes its number.
             numbered = annotation.kind == "op" or annotation.kind.startswith("shard_map")
@@ -134,7 +143,11 @@ def match(
             groups.setdefault(key, ([], []))[side].append(annotation)
     pairs: list[Pair] = []
     for left, right in groups.values():
-        for same in (written, _line, _anything):
+        if len({written(annotation) for annotation in (*left, *right)}) > 1:
+            left, right, pairs_here = _pair_by(left, right, *values)
+            pairs += pairs_here
+        in_order = len(left) == len(right)
+        for same in (_anything,) if in_order else (written, _line, _anything):
             left, right, new_pairs = _pair_by(left, right, same)
             pairs += new_pairs
         pairs += [(annotation, None) for annotation in left]
@@ -143,11 +156,14 @@ def match(
 
 
 def _pair_by(
-    left: Iterable[Annotation], right: Iterable[Annotation], key: Callable[[Annotation], Hashable]
+    left: Iterable[Annotation],
+    right: Iterable[Annotation],
+    key: Callable[[Annotation], Hashable],
+    key_right: Callable[[Annotation], Hashable] | None = None,
 ) -> tuple[list[Annotation], list[Annotation], list[Pair]]:
     waiting: dict[Hashable, list[Annotation]] = {}
     for annotation in right:
-        waiting.setdefault(key(annotation), []).append(annotation)
+        waiting.setdefault((key_right or key)(annotation), []).append(annotation)
     pairs: list[Pair] = []
     rest: list[Annotation] = []
     for annotation in left:
@@ -157,6 +173,19 @@ def _pair_by(
         else:
             rest.append(annotation)
     return rest, [x for candidates in waiting.values() for x in candidates], pairs
+
+
+def _values(graph: OpGraph) -> Callable[[Annotation], Hashable]:
+    """What the value is that an annotation stands on; worked out when it is first asked."""
+    numbers: list[Sequence[int]] = []
+
+    def value(annotation: Annotation) -> Hashable:
+        if not numbers:
+            numbers.append(structures(graph))
+        # What is on an op that is not known stands on nothing else.
+        return annotation if annotation.op < 0 else numbers[0][annotation.op]
+
+    return value
 
 
 def written(annotation: Annotation) -> Hashable:

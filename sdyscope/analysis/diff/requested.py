@@ -6,6 +6,7 @@ looks at the version.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -80,12 +81,40 @@ def _pairs(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -> Iterat
             else object()
         ),
     )
-    left, right = list(a), list(b)
+    left, right, in_order = _in_order(a, b)
+    yield from in_order
     for key in keys:
         left, right, new_pairs = _paired(left, right, key)
         yield from new_pairs
     yield from ((tensor, None) for tensor in left)
     yield from ((None, tensor) for tensor in right)
+
+
+def _in_order(
+    a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]
+) -> tuple[list[RequestedTensor], list[RequestedTensor], list[_Pair]]:
+    """What both have as often under one path, in the order in which it is lowered.
+
+    By placement one that changed would leave its own to another of the same path. Where both have
+    the same placements in another order, nothing changed, and these pair them.
+    """
+    groups: dict[Hashable, tuple[list[RequestedTensor], list[RequestedTensor]]] = {}
+    for side, tensors in enumerate((a, b)):
+        for tensor in tensors:
+            key = (tensor.kind, _inside(tensor), tensor.path)
+            groups.setdefault(key, ([], []))[side].append(tensor)
+    left: list[RequestedTensor] = []
+    right: list[RequestedTensor] = []
+    pairs: list[_Pair] = []
+    for ours, theirs in groups.values():
+        if len(ours) == len(theirs) and Counter(map(_placed, ours)) != Counter(
+            map(_placed, theirs)
+        ):
+            pairs += zip(ours, theirs, strict=True)
+        else:
+            left += ours
+            right += theirs
+    return left, right, pairs
 
 
 def _paired(

@@ -36,5 +36,5 @@ def test_what_is_requested_through_a_helper_is_at_the_line_that_calls_it():
     )
     (difference,) = requested_diff(first.requested, second.requested).different
     begins = program.__code__.co_firstlineno
-    assert difference.source.line == begins + 4
-    assert [tensor.source.line - begins for tensor in first.requested if tensor.source] == [4, 5]
+    assert difference.source.line == begins + 3
+    assert [tensor.source.line - begins for tensor in first.requested if tensor.source] == [3, 4]

@@ -1,0 +1,76 @@
+"""Constraints of one scope: which of them is which is told by the value that they stand on."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.inspection import inspect
+from sdyscope.snapshots import compare, read_snapshots, write
+
+pytestmark = pytest.mark.compiles
+
+MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
+
+
+def on(*spec):
+    return NamedSharding(MESH, P(*spec))
+
+
+def inspected(*constraints, swapped=False, partitioner="shardy"):
+    """Each of some functions of the argument, constrained over an axis; all without a scope."""
+
+    def step(x):
+        parts = [
+            jax.lax.with_sharding_constraint(function(x), on(axis))
+            for function, axis in (reversed(constraints) if swapped else constraints)
+        ]
+        return sum(reversed(parts) if swapped else parts)
+
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=on("data"))
+    return inspect(jax.jit(step), x, name="step", partitioners=(partitioner,))
+
+
+BEFORE = ((jnp.sin, "data"), (jnp.cos, "model"), (jnp.tan, "data"))
+EXCHANGED = ((jnp.sin, "model"), (jnp.cos, "data"), (jnp.tan, "data"))
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_shardings_that_were_exchanged_are_two_differences(partitioner):
+    before, after = (
+        inspected(*program, partitioner=partitioner) for program in (BEFORE, EXCHANGED)
+    )
+    diff = before.diff(after)
+    assert not diff.same
+    assert len(diff.tensors) == 2
+    comparison = compare(before.snapshot(["lowered"]), after.snapshot(["lowered"]))
+    assert comparison.different == 1
+
+
+def test_the_one_that_changed_is_named():
+    changed = inspected((jnp.sin, "model"), *BEFORE[1:])
+    (difference,) = inspected(*BEFORE).diff(changed).tensors
+    graph = changed.graph()
+    (made_by,) = (op.id for op in graph.operations() if op.kind == "stablehlo.sine")
+    constraint = graph.ops[difference.b.annotation.op]
+    assert [producer.id for producer, _ in graph.operands(constraint)] == [made_by]
+
+
+def test_the_order_of_what_is_computed_makes_no_difference():
+    assert inspected(*BEFORE).diff(inspected(*BEFORE, swapped=True)).same
+
+
+def test_a_snapshot_says_which_is_which_and_an_older_one_is_not_compared_so():
+    before, after = (inspected(*program).snapshot(["lowered"]) for program in (BEFORE, EXCHANGED))
+    text = write([before])
+    assert "places 1,3" in text
+    assert read_snapshots(text) == (before,)
+    older = text.replace("sdyscope snapshot 5", "sdyscope snapshot 4")
+    older = "".join(line for line in older.splitlines(True) if " places " not in line)
+    (old,) = read_snapshots(older)
+    comparison = compare(old, after)
+    assert comparison.is_same
+    assert comparison.not_compared == ("places",)
+    assert not compare(before, after).is_same
+    assert compare(before, inspected(*BEFORE).snapshot(["lowered"])).is_same
