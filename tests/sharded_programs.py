@@ -1,5 +1,6 @@
 """Generated programs on a mesh, each op in a scope; and pairs that differ in one sharding."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import jax
@@ -66,13 +67,15 @@ class Step:
 class Recipe:
     """A program: its arguments' specs, its ops, and which values it returns with which specs.
 
-    A result's spec is None where it is left to the compiler.
+    A result's spec is None where it is left to the compiler. Without scopes, the ops of a kind have
+    one name.
     """
 
     arguments: tuple
     steps: tuple[Step, ...]
     returned: tuple[int, ...]
     out_shardings: tuple
+    scoped: bool = True
 
     def program(self, name="step"):
         """The program on the mesh."""
@@ -82,7 +85,7 @@ class Recipe:
         def step(*values):
             values = list(values)
             for number, one in enumerate(self.steps):
-                with jax.named_scope(f"v{number}"):
+                with jax.named_scope(f"v{number}") if self.scoped else nullcontext():
                     values.append(apply(one, [values[i] for i in one.operands], on_mesh))
             return [values[i] for i in self.returned]
 
@@ -163,6 +166,28 @@ def pairs(draw):
     """A program, and the same with one sharding written otherwise, or with none."""
     recipe = draw(recipes())
     return recipe, _varied(draw, recipe)
+
+
+@st.composite
+def unscoped_pairs(draw):
+    """The same without scopes, and often two constraints exchange their shardings."""
+    recipe = replace(draw(recipes()), scoped=False)
+    last = len(recipe.steps) + 1
+    constrained = [Step("constrain", (value,), draw(specs)) for value in (0, last)]
+    total = Step("add", (last + 1, last + 2), (None, None))
+    recipe = replace(
+        recipe,
+        steps=(*recipe.steps, *constrained, total),
+        returned=(*recipe.returned, last + 3),
+        out_shardings=(*recipe.out_shardings, None),
+    )
+    if draw(st.booleans()):
+        return recipe, _varied(draw, recipe)
+    exchanged = [
+        replace(step, spec=other.spec)
+        for step, other in zip(constrained, reversed(constrained), strict=True)
+    ]
+    return recipe, replace(recipe, steps=(*recipe.steps[:-3], *exchanged, total))
 
 
 @st.composite

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from sdyscope.inspection import Inspection
 from sdyscope.staged import compile_together
@@ -14,7 +15,7 @@ from tests.dumped import (
     different_compiled,
     lowered_shardings,
 )
-from tests.sharded_programs import Recipe, Step, families, pairs, recipes
+from tests.sharded_programs import Recipe, Step, families, pairs, recipes, unscoped_pairs
 
 pytestmark = pytest.mark.compiles
 
@@ -78,7 +79,7 @@ def test_lowered_for_two_partitioners(recipe):
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 @examples(30)
-@given(pair=pairs())
+@given(pair=st.one_of(pairs(), unscoped_pairs()))
 def test_lowered_of_two_programs(partitioner, pair):
     programs = [recipe.program() for recipe in pair]
     one, two = (Inspection(program, (partitioner,)) for program in programs)
