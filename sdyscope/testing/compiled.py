@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from sdyscope.analysis.budgets import Budgets, CommunicationLimit, communication_spent
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.rates import parse_size
 from sdyscope.inspection import Inspection
 from sdyscope.words.counts import size
+from sdyscope.words.findings import finding_of
 from sdyscope.words.origins import origin_text
 from sdyscope.words.places import source_text
 
@@ -103,6 +105,8 @@ def assert_max_bytes(
 
     Raises:
         AssertionError: it does; says how much it is, and which tensors or collectives are largest.
+            Also where what is sent can't be said for sure: in a loop that runs an unknown number of
+            times, or where some lines could not be read.
         TargetError: nothing is limited, a size is none, or the compiler does not say.
         CompilerError: the program can't be compiled.
     """
@@ -127,8 +131,24 @@ def assert_max_bytes(
                 _over("sent", collectives.total.sent, limits["sent"], "a device sends per step")
             )
             lines += _communicated(collectives.collectives, collectives)
+        else:
+            lines += _uncertain(collectives, limits["sent"], inspection.chosen(partitioner))
     if lines:
         raise AssertionError("\n".join([f"{inspection.name} exceeds its limits:", *lines]))
+
+
+def _uncertain(collectives: Collectives, limit: int, partitioner: Partitioner) -> Iterator[str]:
+    """Why it is not known that no more is sent; nothing where it is."""
+    budgets = Budgets(communication=(CommunicationLimit(bytes=limit),))
+    (spent,) = communication_spent(budgets, collectives, partitioner)
+    doubts = [finding_of(observation).message for observation in spent.findings]
+    if doubts:
+        known = f"{size(collectives.total.sent)} are known of, at most {size(limit)} expected"
+        yield f"sent: it can't be said that a device sends no more: {known}"
+        yield from (f"  {doubt}" for doubt in doubts)
+        yield from _communicated(
+            [each for each in collectives.collectives if each.unknown_trips], collectives
+        )
 
 
 def _listed(words: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 """`assert_no_collectives` and `assert_max_bytes`, of a program that is compiled once."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from sdyscope.errors import TargetError
-from sdyscope.inspection import Inspection
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.stages import compat
 from sdyscope.targets import resolve
 from sdyscope.testing import assert_max_bytes, assert_no_collectives
@@ -67,3 +69,23 @@ def test_replicas_and_what_is_sent(mlp):
         assert_max_bytes(mlp)
     with pytest.raises(TargetError, match="not a size in bytes"):
         assert_max_bytes(mlp, sent="much")
+
+
+def test_what_a_loop_of_unknown_length_sends_is_held_to_no_limit():
+    mesh = jax.sharding.AbstractMesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    on = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+
+    @jax.jit
+    def step(x):
+        def halved(x):
+            return x / (1 + jnp.abs(x).sum())
+
+        return jax.lax.while_loop(lambda x: x.max() > 0.1, halved, x)
+
+    x = jax.ShapeDtypeStruct((64,), jnp.float32, sharding=on)
+    program = inspect(step, x, partitioners=("shardy",))
+    with pytest.raises(AssertionError) as caught:
+        assert_max_bytes(program, sent="1GiB")
+    said = str(caught.value)
+    assert "it can't be said that a device sends no more" in said
+    assert "are in loops that run an unknown number of times: counted once." in said
