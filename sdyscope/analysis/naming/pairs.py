@@ -1,19 +1,22 @@
 """The values of two lowered modules that are the same value of the program.
 
 Two modules of one program, for Shardy and for GSPMD, come from one jaxpr in one order, so an op is
-the one with its scope, kind and type, and where several have those, the one that comes as late.
+the one with its scope, kind and type, and where several have those, the one that comes as late; in
+two programs, the one that is computed from the same, if there is one.
 Arguments and results are matched by number, constraints as constraints, whatever each partitioner
 writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 from sdyscope.analysis.naming.scopes import without_inner
+from sdyscope.analysis.naming.structure import structures
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
@@ -48,6 +51,8 @@ def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> Mapping[Val
 
 def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
     ours, theirs = _ops(a, by_name), _ops(b, by_name)
+    # Two modules of one program have one order; in two programs lines may have changed places.
+    computed = (structures(a), structures(b)) if by_name else None
     pairs: dict[ValueId, ValueId] = {}
     unsure: list[tuple[Op, list[Op]]] = []
     for key, ops in ours.items():
@@ -55,7 +60,7 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
         if len(ops) != len(others):
             unsure += [(op, others) for op in ops if others]
             continue
-        for op, other in zip(ops, others, strict=True):
+        for op, other in _one_to_one(ops, others, computed):
             _pair(pairs, op, other)
     ours_mapped, theirs_mapped = _shard_maps(a), _shard_maps(b)
     for scope, ours_here in ours_mapped.items():
@@ -75,6 +80,28 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
         _pair_renamed(pairs, a, b)
         _pair_constants(pairs, a, b)
     return pairs
+
+
+def _one_to_one(
+    ops: Sequence[Op], others: Sequence[Op], computed: tuple[Sequence[int], Sequence[int]] | None
+) -> Iterator[tuple[Op, Op]]:
+    """As many ops of two sides: first those that compute the same, then in order."""
+    if computed is None or len(ops) == 1:
+        yield from zip(ops, others, strict=True)
+        return
+    ours, theirs = computed
+    waiting: dict[int, deque[Op]] = {}
+    for other in others:
+        waiting.setdefault(theirs[other.id], deque()).append(other)
+    left = []
+    for op in ops:
+        alike = waiting.get(ours[op.id])
+        if alike:
+            yield op, alike.popleft()
+        else:
+            left.append(op)
+    rest = sorted((other for alike in waiting.values() for other in alike), key=lambda op: op.id)
+    yield from zip(left, rest, strict=True)
 
 
 def _pair_renamed(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None:

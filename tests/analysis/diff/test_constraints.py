@@ -61,6 +61,24 @@ def test_the_order_of_what_is_computed_makes_no_difference():
     assert inspected(*BEFORE).diff(inspected(*BEFORE, swapped=True)).same
 
 
+def test_lines_that_changed_places_propagate_alike():
+    def program(*, swapped):
+        def step(x, y):
+            values = [(x, "data"), (y, "model")]
+            parts = [
+                jax.lax.with_sharding_constraint(jnp.sin(value), on(axis))
+                for value, axis in (reversed(values) if swapped else values)
+            ]
+            return parts[swapped] + parts[not swapped]
+
+        array = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=on("data"))
+        return inspect(jax.jit(step), array, array, name="step", partitioners=("shardy",))
+
+    before, after = program(swapped=False), program(swapped=True)
+    assert before.diff(after).same
+    assert before.propagated_diff(after).same
+
+
 def test_a_snapshot_says_which_is_which_and_an_older_one_is_not_compared_so():
     before, after = (inspected(*program).snapshot(["lowered"]) for program in (BEFORE, EXCHANGED))
     text = write([before])
