@@ -21,6 +21,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding, returned_sharding
 from sdyscope.facts.tensors import Tensor
 from sdyscope.staged import Staged
+from sdyscope.values.dtypes import TOKEN
 from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.source import FilePath, PathWords, SourceLocation
 
@@ -262,7 +263,7 @@ def _total(rows: Sequence[ShownTensor], kind: str) -> TensorTotal:
             continue
         count += 1
         if row.bytes is None:
-            unknown += 1
+            unknown += row.dtype != TOKEN
             continue
         place = row.placement
         whole += row.bytes

@@ -56,6 +56,8 @@ class Annotation:
         innermost: of what an author could ask for the innermost line of user code, whoever shares
             it.
         index: which argument, result or operand.
+        tokens: how many operands of a ``shard_map`` before it are tokens of ordered effects, which
+            JAX adds and nobody asks for.
         ordinal: position among constraints and ``shard_map``s in lowering order, else -1.
         op: node in the op graph.
         name: SSA name.
@@ -83,6 +85,7 @@ class Annotation:
     function: str = ""
     primitive: str = ""
     memory: str = ""
+    tokens: int = 0
 
     @property
     def is_authored(self) -> bool:

@@ -9,7 +9,7 @@ called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -19,6 +19,7 @@ from sdyscope.graph import Op, OpGraph, Sharding, TensorType
 from sdyscope.graph.model import AttributeValue
 from sdyscope.syntax.hlo_sharding import parse_unspecified_dims
 from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.dtypes import TOKEN
 from sdyscope.values.entry_layout import OWN_MEMORY
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union, without
@@ -88,7 +89,7 @@ class _Walk:
         self.seen.add(name)
         function = self.graph.functions[name]
         for argument in function.arguments:
-            if inner and argument.sharding is None:
+            if (inner and argument.sharding is None) or argument.type.dtype == TOKEN:
                 continue
             yield self.annotation(
                 "inner argument" if inner else "argument",
@@ -103,7 +104,7 @@ class _Walk:
                 function=name,
             )
         for result in function.results:
-            if inner and result.sharding is None:
+            if (inner and result.sharding is None) or result.type.dtype == TOKEN:
                 continue
             yield self.annotation(
                 "inner result" if inner else "result",
@@ -147,7 +148,7 @@ class _Walk:
 
     def other(self, op: Op) -> Iterator[Annotation]:
         for index, sharding in enumerate(op.shardings):
-            if sharding is not None:
+            if sharding is not None and op.types[index].dtype != TOKEN:
                 yield self.of_op("op", op, index, sharding, index=index)
 
     # Shardy's shard_map.
@@ -167,6 +168,8 @@ class _Walk:
         rows: list[Annotation] = []
         for kind, types, shardings in sides:
             for index, (type_, sharding) in enumerate(zip(types, shardings, strict=True)):
+                if type_.dtype == TOKEN:
+                    continue
                 problem = ""
                 mesh = self.mesh_of(sharding)
                 if mesh is not None:
@@ -184,7 +187,15 @@ class _Walk:
                     function=op.function,
                 )
                 problem = annotation.problem or problem
-                rows.append(replace(annotation, manual_axes=names, manual=digits, problem=problem))
+                rows.append(
+                    replace(
+                        annotation,
+                        manual_axes=names,
+                        manual=digits,
+                        problem=problem,
+                        tokens=_tokens(types[:index]),
+                    )
+                )
         inputs = [row for row in rows if row.kind == "shard_map input"]
         yield from inputs
         inside = axes_union(digits, around[1])
@@ -211,7 +222,7 @@ class _Walk:
         body, index = next(((user, edge.operand) for user, edge in self.graph.uses(op)), (None, 0))
         ordinal = self.shard_map_ordinal(body)
         outer = full.shardings[0] if full is not None and full.shardings else None
-        yield self.boundary(
+        boundary = self.boundary(
             "shard_map input",
             op,
             full or op,
@@ -222,6 +233,9 @@ class _Walk:
             op.shardings[0],
             around,
         )
+        passed = [] if body is None else self.graph.operands(body)[:index]
+        types = [producer.types[edge.result] for producer, edge in passed]
+        yield replace(boundary, tokens=_tokens(types))
 
     def shard_to_full(self, op: Op, around: _Manual) -> Iterator[Annotation]:
         local = self.producer(op)
@@ -232,9 +246,10 @@ class _Walk:
                 ((call, edge.result) for call, edge in self.graph.operands(local)), (None, 0)
             )
         ordinal = self.shard_map_ordinal(body)
-        yield self.boundary(
+        boundary = self.boundary(
             "shard_map output", op, op, local or op, index, ordinal, op.shardings[0], inner, around
         )
+        yield replace(boundary, tokens=0 if body is None else _tokens(body.types[:index]))
 
     def producer(self, op: Op) -> Op | None:
         """The op whose result is the first operand."""
@@ -412,6 +427,10 @@ _GSPMD: dict[str | None, Callable[[_Walk, Op, _Manual], Iterator[Annotation]]] =
     "SPMDFullToShardShape": _Walk.full_to_shard,
     "SPMDShardToFullShape": _Walk.shard_to_full,
 }
+
+
+def _tokens(types: Sequence[TensorType]) -> int:
+    return sum(type_.dtype == TOKEN for type_ in types)
 
 
 _ON_OPS = ("constraint", "shard_map input", "shard_map output", "op")

@@ -202,8 +202,10 @@ def _key(
     tensor: RequestedTensor | Annotation,
 ) -> tuple[str, int | None, tuple[str, int] | None]:
     index = tensor.index if tensor.kind.startswith("shard_map") else None
-    line = tensor.innermost if isinstance(tensor, Annotation) else tensor.source
-    return tensor.kind, index, line_of(line)
+    if not isinstance(tensor, Annotation):
+        return tensor.kind, index, line_of(tensor.source)
+    own = None if index is None else index - tensor.tokens
+    return tensor.kind, own, line_of(tensor.innermost)
 
 
 def _missing(

@@ -6,7 +6,10 @@ import re
 
 from sdyscope.errors import ConversionError
 
-_BITS = {"pred": 8, "i1": 8, "index": 64, "tf32": 32, "token": 0}
+#: What an ordered effect takes and gives; it has no shape and takes no memory.
+TOKEN = "!stablehlo.token"
+
+_BITS = {"pred": 8, "i1": 8, "index": 64, "tf32": 32, "token": 0, TOKEN: 0}
 _COMPLEX = re.compile(r"complex<(.+)>|c(64|128)")
 _INTEGER = re.compile(r"[su]?i?(\d+)|ui(\d+)")
 _FLOAT = re.compile(r"b?f(\d+)(?:E.*|e.*)?")

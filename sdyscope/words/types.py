@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sdyscope.values.dtypes import TOKEN
 from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec, SpecEntry
 
 
 def type_text(shape: Sequence[int] | None, dtype: str = "") -> str:
-    """`f32[128,256]`; `f32[?]` where the shape is not known, `[128,256]` without a dtype."""
+    """`f32[128,256]`; `f32[?]` of an unknown shape; `[128,256]` without a dtype; `token`."""
+    if dtype == TOKEN:
+        return "token"
     return f"{dtype}[{'?' if shape is None else ','.join(map(str, shape))}]"
 
 

@@ -1,0 +1,42 @@
+"""A program with an ordered effect, for which JAX passes tokens that nobody wrote."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import io_callback
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.inspection import inspect
+
+pytestmark = pytest.mark.compiles
+
+
+@pytest.fixture(scope="module")
+def inspection():
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+    def body(x):
+        given = io_callback(lambda block: block, jax.typeof(x), x, ordered=True)
+        return jnp.sin(given)
+
+    @jax.jit
+    def step(x, y):
+        specs = {"in_specs": P("data", "model"), "out_specs": P("data", "model")}
+        return jax.shard_map(body, mesh=mesh, **specs)(x) + y
+
+    array = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    return inspect(step, array, array, name="step")
+
+
+def test_what_is_requested_of_a_shard_map_is_found_behind_the_token(inspection):
+    result = inspection.check()
+    assert not result.findings
+    assert not inspection.tensors.unaligned
+    assert all(row.dtype == "f32" for row in inspection.tensors.tensors)
+
+
+def test_a_token_takes_no_memory_and_is_no_tensor(inspection):
+    memory = inspection.memory("shardy")
+    assert [tensor.name for tensor in memory.tensors] == ["x", "y", "result"]
+    assert memory.equal
