@@ -1,9 +1,9 @@
 """What does the report cost beyond the inspection, and how quick is its page in a browser?
 
-The program is `fsdp-transformer` on a 16x16 mesh, under both partitioners, not compiled. What the
-page does is measured in headless Chromium: opening it until it can be used, a key in the search
-field at the median of several, and what is opened in the graph, each until the browser has drawn
-it. Needs
+The program is `fsdp-transformer` on a 16x16 mesh, under both partitioners, not compiled or, with
+`--compiled`, compiled under both. What the page does is measured in headless Chromium: opening it
+until it can be used, each of its views, a key in the search field at the median of several, and
+what is opened in the graph, each until the browser has drawn it. Needs
 `pip install -e '.[test]'` and Chromium.
 """
 
@@ -55,6 +55,7 @@ WORDS = ("w", "wq", "wq ", "wq f", "wq fsdp", "mlp", "mlp 24", "dot", "attention
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=80)
+    parser.add_argument("--compiled", action="store_true", help="compile it, for every view")
     parser.add_argument("--output", type=Path, default=Path("report-benchmark.html"))
     parser.add_argument("--page", type=Path, help="measure this page, made before")
     asked = parser.parse_args()
@@ -62,12 +63,12 @@ def main() -> None:
     path = asked.page
     if path is None:
         path = asked.output
-        rows += written(asked.layers, path)
+        rows += written(asked.layers, asked.compiled, path)
     rows += shown(path)
     print_table(Table((Column("what"), number("measured"), number("wanted")), tuple(rows)))
 
 
-def written(layers: int, path: Path) -> list[tuple[str, ...]]:
+def written(layers: int, compiled: bool, path: Path) -> list[tuple[str, ...]]:
     """Makes the page; what the inspection takes is not the report's.
 
     The report is made in one thread, and its time is that thread's: what else the machine does
@@ -81,9 +82,11 @@ def written(layers: int, path: Path) -> list[tuple[str, ...]]:
     for partitioner in inspection.lowered:
         inspection.annotations(partitioner)
         inspection.propagated(partitioner)
+        if compiled:
+            inspection.compiled(partitioner)
     inspected = time.perf_counter() - start
     start = time.process_time()
-    made = report.document(inspection, "fsdp-transformer", compiled=False)
+    made = report.document(inspection, "fsdp-transformer", compiled=compiled)
     html = report_page.page(made, inspection)
     spent = time.process_time() - start
     path.write_text(html, encoding="utf-8")

@@ -2,14 +2,16 @@
 
 The form is Model Explorer's `GraphCollection` (`model_explorer/graph_builder.py` of the package
 `ai-edge-model-explorer`): a graph a function, groups of nodes from the scope paths, calls linked
-to the graphs of what they call.
+to the graphs of what they call. Arguments and results are in groups of their own, by the keys of
+their paths.
 """
 
 from __future__ import annotations
 
-import re
+from itertools import takewhile
 from typing import Any
 
+from sdyscope.analysis.search.paths import split
 from sdyscope.graph import Edge, Function, Op, OpGraph
 from sdyscope.graph.scalars import (
     attribute_text,
@@ -87,10 +89,11 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
         **attribute_texts(op.attributes),
     }
     callee = graph.callee(op)
+    kind = "arguments" if op.is_argument else "results" if op.is_result else None
     node: dict[str, Any] = {
         "id": str(op.id),
         "label": path or op.kind.partition(".")[2] or op.kind,
-        "namespace": _arguments(path) if op.is_argument and path else groups.of(op),
+        "namespace": groups.of(op) if kind is None or not path else _by_keys(kind, path),
         "attrs": _pairs(attributes),
         "incomingEdges": [
             {
@@ -134,10 +137,12 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
     return node
 
 
-def _arguments(path: str) -> str:
-    """The group of a function's argument: by the name that its path begins with."""
-    name, *_ = re.split(r"[.\[]", path, maxsplit=1)
-    return f"arguments/{name}".rstrip("/")
+def _by_keys(kind: str, path: str) -> str:
+    """The group of an argument or result of a function: `arguments/params/layers/[0]`."""
+    name, *keys = split(path)
+    above = [name, *keys[:-1]] if kind == "arguments" else keys[:-1]
+    texts = (key.removeprefix(".").removeprefix("['").removesuffix("']") for key in above)
+    return "/".join(filter(None, (kind, *"/".join(texts).split("/"))))
 
 
 def _input_id(edge: Edge, producer: Op) -> str:
@@ -169,6 +174,8 @@ class _Groups:
         outer = None if op.parent is None else self._graph.ops[op.parent]
         groups = [] if op.is_argument or op.is_result else op.scope.split("/")[:-1]
         if outer is None or outer.kind in ("func.func", "builtin.module"):
+            if not groups and op.mnemonic == "constant":
+                groups = self._of_users(op)
             return "/".join(groups)
         above = outer.scope.split("/")
         if groups[: len(above)] == above:
@@ -179,3 +186,9 @@ class _Groups:
         several = self._graph.children(outer)[-1].region > 0
         region = [f"region {op.region}"] if several else []
         return "/".join(filter(None, [self.of(outer), own, *region, *groups]))
+
+    def _of_users(self, op: Op) -> list[str]:
+        """What the groups of its users have in common: JAX lowers constants without a scope."""
+        users = [self.of(user).split("/") for user, _ in self._graph.uses(op)]
+        shared = takewhile(lambda names: len(set(names)) == 1, zip(*users, strict=False))
+        return [names[0] for names in shared]

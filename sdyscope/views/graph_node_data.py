@@ -42,7 +42,14 @@ def shardings(graph: OpGraph, decided: Callable[[ValueId], Sharded | None]) -> N
         for op, text in texts.items()
         if text != NONE
     }
-    return _by_function(graph, "sharding", values, showExpandedSummaryOnGroupNode=True)
+    return _by_function(
+        graph,
+        "sharding",
+        values,
+        showExpandedSummaryOnGroupNode=True,
+        hideInAggregatedStatsTable=True,  # minima and sums, which texts have not
+        hideInChildrenStatsTable=True,
+    )
 
 
 def held(graph: OpGraph, decided: Callable[[ValueId], Sharded | None]) -> NodeData:

@@ -44,6 +44,8 @@ NODE_DATA = {
                 },
             },
             "showExpandedSummaryOnGroupNode": {"type": "boolean"},
+            "hideInAggregatedStatsTable": {"type": "boolean"},
+            "hideInChildrenStatsTable": {"type": "boolean"},
         },
     },
 }
