@@ -388,7 +388,7 @@ def test_wheel_and_buttons_scale_and_drags_move(graph):
     assert "node=" not in graph.evaluate("location.hash")
 
 
-#: What an edge runs through: boxes without those at its ends, and titles of passes.
+#: What an edge runs through: boxes without those at its ends, and what is written on open groups.
 CROSSED = """() => {
   const rect = (element, { x, y, width, height }, item) => ({
     item, text: element.textContent, left: x + 1, top: y + 1, right: x + width - 1,
@@ -398,14 +398,16 @@ CROSSED = """() => {
     const { width, height } = element.querySelector('.graph-box').getBBox();
     return rect(element, { x: e, y: f, width, height }, element.dataset.item);
   });
-  const titles = [...document.querySelectorAll('[data-kind=lane] > .graph-title')].map(
+  const titles = [...document.querySelectorAll('.graph-open > text')].map(
     (element) => rect(element, element.getBBox()));
   return [...document.querySelectorAll('.graph-edge')].flatMap((edge) => {
     const line = edge.querySelector('.graph-reach');
     const length = line.getTotalLength();
-    const points = Array.from({ length: 50 }, (_, at) => line.getPointAtLength((length * at) / 49));
+    const pieces = Math.ceil(length / 6);
+    const points = Array.from({ length: pieces + 1 }, (_, at) =>
+      line.getPointAtLength((length * at) / pieces));
     const { from, to } = edge.dataset;
-    return [...boxes, ...(edge.closest('.graph-crossing') ? titles : [])]
+    return [...boxes, ...titles]
       .filter(({ item, left, top, right, bottom }) => item !== from && item !== to
         && points.some(({ x, y }) => x > left && x < right && y > top && y < bottom))
       .map(({ text }) => [from, to, text]);
@@ -413,7 +415,7 @@ CROSSED = """() => {
 }"""
 
 
-def test_edges_go_around_boxes(open_page, unconstrained):
+def test_edges_go_around_boxes_and_titles(open_page, unconstrained):
     page = open_page(unconstrained.html, "#graph")
     page.wait_for_selector(".graph-item")
     assert page.evaluate(CROSSED) == []

@@ -250,7 +250,7 @@ export class Layout {
       const end = enters ? line.points[0] : line.points.at(-1);
       const name = `${enters ? "in" : "out"} ${line.door}`;
       const atTop = enters !== up;
-      end.y = atTop ? HEAD - 8 : height;
+      end.y = atTop ? HEAD - 6 : height;
       if (!doors.has(name)) doors.set(name, end.x);
       else end.x = doors.get(name);
     }
@@ -313,7 +313,7 @@ export class Layout {
         const name = `${edge.from === null ? "in" : "out"} ${edge.door}`;
         if (!doors.has(name)) doors.set(name, middle);
         if (!isFirst(stacks, child) && !isLast(stacks, child)) continue;
-        const outer = { x: doors.get(name), y: (edge.from === null) !== up ? HEAD - 8 : height };
+        const outer = { x: doors.get(name), y: (edge.from === null) !== up ? HEAD - 6 : height };
         const own = { x: middle, y: (edge.from === null) !== up ? at.y : at.y + at.height };
         lines.push({ ...edge, points: edge.from === null ? [outer, own] : [own, outer] });
         continue;
@@ -349,7 +349,7 @@ export class Layout {
 
   /**
    * Edges from lane to lane, around what stands between: boxes, groups that neither end is in, and
-   * the titles of lanes.
+   * the titles of lanes and of groups that an end is in.
    */
   #across(edges, boxes) {
     const { model } = this;
@@ -364,14 +364,14 @@ export class Layout {
         for (const child of model.childrenOf.get(group)) {
           if (!boxes.has(child)) continue;
           if (!around.has(child)) others.push(boxes.get(child));
-          else if (boxes.get(child).open && child !== line.from && child !== line.to) look(child);
+          else if (boxes.get(child).open && child !== line.from && child !== line.to) enter(child);
         }
       };
-      for (const lane of model.childrenOf.get(ROOT)) {
-        if (!boxes.has(lane)) continue;
-        look(lane);
-        others.push({ ...boxes.get(lane), width: this.sizeOf(lane).width, height: TITLE });
-      }
+      const enter = (group) => {
+        others.push({ ...boxes.get(group), height: TITLE });
+        look(group);
+      };
+      for (const lane of model.childrenOf.get(ROOT)) if (boxes.has(lane)) enter(lane);
       route(line, others, [boxes.get(line.from), boxes.get(line.to)]);
     }
     return lines;

@@ -80,11 +80,10 @@ export function spread(lines, places, up) {
         if (door !== undefined) {
           point.x = place.x + door;
           if ((side === "in") !== up) {
-            // Straight down past the title.
-            point.y = place.y + HEAD - 8;
-            const above = [12, 2].map((by) => ({ x: point.x, y: place.y - by }));
-            if (side === "in") points.splice(-1, 0, ...above);
-            else points.splice(1, 0, ...above.reverse());
+            // Straight to the edge: it goes on below the title.
+            const above = { x: point.x, y: place.y - 12 };
+            if (side === "in") points.splice(-1, 0, above);
+            else points.splice(1, 0, above);
           }
           continue;
         }
