@@ -219,7 +219,7 @@ def command(
             compiled=not no_compile,
             source_text=not no_source,
             editor=editor,
-            folder=_folder(differences, named=full_paths),
+            folder=places.page_folder(differences, named=full_paths),
         )
         _written(differences, content)
         return _not_known(sides, strict=strict)
@@ -256,7 +256,7 @@ def command(
         else:
             default = FORMATS.get(chosen_form)
             where = file or (Path(default) if default else None)
-            folder = "." if where is None else _folder(where, named=full_paths)
+            folder = "." if where is None else places.page_folder(where, named=full_paths)
             _written(where, _content(chosen_form, whole, inspection, editor, folder))
     return _not_known([whole], strict=strict)
 
@@ -377,22 +377,6 @@ def _communication(report: Report) -> bytes:
             hint="Leave --no-compile out, or name a tensor with --tensor.",
         )
     return report_svg.communication_svg(report.comms).encode()
-
-
-def _folder(page: Path, *, named: bool) -> str | None:
-    """The path from a page's folder to this one, from which files are named.
-
-    Args:
-        page: the page.
-        named: whether the page may name the folders above both; otherwise None is returned.
-    """
-    import os
-
-    from sdyscope.words.places import relative_path
-
-    here = os.getcwd()
-    folder = relative_path(here, os.path.abspath(page.parent)) or (here if named else None)
-    return None if folder is None else folder.replace(os.sep, "/")
 
 
 def _content(

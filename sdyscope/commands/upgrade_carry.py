@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,8 @@ UP_TO = "SDYSCOPE_UP_TO"
 def carry(
     file: Path,
     target: str,
+    page: Path | None,
+    name: str,
     mesh: Mapping[str, int] | None,
     partitioner: Partitioner | None,
     on: Hardware | None,
@@ -55,6 +58,8 @@ def carry(
     Args:
       file: the file.
       target: the TARGET; of a recorded run, its functions that are not JAX's are looked at.
+      page: the page that is to be written, for which views are handed over too; None without one.
+      name: the only program that matters; empty for all.
       mesh: axes of the mesh; None for the target's own.
       partitioner: under which; by default Shardy, or what a file is for.
       on: what to compile for.
@@ -67,6 +72,7 @@ def carry(
     from sdyscope.analysis.recompiles import recompiles
     from sdyscope.stages import compat
     from sdyscope.upgrade import carried
+    from sdyscope.words.upgrade import SEVERAL_PROGRAMS
 
     if opening.is_read(target):
         under = options.PARTITIONERS["both"]
@@ -77,10 +83,19 @@ def carry(
         )
     own, record = opened.own, opened.record
     _check_imports(record)
-    programs = tuple(_program(program, opened.program_of(program), on) for program in own)
+    programs = []
+    for program in own:
+        word = target if record is None else program.name
+        recorded = opened.program_of(program)
+        carried_program = _program(program, recorded, on)
+        if page is not None and carried_program.stages is not None:
+            named = name in (program.name, recorded and recorded.name) if name else len(own) == 1
+            views = _views(program, word, on, page) if named else SEVERAL_PROGRAMS
+            carried_program = replace(carried_program, views=views)
+        programs.append(carried_program)
     answer = carried.Carried(
         versions=compat.versions(),
-        programs=programs,
+        programs=tuple(programs),
         recompiles=() if record is None else recompiles(record, own),
         left_out=len(opened.programs) - len(own),
         problems=() if record is None else record.problems,
@@ -135,3 +150,18 @@ def _program(
     except SdyscopeError as error:
         return CarriedProgram(program.name, None, "", recorded, str(error))
     return CarriedProgram(program.name, stages, key, recorded)
+
+
+def _views(
+    program: Inspection, word: str, on: Hardware | None, page: Path
+) -> tuple[tuple[str, str, str], ...] | str:
+    """What a page has of a program's views; why it has none."""
+    from sdyscope.page import document as report
+    from sdyscope.page import page as report_page
+    from sdyscope.words.places import page_folder
+
+    try:
+        document = report.document(program, word, on=on)
+        return report_page.views_of(document, program, folder=page_folder(page))
+    except SdyscopeError as error:
+        return error.message

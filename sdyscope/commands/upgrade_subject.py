@@ -89,7 +89,14 @@ def looks(document: str) -> Callable[[_Function], _Function]:
         def command(*, target: str | None, carry: str | None, **parameters: Any) -> int:
             opening = {name: parameters.pop(name) for name in _OPENING}
             if carry is not None:
-                return upgrade_carry.carry(file=Path(carry), target=target or "", **opening)
+                page = parameters.get("page")
+                return upgrade_carry.carry(
+                    file=Path(carry),
+                    target=target or "",
+                    page=None if page is None else Path(page),
+                    name=parameters["program"] or "",
+                    **opening,
+                )
             named = functools.partial(_subject, click.get_current_context(), target, opening)
             return function(subject=named, **parameters)
 

@@ -63,6 +63,7 @@ from sdyscope.words.origins import origin_text
 from sdyscope.words.places import shortened, shown_name
 from sdyscope.words.sharding import open_text, placed_text, placement_text, short
 from sdyscope.words.snapshots import (
+    NO_VIEWS,
     comparison_text,
     snapshot_name,
     snapshots_title,
@@ -203,6 +204,7 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
             sum(snapshot.different for snapshot in compared),
             equal=document.same,
         ),
+        "noViews": NO_VIEWS,
         "onlyA": document.only_a,
         "onlyB": document.only_b,
         "snapshots": [

@@ -150,8 +150,29 @@ def differences_page(
     return _two_sides(differences, pool, documents, list(inspection.lowered), views)
 
 
+def views_of(
+    report: Report, inspection: Inspection, *, editor: str = EDITOR, folder: str | None = "."
+) -> tuple[tuple[str, str, str], ...]:
+    """What a page has of a program's views, to be handed to the process that writes a comparison.
+
+    Args:
+      report: as of ``page``.
+      inspection: likewise.
+      editor: likewise.
+      folder: likewise.
+
+    Returns:
+      Name, encoding and text of each of its script elements.
+    """
+    parts = _parts(report, inspection, {"editor": editor, "folder": folder})
+    return tuple((part.name, part.encoding, part.text) for part in parts)
+
+
 def compared_page(
-    compared: ComparedStages, labels: tuple[str, str], summary: Mapping[str, Any]
+    compared: ComparedStages,
+    labels: tuple[str, str],
+    summary: Mapping[str, Any],
+    sides: tuple[Sequence[tuple[str, str, str]], Sequence[tuple[str, str, str]]] | None = None,
 ) -> str:
     """A page of what one program is as two JAX, or two commits, make it.
 
@@ -160,13 +181,19 @@ def compared_page(
       labels: what the two are called.
       summary: what is shown above it: `lines` with their `words` and `tone`, and the `header` and
         `rows` of a table.
+      sides: the views of both, as `views_of` makes them; None for the differences alone.
     """
     known = compared.compiled.b.mesh or compared.compiled.a.mesh
     meshes = {} if known is None else {"mesh": known}
     pool = Pool(meshes, 1 if known is None else known.size)
     document = {**report_differences.compared(compared, pool, labels), "summary": summary}
     documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
-    return _two_sides(document, pool, documents, [])
+    views = [
+        _Embedded(f"{side}/{name}", encoding, _safe(text, _ENDS_SCRIPT, name))
+        for side, parts in zip("ab", sides or ((), ()), strict=True)
+        for name, encoding, text in parts
+    ]
+    return _two_sides(document, pool, documents, [], views)
 
 
 def snapshots_page(document: DiffDocument, labels: tuple[str, str]) -> str:

@@ -34,6 +34,8 @@ class CarriedProgram:
         recorded: what a recorded run says of it; None of a TARGET.
         error: why there are no stages; empty where there are.
         name: what to call it.
+        views: what a page has of its views, as ``page.views_of`` makes it; none unless a page is to
+            be written, or a text that says why there are none.
     """
 
     name: str
@@ -41,6 +43,7 @@ class CarriedProgram:
     key: str = ""
     recorded: RecordedProgram | None = None
     error: str = ""
+    views: tuple[tuple[str, str, str], ...] | str = ()
 
 
 @dataclass(frozen=True)

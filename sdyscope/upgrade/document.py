@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from sdyscope.analysis.budgets import (
     Budgets,
@@ -44,6 +44,9 @@ __all__ = [
     "comparison",
     "upgrade_document",
 ]
+
+
+_Views: TypeAlias = tuple[tuple[str, str, str], ...] | str
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,7 @@ class Step:
     failed: tuple[str, ...]
     packages: tuple[PackageChange, ...] = ()
     excused: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    views: Mapping[str, tuple[_Views, _Views]] = field(default_factory=dict)
 
     __document__ = (
         "a",
@@ -404,6 +408,7 @@ def _step(a: Looked, b: Looked, limits: Mapping[str, Budgets]) -> Step:
     )
     programs = []
     excused = {}
+    views = {}
     for before, after in pairing.pairs:
         if before.stages is None or after.stages is None:
             if before.stages is not None:
@@ -412,6 +417,7 @@ def _step(a: Looked, b: Looked, limits: Mapping[str, Budgets]) -> Step:
         difference = compared(before.stages, after.stages, (a.label, b.label))
         difference = replace(difference, changes=figure_changes(_figures(before), _figures(after)))
         programs.append(difference)
+        views[difference.name] = before.views, after.views
         excused[difference.name] = _allowed(after, _limits(after, limits))
     return Step(
         a.label,
@@ -425,6 +431,7 @@ def _step(a: Looked, b: Looked, limits: Mapping[str, Budgets]) -> Step:
         tuple(failed),
         tuple(_packages(a, b)),
         excused,
+        views,
     )
 
 

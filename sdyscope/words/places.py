@@ -22,6 +22,7 @@ __all__ = [
     "full_paths",
     "op_document",
     "op_text",
+    "page_folder",
     "paths_from",
     "relative_path",
     "scope_of",
@@ -134,6 +135,18 @@ def relative_path(path: str, folder: str, up: int | None = None) -> str | None:
     if climbs < len(parts) and depth < (_DEEP if climbs else 1):
         return None
     return relative
+
+
+def page_folder(page: PurePath, *, named: bool = False) -> str | None:
+    """The path from a page's folder to this one, from which files are named.
+
+    Args:
+        page: the file of the page.
+        named: whether the page may name the folders above both; otherwise None is returned.
+    """
+    here = getcwd()
+    folder = relative_path(here, os.path.abspath(page.parent)) or (here if named else None)
+    return None if folder is None else folder.replace(sep, "/")
 
 
 def source_text(source: _Line | None) -> str:

@@ -26,6 +26,13 @@ class _Item(Protocol):
     def places(self) -> tuple[int, ...]: ...
 
 
+#: What a page of two snapshots has not, and what makes it.
+NO_VIEWS = (
+    "A snapshot has shardings, not the program: sdyscope report A B shows the graph, memory and "
+    "other views of both."
+)
+
+
 def things_text(count: int) -> str:
     """``36 tensors or collectives``: what a snapshot has."""
     return f"{counted(count, 'tensor')} or {'collective' if count == 1 else 'collectives'}"

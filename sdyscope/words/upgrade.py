@@ -36,6 +36,15 @@ def change_text(unit: Unit, before: float | None, after: float | None) -> str:
     return f"{sign}{amount_text(unit, abs(after - before))}"
 
 
+#: Why a page has no views of one of a script's programs.
+SEVERAL_PROGRAMS = "the script has several programs, of which --program NAME names one"
+
+
+def no_views_text(labels: Sequence[str], why: str) -> str:
+    """Why a page has no views of a side, or of both."""
+    return f"This page has no graph, memory or other views of {listed(labels)}: {why.rstrip('.')}."
+
+
 #: What is more or less of a figure that decides, to go on "a device" or "the program" with.
 _CLAUSES = {
     "comms.bytes": "{more} sent",

@@ -6,6 +6,7 @@ differently.
 
 import json
 import os
+import re
 import signal
 import site
 import subprocess
@@ -166,6 +167,11 @@ def test_recompiles_and_programs_of_one_version_alone_are_told(document):
     assert alone["name"].startswith("step.2")
 
 
+def parts_of(page):
+    """What a page has data of: its differences, and the views of its sides."""
+    return set(re.findall(r'data-part="([^"]+)"', page))
+
+
 @pytest.mark.thorough
 @pytest.mark.compiles
 def test_the_summary_is_markdown_and_the_page_has_the_differences(script, document, folder):
@@ -175,7 +181,7 @@ def test_the_summary_is_markdown_and_the_page_has_the_differences(script, docume
     assert "<details><summary>" in text
     assert text.count("```") % 2 == 0
     page = (folder / "up.html").read_text()
-    assert "differences" in page
+    assert {"differences", "a/graph", "b/graph"} <= parts_of(page)
     assert str(folder) not in text
 
 
@@ -190,7 +196,8 @@ def test_a_target_is_opened_in_each_with_its_requests_and_budgets(upgrade, folde
     assert "nothing got worse beyond its budgets" in " ".join(done.stdout.split())
     assert "double: 1 budget kept" in done.stdout
     assert (folder / "target.md").read_text().startswith("### ✅ sdyscope upgrade")
-    assert "differences" in (folder / "target.html").read_text()
+    page = (folder / "target.html").read_text()
+    assert {"differences", "a/graph", "a/memory", "b/graph", "b/source"} <= parts_of(page)
 
 
 def test_ctrl_c_is_one_sentence_and_stops_the_script(folder, tmp_path):

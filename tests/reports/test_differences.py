@@ -102,6 +102,7 @@ def test_two_snapshots(open_page, golden, violations):
     page = open_page(report_page.snapshots_page(found, ("before", "after")), dark=True)
     title = page.inner_text(".view-title")
     assert f"{compared.different} of {compared.different + compared.same} tensors" in title
+    assert page.is_visible("text=sdyscope report A B shows the graph, memory")
     rows = page.locator(".snapshots tbody tr")
     assert rows.count() == len(compared.changes)
     added = next(one for one in compared.changes if one.what == "added")

@@ -1,5 +1,8 @@
 """What `upgrade` concludes from what two environments hand over, and how it is said."""
 
+import base64
+import re
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,6 +206,26 @@ def test_the_page_has_every_version_in_sum_and_the_last_two_in_full(sharded, gat
     assert '["comms.bytes","0 B","768 B","768 B","+768 B"]' in page
     with pytest.raises(TargetError, match="No two versions"):
         html.render(upgrade_document("step", [looked("JAX 0.1", sharded)]), "")
+
+
+def test_the_page_has_the_views_of_both_sides_or_says_why_not(sharded, gathered):
+    def page(*views):
+        sides = [
+            looked(f"JAX 0.{at}", replace(one, programs=(replace(one.programs[0], views=own),)))
+            for at, (one, own) in enumerate(zip((sharded, gathered), views, strict=True), 1)
+        ]
+        return html.render(upgrade_document("step", sides), "").decode()
+
+    both = page((("graph", "json", '{"of": 1}'),), (("graph", "json", '{"of": 2}'),))
+    assert 'data-part="b/graph" data-encoding="json">{"of": 2}<' in both
+    why = "the script has several programs, of which --program NAME names one"
+    without = page(why, why)
+    assert 'data-part="a/graph"' not in without
+    (packed,) = re.findall(r'data-part="differences" data-encoding="deflate">(.*?)<', without)
+    said = zlib.decompress(base64.b64decode(packed)).decode()
+    assert f"no graph, memory or other views of JAX 0.1 and JAX 0.2: {why}." in said
+    with pytest.raises(ValueError, match="ends its element"):
+        page((("graph", "json", '"</script>"'),), (("graph", "json", "{}"),))
 
 
 def test_what_is_looked_for_is_read_of_each(sharded, gathered):

@@ -17,6 +17,7 @@ export function snapshots({ data, slots, state }) {
     el("h2.view-title", { dir: "auto" }, data.title),
     ...only(data.onlyA, data.labels[0]),
     ...only(data.onlyB, data.labels[1]),
+    el("p.note", {}, data.noViews),
   );
   slots.programs.hidden = false;
   colourAxes([{ axes: axesOf(data.snapshots) }]);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sdyscope.analysis.diff.stages import FigureChange
@@ -10,6 +11,7 @@ from sdyscope.page.page import compared_page
 from sdyscope.process.output import say
 from sdyscope.upgrade.document import Upgrade
 from sdyscope.upgrade.forms import text
+from sdyscope.words import upgrade as upgrade_words
 
 __all__ = ["render"]
 
@@ -33,14 +35,23 @@ def render(upgrade: Upgrade, program: str) -> bytes:
     chosen = max(fitting, key=lambda each: (each.has_details, abs(_sent(each.changes))))
     if len(step.programs) > 1 and not program:
         say(f"note: the page is about {chosen.name}; --program names another one.")
-    return compared_page(chosen, (step.a, step.b), _summary(upgrade)).encode()
+    a, b = step.views.get(chosen.name, ((), ()))
+    labels = step.a, step.b
+    without: dict[str, list[str]] = {}
+    for label, views in zip(labels, (a, b), strict=True):
+        if isinstance(views, str):
+            without.setdefault(views, []).append(label)
+    missing = [upgrade_words.no_views_text(of, why) for why, of in without.items()]
+    sides = None if isinstance(a, str) or isinstance(b, str) else (a, b)
+    return compared_page(chosen, labels, _summary(upgrade, missing), sides).encode()
 
 
-def _summary(upgrade: Upgrade) -> dict[str, Any]:
+def _summary(upgrade: Upgrade, missing: Sequence[str]) -> dict[str, Any]:
     """What `reports/js/differences/view.js` shows above the comparison."""
     table = text.figures(upgrade)
+    lines = [{"words": line.text, "tone": line.tone} for line in text.summary(upgrade)]
     return {
-        "lines": [{"words": line.text, "tone": line.tone} for line in text.summary(upgrade)],
+        "lines": [*lines, *({"words": words, "tone": "muted"} for words in missing)],
         "header": [] if table is None else [column.header for column in table.columns],
         "rows": [] if table is None else list(text.row_texts(table)),
     }
