@@ -91,6 +91,15 @@ def test_shardings_are_not_cut(open_page, differing, where, width):
     assert page.evaluate(CUT) == []
 
 
+def test_names_have_their_part_of_the_room(open_page, differing):
+    page = open_page(differing.html, "#tensors?tensor=params['embedding']", width=2220)
+    page.wait_for_selector(".details-name")
+    grid = "document.querySelector('.grid').style.getPropertyValue('--grid-columns')"
+    name, *_, verdict = (float(width.removesuffix("px")) for width in page.evaluate(grid).split())
+    # Which needs 15 characters and likes 17; a name needs 26 and likes 38.
+    assert name > 1.7 * verdict
+
+
 def test_a_sharding_is_the_same_as_one_that_is_in_sight(open_page, mlp):
     """Where there is no room for what was requested, "=" would say nothing."""
     row = "[title=\"params['w1']\"]"

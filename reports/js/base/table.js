@@ -188,10 +188,8 @@ export class GridTable {
     this.rowHeight = Number.parseFloat(style.getPropertyValue("--row-height")) || 28;
     let spare = room - needs();
     const widths = kept.map(least);
-    // First what the contents like, of those that do not grow; then the rest.
-    const wishes = kept.map((column, at) =>
-      column.grow ? 0 : width(chars(column.chars)) - widths[at],
-    );
+    // First what the contents like; then the rest, for those that grow.
+    const wishes = kept.map((column, at) => width(chars(column.chars)) - widths[at]);
     const wished = wishes.reduce((sum, wish) => sum + Math.max(wish, 0), 0);
     const part = wished ? Math.min(1, spare / wished) : 0;
     wishes.forEach((wish, at) => {

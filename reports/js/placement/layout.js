@@ -24,7 +24,7 @@ const LINE = 16;
  *   of which `same` are those along which everything is repeated, and that are not drawn.
  */
 export function meshLayout(mesh, matters, wanted = []) {
-  const axes = meshAxes(mesh);
+  const axes = splitting(meshAxes(mesh));
   if (axes.length === 1 && axes[0].length > LINE) return brokenLine(axes[0]);
   const all = mesh.devices <= ALL;
   const chosen = wanted.filter((name) => axes.some((axis) => axis.name === name)).slice(0, 2);
@@ -38,6 +38,12 @@ export function meshLayout(mesh, matters, wanted = []) {
   const rest = axes.filter((axis) => !laid.includes(axis));
   const panels = rest.filter((axis) => all || matters(axis.name) > 0);
   return { columns, rows, panels, same: rest.filter((axis) => !panels.includes(axis)) };
+}
+
+/** Of axes those that split something; the last where none does. */
+export function splitting(axes) {
+  const several = axes.filter(({ length }) => length > 1);
+  return several.length ? several : axes.slice(-1);
 }
 
 /** The axes of a mesh with how far apart the devices are that stand beside each other on them. */

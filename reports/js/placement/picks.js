@@ -2,6 +2,7 @@
 
 import { el } from "../base/dom.js";
 import { whole } from "../base/format.js";
+import { meshAxes, splitting } from "./layout.js";
 
 /**
  * The fields, each of which changes the address.
@@ -32,9 +33,9 @@ export function placementPicks(shown) {
     };
     picks.push(slider(`block of dim ${dim}`, slice[position], blocks.shards[dim], set));
   });
-  const axes = Object.keys(mesh.axes);
+  const axes = splitting(meshAxes(mesh));
   if (axes.length > 2) {
-    const names = axes.map((name) => [name, `${name} ${mesh.axes[name]}`]);
+    const names = axes.map(({ name, length }) => [name, `${name} ${length}`]);
     const rows = grid.rows.name;
     const columns = grid.columns.name;
     const set = (a, b) => state.set({ axes: a === b ? a : `${a},${b}`, panel: "" });

@@ -53,6 +53,14 @@ test("a small mesh is drawn whole, of a large one what differs", () => {
   assert.deepEqual(names(wanted.panels), ["c"]);
 });
 
+test("axes of size one are not drawn", () => {
+  const layout = meshLayout(mesh({ a: 1, b: 2, c: 1, d: 4, e: 1 }), () => 0);
+  assert.deepEqual([layout.rows.name, layout.columns.name], ["b", "d"]);
+  assert.deepEqual([layout.rows.stride, layout.columns.stride], [4, 1]);
+  assert.deepEqual([names(layout.panels), names(layout.same)], [[], []]);
+  assert.equal(meshLayout(mesh({ a: 1, b: 1 }), () => 0).columns.name, "b");
+});
+
 test("all slices of a tensor are drawn where they are few, or the chosen one", () => {
   const layout = (shards) => tensorLayout(shards);
   const five = [2, 1, 2, 2, 4];
