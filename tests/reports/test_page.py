@@ -1,6 +1,7 @@
 """The page as a whole: its frame, its keys, its colours, what it never does."""
 
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from sdyscope.inspection import inspect
 from sdyscope.page import document as report
 from sdyscope.page import page as report_page
 from sdyscope.page.page import VIEWS
+from sdyscope.words.findings import Finding
 
 pytestmark = pytest.mark.compiles
 
@@ -197,3 +199,18 @@ def test_where_nothing_is_requested_that_is_what_is_said():
     requested = made.stages[0]
     assert (requested.state, requested.verdict) == ("unknown", "nothing")
     assert requested.words == "No sharding is asked for: 2 tensors are left to the compiler."
+
+
+def test_what_to_do_stands_at_its_finding(open_page, mlp):
+    """Once for all findings of a rule that have it in common."""
+    finding = Finding("a-rule", "note", "It is so.", hint="Do this.")
+    other = replace(finding, message="It is so, too.", hint="Do that.")
+    alike = replace(finding, rule="another")
+    lint = replace(
+        mlp.report.lint, findings=(finding, other, alike, replace(alike, message="And this."))
+    )
+    html = report_page.page(replace(mlp.report, lint=lint), mlp.inspection)
+    page = open_page(html, "#findings")
+    page.wait_for_selector(".finding")
+    assert page.locator(".finding .finding-hint").all_inner_texts() == ["Do this.", "Do that."]
+    assert page.locator(".finding-group > .finding-hint").all_inner_texts() == ["Do this."]

@@ -82,7 +82,7 @@ function groups(findings, shared, state) {
   }
   return [...byRule.values()].map((group) => {
     const [first] = group;
-    const hints = [...new Set(group.map((one) => one.hint).filter(Boolean))];
+    const shares = group.every((finding) => finding.hint === first.hint);
     return el(
       "section.finding-group",
       { data: { severity: first.severity } },
@@ -93,17 +93,21 @@ function groups(findings, shared, state) {
         el("code", {}, first.rule),
         el("span.muted", {}, count(group.length, "finding")),
       ),
-      ...hints.map((hint) => el("p.finding-hint", { dir: "auto" }, hint)),
+      shares ? hintOf(first) : null,
       el(
         "ul.finding-list",
         {},
-        group.map((finding) => item(finding, shared, state)),
+        group.map((finding) => item(finding, shared, state, shares ? null : hintOf(finding))),
       ),
     );
   });
 }
 
-function item(finding, shared, state) {
+function hintOf({ hint }) {
+  return hint ? el("p.finding-hint", { dir: "auto" }, hint) : null;
+}
+
+function item(finding, shared, state, hint) {
   const where = [
     finding.kind,
     finding.partitioner && `under ${partitionerName(finding.partitioner)}`,
@@ -123,6 +127,7 @@ function item(finding, shared, state) {
     finding.expected || finding.found
       ? el("dl.pairs", {}, pair("expected", finding.expected), pair("found", finding.found))
       : null,
+    hint,
   );
 }
 
