@@ -35,7 +35,7 @@ def _limit(limits: StepLimits) -> str:
     known = "" if limits.is_complete else "as far as known, "
     subject = f"{known}the step is limited by"
     if limit.resource == "axis":
-        over = f"axis `{limit.axis}`{_links(limit.links)}"
+        over = f"axis {limit.axis}{_links(limit.links)}"
         text = f"{subject} {over}: {time_text(limit.seconds)} of communication"
         if not against:
             return f"{text}; compute time is not known"
@@ -43,7 +43,7 @@ def _limit(limits: StepLimits) -> str:
         text = f"{subject} {limit.resource}: {time_text(limit.seconds)}"
         axes = [busy for busy in limits.others if busy.resource == "axis"]
         if axes:
-            against.append(f"{time_text(axes[0].seconds)} over axis `{axes[0].axis}`")
+            against.append(f"{time_text(axes[0].seconds)} over axis {axes[0].axis}")
     return text + (f" against {listed(against)}" if against else "")
 
 

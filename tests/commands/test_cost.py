@@ -38,7 +38,7 @@ def test_what_limits_the_step_comes_first(sdyscope, columns):
     assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 under shardy")
     # 2 x 3/4 of 70,660 bytes at 10 GB/s, and 2 x 3 hops.
     assert (
-        "estimate, not measured: as far as known, the step is limited by axis `data` "
+        "estimate, not measured: as far as known, the step is limited by axis data "
         "(as given): 40.6 us of communication" in words
     )
     assert "at least 40.6 us per step with communication fully overlapped, at least " in words
