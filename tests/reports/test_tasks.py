@@ -90,6 +90,10 @@ def test_seven_tasks(open_page, subject):
     assert "because" in told
     assert visit.page.locator(".collective code.source a").count() >= 1
 
+    # What removes it? Edits that are proven, or what looks for them.
+    visit.start()
+    assert "sdyscope report --fix" in visit.read("[data-slot=notTried]")
+
     # Where do the partitioners differ first, and why?
     visit.start()
     detail = visit.read(".headline-detail:has-text('under GSPMD')")
