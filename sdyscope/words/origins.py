@@ -149,6 +149,7 @@ _WHY: Final[Mapping[NotFound, str]] = {
     "": "",
     "no axes": "it runs over no axes of the mesh",
     "no op": "the compiler did not record the op it was made for",
+    "one device": "what {op} takes is on one device, and is sent to the others",
     "not sharded": "nothing around {op} is sharded on its axes",
 }
 

@@ -45,7 +45,9 @@ from sdyscope.facts.origins import (
 )
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.tiling import HloSharding, TupleSharding
 
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
@@ -214,6 +216,8 @@ class _Search:
                 return collective_origin
             if collective.kind in _REDUCTIONS and self.is_split_by_xla(ops, axes):
                 return _unknown(part, ops, axes)
+            if collective.kind == "all-reduce" and self.is_from_one_device(ops):
+                return replace(_unknown(part, ops, axes), not_found="one device")
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
@@ -289,6 +293,28 @@ class _Search:
             self.decided.sharding(value) is None or self.around.carried(value, axes)
             for value in values
         )
+
+    def is_from_one_device(self, ops: list[Op]) -> bool:
+        """Whether what is not on one device takes what is: a sum sends it to all."""
+        return bool(ops) and all(
+            any(map(self.is_on_one_device, self.around.operands(op)))
+            and not self.is_on_one_device((op.id, 0))
+            for op in ops
+        )
+
+    def is_on_one_device(self, value: ValueId) -> bool:
+        """Whether the program keeps a value on one device, as JAX does what a callback gives."""
+        written = self.graph.ops[value[0]].shardings
+        sharding = written[value[1]] if value[1] < len(written) else None
+        if isinstance(sharding, TupleSharding):
+            sharding = sharding.elements[min(value[1], len(sharding.elements) - 1)]
+        if isinstance(sharding, HloSharding):
+            return sharding.type == "maximal"
+        if not isinstance(sharding, TensorSharding):
+            return False
+        named = sharding.mesh
+        mesh = named if isinstance(named, Mesh) else self.graph.meshes.get(named)
+        return isinstance(mesh, Mesh) and mesh.is_maximal
 
     # Reshardings.
 

@@ -1,7 +1,8 @@
-"""A program with an ordered effect, for which JAX passes tokens that nobody wrote."""
+"""Callbacks to Python: tokens of ordered effects that nobody wrote, results on one device."""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.experimental import io_callback
 from jax.sharding import AxisType, NamedSharding
@@ -40,3 +41,19 @@ def test_a_token_takes_no_memory_and_is_no_tensor(inspection):
     memory = inspection.memory("shardy")
     assert [tensor.name for tensor in memory.tensors] == ["x", "y", "result"]
     assert memory.equal
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_what_a_callback_gives_is_sent_from_its_device_for_no_annotation(partitioner):
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+    @jax.jit
+    def step(x):
+        return jax.pure_callback(np.sin, jax.typeof(x), x) + 1
+
+    array = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    collectives = inspect(step, array, name="step", partitioners=(partitioner,)).collectives()
+    (sent,) = [each for each in collectives.collectives if each.kind == "all-reduce"]
+    origin = sent.largest.origin
+    assert origin.annotations == ()
+    assert origin.not_found == "one device"
