@@ -415,7 +415,6 @@ ATTRIBUTES = st.lists(
             'frontend_attributes={a="b", metadata={op_name="inner"}}',
             "replica_groups={{0,1},{2,3}}",
             "replica_groups=mesh['a'=2], device_ids=(1,0) {'a'}",
-            'metadata={op_name="cut',
         )
     ),
     max_size=4,
