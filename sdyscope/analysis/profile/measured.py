@@ -7,15 +7,17 @@ that is named, as far as its compiled collectives are the same.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.cost.work import instruction_work
 from sdyscope.analysis.naming.scopes import (
     folded_scopes,
     is_differentiated,
@@ -38,6 +40,7 @@ from sdyscope.facts.measured import (
 )
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.work import Work
 from sdyscope.hlo import HloModule, Instruction, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -69,6 +72,19 @@ def measured(
     return _Join(traced, tuple(meshes), program, partitioner, on).measured()
 
 
+def traced_module(traced: TracedProgram) -> HloModule | None:
+    """The program of a trace; None where the trace does not have it, or it can't be read."""
+    if not traced.hlo:
+        return None
+    try:
+        module = read_hlo(traced.hlo)
+    except SdyscopeError:
+        return None
+    # The form in which it is kept leaves out for how many devices it is.
+    partitions = {"num_partitions": str(traced.devices)}
+    return replace(module, attributes={**module.attributes, **partitions})
+
+
 class _Join:
     """One program of a trace."""
 
@@ -85,7 +101,9 @@ class _Join:
         self.program = program
         self.partitioner = partitioner
         self.unknown: list[Unknown] = []
-        self.module = self._module()
+        self.module = traced_module(traced)
+        if self.module is None:
+            self.unknown.append("no program")
         self.compiled_collectives = None if self.module is None else self._collectives(meshes)
         if traced.hosts > 1:
             self.unknown.append("several clocks")
@@ -118,19 +136,6 @@ class _Join:
         )
 
     # The program.
-
-    def _module(self) -> HloModule | None:
-        if not self.traced.hlo:
-            self.unknown.append("no program")
-            return None
-        try:
-            module = read_hlo(self.traced.hlo)
-        except SdyscopeError:
-            self.unknown.append("no program")
-            return None
-        # The form in which it is kept leaves out for how many devices it is.
-        partitions = {"num_partitions": str(self.traced.devices)}
-        return replace(module, attributes={**module.attributes, **partitions})
 
     def _collectives(self, meshes: tuple[Mesh, ...]) -> Collectives:
         assert self.module is not None
@@ -169,10 +174,13 @@ class _Join:
 
     def ops(self) -> Iterator[OpTime]:
         instructions: dict[str, Instruction] = {}
+        works: dict[str, Callable[[], Work]] = {}
         if self.module is not None:
-            instructions = {
-                instruction.name: instruction for instruction in self.module.instructions()
-            }
+            count = instruction_work(self.module)
+            for computation in self.module.computations.values():
+                instructions |= computation.instructions
+                for op in computation.instructions.values():
+                    works[op.name] = partial(count, computation, op)
         differentiated = is_differentiated(
             instruction.rest for instruction in instructions.values()
         )
@@ -202,6 +210,10 @@ class _Join:
                 sum(each) / max(len(each), 1),
                 min(each, default=0.0),
                 max(each, default=0.0),
+                None
+                if name in self.traced.handed_on
+                else statistics.median(occurrence[3] for occurrence in occurrences),
+                works[name]() if name in works else None,
             )
 
     @cached_property
@@ -243,7 +255,8 @@ class _Join:
         """What one collective took: from its start to its end, what begins and ends it together."""
         occurrences = self.occurrences(collective.name)
         seconds = sum(occurrence[3] for occurrence in occurrences) / self.device_steps
-        waiting, late = self.waiting(collective, occurrences)
+        waits, late = self.waits(collective, occurrences)
+        waiting = None if waits is None else sum(waits.values()) / self.device_steps
         moving = None if waiting is None else max(seconds - waiting, 0.0)
         part = collective.largest
         return CollectiveTime(
@@ -259,6 +272,7 @@ class _Join:
             moving,
             late,
             collective.sent / moving if moving and collective.sent else None,
+            _typical(occurrences, waits or {}),
             None,
             self.origins.get(collective.name),
         )
@@ -272,8 +286,10 @@ class _Join:
             occurrences = self.occurrences(name)
             seconds = sum(occurrence[3] for occurrence in occurrences) / self.device_steps
             count = len(occurrences) / self.device_steps
+            typical = _typical(occurrences, {})
             yield CollectiveTime(
-                name, kind, None, count, 0, "", None, seconds, None, None, None, None, None, None
+                *(name, kind, None, count, 0, "", None, seconds),
+                *(None, None, None, None, typical, None, None),
             )
 
     def occurrences(self, name: str) -> Sequence[Occurrence]:
@@ -293,17 +309,17 @@ class _Join:
             whole.append((step, device, start, after - start))
         return whole
 
-    def waiting(
+    def waits(
         self, collective: Collective, occurrences: Sequence[Occurrence]
-    ) -> tuple[float | None, int | None]:
-        """Seconds a step until the last of a group arrives, and whom most wait for."""
+    ) -> tuple[Mapping[Occurrence, float] | None, int | None]:
+        """Seconds until the last of a group arrives, by run on a device, and whom most wait for."""
         groups = self.groups(collective)
         if groups is None or self.traced.hosts > 1:
             return None, None
         of_device: dict[tuple[int, int], list[Occurrence]] = defaultdict(list)
         for occurrence in occurrences:
             of_device[occurrence[0], occurrence[1]].append(occurrence)
-        total = 0.0
+        waits: dict[Occurrence, float] = {}
         caused: dict[int, float] = defaultdict(float)
         for step in range(self.traced.steps):
             for group in groups:
@@ -311,13 +327,11 @@ class _Join:
                 # The first of each device meet, then the second, as they do in a loop.
                 for meeting in zip(*members, strict=False):
                     last = max(meeting, key=lambda occurrence: occurrence[2])
-                    wait = sum(
-                        min(last[2] - occurrence[2], occurrence[3]) for occurrence in meeting
-                    )
-                    total += wait
-                    caused[last[1]] += wait
+                    for occurrence in meeting:
+                        waits[occurrence] = min(last[2] - occurrence[2], occurrence[3])
+                        caused[last[1]] += waits[occurrence]
         late = max(caused, key=caused.__getitem__, default=None)
-        return total / self.device_steps, late if total else None
+        return waits, late if any(waits.values()) else None
 
     def groups(self, collective: Collective) -> list[list[int]] | None:
         """The devices that work together in a collective; None of a permutation."""
@@ -370,6 +384,12 @@ def _likeness(collective: Collective) -> object:
     """What is the same of one collective in two compiles of a program."""
     shapes = tuple(str(part.shape) for part in collective.parts)
     return collective.kind, collective.channel_id, collective.groups, shapes
+
+
+def _typical(occurrences: Sequence[Occurrence], waits: Mapping[Occurrence, float]) -> float:
+    """What one run takes without waiting, in the median."""
+    moving = [occurrence[3] - waits.get(occurrence, 0.0) for occurrence in occurrences]
+    return statistics.median(moving) if moving else 0.0
 
 
 def _begun(name: str) -> str:

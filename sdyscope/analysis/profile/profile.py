@@ -78,12 +78,14 @@ def profile_document(
         CompilerError: the program that is named can't be compiled.
         TargetError: there is no such program in a trace, or none at all.
     """
-    chosen = _chosen(trace, module)
+    chosen = traced_program(trace, module)
     meshes = [mesh] if mesh is not None else []
     if program is not None:
         meshes += program.meshes.values()
     measurement = measured(chosen, meshes, program, partitioner)
-    earlier = None if before is None else measured(_chosen(before, module or chosen.name), meshes)
+    earlier = (
+        None if before is None else measured(traced_program(before, module or chosen.name), meshes)
+    )
     return ProfileDocument(
         traces=tuple(map(str, trace.files)),
         programs=tuple(
@@ -99,7 +101,12 @@ def profile_document(
     )
 
 
-def _chosen(trace: Trace, module: str | None) -> TracedProgram:
+def traced_program(trace: Trace, module: str | None = None) -> TracedProgram:
+    """A program of a trace by name; by default what took most time.
+
+    Raises:
+        TargetError: there is no such program in it, or none at all.
+    """
     file = trace.files[0]
     if not trace.programs:
         raise TargetError(
@@ -110,12 +117,10 @@ def _chosen(trace: Trace, module: str | None) -> TracedProgram:
     if module is None:
         return trace.programs[0]
     candidates = [
-        traced_program
-        for traced_program in trace.programs
-        if traced_program.name in (module, f"jit_{module}")
+        program for program in trace.programs if program.name in (module, f"jit_{module}")
     ]
     if not candidates:
-        names = [traced_program.name for traced_program in trace.programs[:8]]
+        names = [program.name for program in trace.programs[:8]]
         raise TargetError(
             f"No program of this trace is called {module}.",
             file=file,
