@@ -47,7 +47,7 @@ from sdyscope.hlo import HloModule, Instruction, read_hlo, trip_count
 from sdyscope.hlo.allocation import Allocation, Platform, allocate
 from sdyscope.hlo.live import LiveRanges, elements, live_ranges
 from sdyscope.staged import Staged
-from sdyscope.values.entry_layout import HOST_MEMORIES, read_entry_layout
+from sdyscope.values.entry_layout import HOST_MEMORY, read_entry_layout
 from sdyscope.values.source import SourceLocation
 
 #: At how many moments a step is looked at, at most.
@@ -219,7 +219,7 @@ class _OverTime:
                 return True  # A CPU has one memory, whatever the arrays' kinds say.
             case "tpu":
                 return space == 0
-        return space not in HOST_MEMORIES
+        return space != HOST_MEMORY
 
     # What is computed.
 
