@@ -264,3 +264,31 @@ def test_a_tpu_counts_what_is_written_in_place_in_its_vector_memory_twice():
     assert sorted(allocation.counted(1))[-2:] == [2 * 4096, 3 * 4096]
     assert allocation.counted(0) == allocation.heap(0)
     assert max(allocate(followed(VECTOR), "cuda").counted(1)) == 2 * 4096
+
+
+CALLED = module(
+    """ENTRY %main (p: f32[1024]) -> f32[1024] {
+  %p = f32[1024]{0} parameter(0)
+  %a = f32[1024]{0} sine(%p)
+  %b = f32[1024]{0} cosine(%p)
+  ROOT %c = f32[1024]{0} call(%a, %b), to_apply=%f
+}""",
+    others="""%f (x: f32[1024], y: f32[1024]) -> f32[1024] {
+  %x = f32[1024]{0} parameter(0)
+  %y = f32[1024]{0} parameter(1)
+  %u = f32[1024]{0} reverse(%x), dimensions={0}
+  %v = f32[1024]{0} reverse(%u), dimensions={0}
+  ROOT %w = f32[1024]{0} reverse(%v), dimensions={0}
+}
+""",
+    layout="(f32[1024]{0})->f32[1024]{0}",
+)
+
+
+def test_what_is_given_to_a_call_ends_where_it_is_read_inside():
+    live = followed(CALLED)
+    names = [instruction.name for instruction in live.schedule]
+    spans = ranges(live)
+    assert spans["a"] == [(names.index("a"), names.index("u"))]
+    # Nothing reads the other one: it is held until it is there.
+    assert spans["b"] == [(names.index("b"), names.index("y"))]
