@@ -186,6 +186,7 @@ class AxesTime:
         waiting: of these, waiting for others; None where that is not known.
         sent: bytes that a device sends.
         bandwidth: bytes a second while they move; None where that is not known.
+        predicted: the same by the model of the hardware; None where it has no figures.
     """
 
     axes: tuple[AxisRef, ...] | None
@@ -193,6 +194,7 @@ class AxesTime:
     waiting: float | None
     sent: int
     bandwidth: float | None
+    predicted: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ class Measured:
         by_axes: collectives by mesh axes, likewise.
         by_annotation: collectives by the annotations that they come from, likewise.
         unknown: what is not known, and why.
+        predicted_for: what the compiler calls the device whose model predicts; empty without.
     """
 
     partitioner: Partitioner | None
@@ -259,6 +262,7 @@ class Measured:
     by_axes: tuple[AxesTime, ...]
     by_annotation: tuple[AnnotationTime, ...]
     unknown: tuple[Unknown, ...] = ()
+    predicted_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -359,7 +359,9 @@ class _Walk:
             defined = self.defined_by(computation, instruction, known)
             now = len(schedule)
             # What is called reads its operands itself, and may have ended with them.
-            followed = opcode == "while" or (opcode == "call" and self.called(instruction))
+            followed = opcode == "while" or (
+                opcode == "call" and self.called(instruction) is not None
+            )
             if opcode not in _NOT_READING and not followed:
                 reads = opcode not in _PASSING
                 for operand in known:

@@ -17,6 +17,7 @@ from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.cost.cost import Cost, cost_of
 from sdyscope.analysis.cost.work import instruction_work
 from sdyscope.analysis.naming.scopes import (
     folded_scopes,
@@ -38,9 +39,10 @@ from sdyscope.facts.measured import (
     TracedProgram,
     Unknown,
 )
-from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.work import Work
+from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import HloModule, Instruction, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -55,7 +57,7 @@ def measured(
     meshes: Iterable[Mesh] = (),
     program: Staged | None = None,
     partitioner: Partitioner | None = None,
-    on: str | None = None,
+    on: Hardware | str | None = None,
 ) -> Measured:
     """What a program took.
 
@@ -64,7 +66,8 @@ def measured(
         meshes: meshes whose axes to name.
         program: the program that ran; its collectives' causes are told.
         partitioner: under which it ran.
-        on: what it ran on, as ``Staged.compiled`` takes it.
+        on: what it ran on, as ``Staged.compiled`` takes it; what the model of that hardware
+            predicts of its collectives is told, too.
 
     Raises:
         CompilerError: the program that is named can't be compiled.
@@ -94,7 +97,7 @@ class _Join:
         meshes: tuple[Mesh, ...],
         program: Staged | None,
         partitioner: Partitioner | None,
-        on: str | None,
+        on: Hardware | str | None,
     ) -> None:
         self.on = on
         self.traced = traced
@@ -133,6 +136,7 @@ class _Join:
             by_axes=tuple(_axes(self.collective_times)),
             by_annotation=tuple(_annotations(self.collective_times)),
             unknown=tuple(self.unknown),
+            predicted_for=self.cost.device_kind if any(self.predicted.values()) else "",
         )
 
     # The program.
@@ -145,8 +149,8 @@ class _Join:
         return program_collectives
 
     @cached_property
-    def origins(self) -> Mapping[str, CollectiveOrigin | None]:
-        """The causes of collectives by name, where the program that is named has the same ones."""
+    def theirs(self) -> Mapping[str, Collective]:
+        """By name, what they are in the program that is named, where it has the same ones."""
         if (
             self.program is None
             or self.compiled_collectives is None
@@ -162,9 +166,23 @@ class _Join:
             self.unknown.append("other program")
             return {}
         return {
-            collective.name: theirs[_likeness(collective)].pop(0).largest.origin
+            collective.name: theirs[_likeness(collective)].pop(0)
             for collective in self.compiled_collectives.collectives
         }
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What the program that is named costs on what it ran on."""
+        assert self.program is not None
+        return cost_of(self.program, self.partitioner, self.on)
+
+    @cached_property
+    def predicted(self) -> Mapping[str, float | None]:
+        """Seconds in a step that the model of the hardware predicts, of those of ``theirs``."""
+        if self.program is None or self.on is None or not self.theirs:
+            return {}
+        seconds = {timed.collective.name: timed.seconds for timed in self.cost.collectives}
+        return {name: seconds.get(same.name) for name, same in self.theirs.items()}
 
     # Times.
 
@@ -258,7 +276,7 @@ class _Join:
         waits, late = self.waits(collective, occurrences)
         waiting = None if waits is None else sum(waits.values()) / self.device_steps
         moving = None if waiting is None else max(seconds - waiting, 0.0)
-        part = collective.largest
+        part, same = collective.largest, self.theirs.get(collective.name)
         return CollectiveTime(
             collective.name,
             collective.kind,
@@ -273,8 +291,8 @@ class _Join:
             late,
             collective.sent / moving if moving and collective.sent else None,
             _typical(occurrences, waits or {}),
-            None,
-            self.origins.get(collective.name),
+            self.predicted.get(collective.name),
+            None if same is None else same.largest.origin,
         )
 
     def nameless(self) -> Iterator[CollectiveTime]:
@@ -441,9 +459,17 @@ def _axes(times: Iterable[CollectiveTime]) -> Iterator[AxesTime]:
                 waiting if len(known) == len(members) else None,
                 sum(timed.sent for timed in members),
                 moved / moving if moved and moving else None,
+                _predicted(members),
             )
         )
     yield from sorted(every, key=lambda timed: -timed.seconds)
+
+
+def _predicted(members: Sequence[CollectiveTime]) -> float | None:
+    """Bytes a second by what is predicted for each of some collectives."""
+    seconds = sum(timed.predicted or 0.0 for timed in members)
+    known = all(timed.predicted is not None for timed in members)
+    return sum(timed.sent for timed in members) / seconds if known and seconds else None
 
 
 def _annotations(times: Iterable[CollectiveTime]) -> Iterator[AnnotationTime]:

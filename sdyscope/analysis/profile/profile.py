@@ -13,6 +13,7 @@ from sdyscope.errors import TargetError, one_of
 from sdyscope.facts.account import Account
 from sdyscope.facts.measured import Difference, Measured, MeasuredDifference, Trace, TracedProgram
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
@@ -60,6 +61,7 @@ def profile_document(
     program: Staged | None = None,
     partitioner: Partitioner | None = None,
     *,
+    on: Hardware | None = None,
     mesh: Mesh | None = None,
     module: str | None = None,
     before: Trace | None = None,
@@ -70,6 +72,7 @@ def profile_document(
         trace: the trace.
         program: the program that ran; None where it is not named.
         partitioner: under which it ran.
+        on: on what, as ``Staged.compiled`` takes it; by default CPU devices.
         mesh: the mesh whose axes to name, where the program does not say.
         module: name of the program in the trace; by default what took most time.
         before: another trace to compare with.
@@ -82,7 +85,7 @@ def profile_document(
     meshes = [mesh] if mesh is not None else []
     if program is not None:
         meshes += program.meshes.values()
-    measurement = measured(chosen, meshes, program, partitioner)
+    measurement = measured(chosen, meshes, program, partitioner, on)
     earlier = (
         None if before is None else measured(traced_program(before, module or chosen.name), meshes)
     )

@@ -8,8 +8,11 @@ from jax.profiler import ProfileData
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.profile.profile import compared, profile_document
 from sdyscope.errors import TargetError
+from sdyscope.inspection import Inspection
 from sdyscope.stages.executed.traces import read_trace
+from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
+from sdyscope.views import profile as views
 
 HLO = """HloModule jit_f, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}, num_partitions=4
 
@@ -161,6 +164,31 @@ def test_waiting_apart_from_moving(written):
     (sine,) = (op for op in measurement.ops if op.name == "sine")
     assert (sine.scope, sine.primitive, sine.count) == ("layer0", "sin", 1)
     assert (sine.least, sine.most) == pytest.approx((10e-6, 30e-6))
+
+
+@pytest.mark.libtpu
+def test_bandwidths_are_set_against_those_that_are_predicted(written):
+    program, on = Inspection(resolve("mlp"), ["shardy"]), "tpu:v5e:2x4"
+    hlo = program.compiled("shardy", on).hlo
+    costs = {timed.collective.name: timed for timed in program.cost("shardy", on).collectives}
+    events = [
+        (name, device, 1, 100 * at, 10) for at, name in enumerate(costs) for device in range(8)
+    ]
+    traced = read_trace(written(space(events), with_program(hlo))).programs[0]
+    found = measured(traced, program.meshes.values(), program, "shardy", on)
+    assert {timed.name: timed.predicted for timed in found.collectives} == {
+        name: timed.seconds for name, timed in costs.items()
+    }
+    for row in found.by_axes:
+        over = [timed for timed in costs.values() if timed.collective.axes == row.axes]
+        assert row.predicted == pytest.approx(row.sent / sum(timed.seconds for timed in over))
+    table = views.axes(found)
+    assert table.columns[-1].header == "predicted"
+    assert "B/s" in str(table.cells[0][-1])
+    assert found.predicted_for == "TPU v5 lite"
+    plain = measured(traced, program.meshes.values())
+    assert views.axes(plain).columns[-1].header == "while moving"
+    assert plain.predicted_for == ""
 
 
 def test_without_its_program_names_are_all_there_is(written):
