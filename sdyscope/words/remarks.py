@@ -154,7 +154,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "no latency": "Latency over {listed}: not known, counted as 0; --latency gives it.",
     "figures": "Figures of {said}: {titles}.",
-    "error measured": "Estimates are known to be off by {errors}: medians, on {other}.",
+    "error measured": "Estimates are known to be off by {errors}: medians, on {said}.",
     "error of other traces": (
         "Estimates are known to be off by {errors}: medians over {count:,} traces, each estimated "
         "by rates fitted to the others."
@@ -254,7 +254,7 @@ def remark_text(remark: Remark | str) -> str:
 
 
 def errors_text(errors: Iterable[tuple[str, int]]) -> str:
-    """How far estimates are off, by what they are of: ``35 % for whole steps and ...``."""
+    """How far estimates are off, by what they are of: ``35% for whole steps and ...``."""
     return listed([f"{percent}% for {ESTIMATED[of]}" for of, percent in errors if of in ESTIMATED])
 
 

@@ -66,7 +66,7 @@ def error_of_estimates(device_kind: str, calibration: Calibration | None = None)
         return Remark("error unknown", name or "this hardware")
     names = tuple((error.of, round(100 * error.expected)) for error in errors)
     if calibration is None:
-        return Remark("error measured", names=names, other=errors[0].measured)
+        return Remark("error measured", errors[0].measured, names=names)
     traces = len(calibration.traces)
     return Remark("error of other traces" if traces > 1 else "error of a fit", "", traces, 0, names)
 
