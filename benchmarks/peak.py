@@ -104,7 +104,7 @@ def compared(program: str, settings: dict[str, Any], on: str) -> Compared:
     module = read_hlo(made.hlo)
     live = live_ranges(module, read_entry_layout(made.hlo))
     allocation = allocate(live, platform)
-    heaps = {space: max(allocation.heap(space), default=0) for space in allocation.spaces}
+    heaps = {space: max(allocation.counted(space), default=0) for space in allocation.spaces}
     seconds = time.process_time() - begun
     fixed = made.memory.arguments + made.memory.results + allocation.constants
     largest = max(heaps, key=lambda space: heaps[space], default=0)
@@ -147,12 +147,11 @@ def assignment(inspection: Any) -> tuple[dict[int, str], list[list[tuple[int, in
     """Names of instructions, and for each allocation (instruction, element, offset, size)."""
     from sdyscope.stages.compiled import compiler_child
     from sdyscope.stages.compiled.compiler import default_hardware, partitions
+    from sdyscope.stages.propagated.xla_dump import free_boundaries
 
     lowered, graph = inspection._module_for(
         "shardy", default_hardware(inspection.lowered["shardy"], inspection.graph("shardy"))
     )
-    from sdyscope.stages.compiled.compiler import _free
-
     count = partitions(lowered, graph)
     child = """
 import sys, json
@@ -178,7 +177,9 @@ compiler_child.serve(str(folder))
         folder = Path(name)
         (folder / compiler_child.MODULE).write_bytes(lowered.bytecode())
         options = {"hardware": asdict(hardware), "num_partitions": count, "shardy": True}
-        (folder / compiler_child.OPTIONS).write_text(json.dumps({**options, **_free(graph)}))
+        (folder / compiler_child.OPTIONS).write_text(
+            json.dumps({**options, **free_boundaries(graph)})
+        )
         subprocess.run(
             [sys.executable, "-c", child, name],
             env=environment(hardware),

@@ -278,8 +278,9 @@ class Inspection(Staged, Displayed):
                 bandwidth.
         """
         from sdyscope.analysis.cost.cost import cost_of
+        from sdyscope.analysis.cost.schedule import with_step
 
-        return cost_of(self, partitioner, on, bandwidths, latencies, calibration)
+        return with_step(cost_of(self, partitioner, on, bandwidths, latencies, calibration))
 
     def predicted_collectives(
         self, partitioner: Partitioner = "shardy", *, on_cpu: bool = False

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     "traces",
     multiple=True,
     metavar="TRACE",
-    help="A trace of a run (`sdyscope profile`): fit the axes' bandwidth and latency to it. Can be "
-    "repeated.",
+    help="A trace of a run (`sdyscope profile`): fit the rates of axes, arithmetic and memory to "
+    "it. Can be repeated.",
 )
 @options.settings
 @opening.module
@@ -68,14 +68,15 @@ def command(
     The program is compiled, not run. Shows the minimum time of arithmetic, memory and the
     links of each mesh axis, from models of rings, tori and switches and from published figures
     of the hardware; and thus of a step, with full overlap and with none. It is an estimate,
-    not a measurement. --calibrate fits the rates of axes to measured runs, and says the error
-    that is left.
+    not a measurement. --calibrate fits the rates of axes, arithmetic and memory to measured runs,
+    estimates the step by them, and says the error that is left.
 
     With --predicted nothing is compiled: collectives are those Shardy's own passes insert,
     operations those of matmuls, and memory is what it takes to read the arguments once. --on then
     only names the chip, and axes take their --bandwidth.
     """
     from sdyscope.analysis.cost.cost import cost_document, predicted_cost_document
+    from sdyscope.analysis.cost.schedule import with_steps
     from sdyscope.process import output
     from sdyscope.terminal import blocks, document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
@@ -89,14 +90,14 @@ def command(
         opening.check_predictable(inspection)
         answer = predicted_cost_document(inspection, on, bandwidths, latencies, calibration)
     else:
-        answer = cost_document(inspection, on, bandwidths, latencies, calibration)
+        answer = with_steps(cost_document(inspection, on, bandwidths, latencies, calibration))
     status = 1 if strict and answer.account else 0
     if as_json:
         output.answers().write_bytes(document.encode(answer))
         return status
     parts: list[blocks.Block | None] = []
     if calibration is not None:
-        parts += [cost.calibrated(calibration), cost.rates(calibration)]
+        parts += [cost.calibrated(calibration), cost.rates(calibration), cost.errors(calibration)]
     for program, partitioners in cost.distinct(answer):
         parts += [
             cost.heading(answer, program, partitioners),
@@ -104,7 +105,7 @@ def command(
             cost.arguments(program) if program.arguments else None,
             cost.kinds(program) if program.collectives else None,
             cost.scopes(program, top) if program.collectives else None,
-            cost.footer(program, top, fitted=calibration is not None),
+            cost.footer(program, top, calibration),
         ]
     blocks.print_blocks(parts)
     paragraphs.print_paragraphs(account_paragraphs(answer.account))
@@ -112,13 +113,15 @@ def command(
 
 
 def _calibration(traces: Sequence[str], inspection: Inspection) -> Calibration:
-    """The rates of the axes that collectives ran over in some traces."""
+    """The rates of axes, arithmetic and memory at which programs ran in some traces."""
     from sdyscope.analysis.cost.calibrate import calibrated
-    from sdyscope.analysis.profile.profile import profile_document
+    from sdyscope.analysis.profile.measured import measured
+    from sdyscope.analysis.profile.profile import traced_program
     from sdyscope.stages.executed.traces import read_trace
     from sdyscope.values.mesh import only_mesh
 
     mesh = only_mesh(inspection.meshes.values())
-    return calibrated(
-        {trace: profile_document(read_trace(Path(trace)), mesh=mesh).measured for trace in traces}
-    )
+    meshes = [] if mesh is None else [mesh]
+    programs = {trace: traced_program(read_trace(Path(trace))) for trace in traces}
+    measurements = {trace: measured(program, meshes) for trace, program in programs.items()}
+    return calibrated(measurements, programs)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from sdyscope.commands import opening, options
 from sdyscope.errors import TargetError
+
+if TYPE_CHECKING:
+    from sdyscope.hardware.names import Hardware
 
 
 @options.command(
@@ -18,6 +23,7 @@ from sdyscope.errors import TargetError
 @click.argument("trace", metavar="TRACE")
 @click.argument("target", metavar="[TARGET]", required=False)
 @options.mesh
+@options.on
 @options.one_partitioner("The partitioner that the program ran under.")
 @options.settings
 @click.option(
@@ -32,6 +38,7 @@ def command(
     trace: str,
     target: str | None,
     mesh: dict[str, int] | None,
+    on: Hardware | None,
     partitioner: str | None,
     settings: dict[str, str],
     module: str | None,
@@ -44,8 +51,8 @@ def command(
     TRACE is the folder that `jax.profiler.trace` was given, or a .xplane.pb file. Shows the time
     of each source line, scope and collective; of collectives, waiting for the slowest device apart
     from moving bytes, and the bandwidth by mesh axis. With TARGET, the program that ran,
-    collectives have the annotations that caused them. TARGET may also be another trace: then the
-    two are compared.
+    collectives have the annotations that caused them, and with the hardware that it ran on (--on)
+    the bandwidth that is predicted. TARGET may also be another trace: then the two are compared.
     """
     from pathlib import Path
 
@@ -57,6 +64,8 @@ def command(
     from sdyscope.values.mesh import Mesh
     from sdyscope.views import profile
 
+    if on is not None and target is None:
+        raise TargetError("--on is what the program ran on.", hint="Name it behind the trace.")
     if settings and target is None:
         raise TargetError("--set is a setting of the program.", hint="Name it behind the trace.")
     other = target is not None and is_trace(Path(target))
@@ -69,6 +78,7 @@ def command(
         first if second is None else second,
         inspection,
         None if inspection is None else inspection.partitioners[0],
+        on=on,
         mesh=None if mesh is None else Mesh.of(mesh),
         module=module,
         before=None if second is None else first,

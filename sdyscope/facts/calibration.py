@@ -1,8 +1,11 @@
-"""Rates of mesh axes that were fitted to measured runs, and the error that is left."""
+"""Rates that were fitted to measured runs, and the error that is left."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from sdyscope.hardware.specs import EstimateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +29,46 @@ class AxisRate:
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeRates:
+    """What was fitted for the ops of a device that send nothing.
+
+    Attributes:
+        matmuls: operations a second of dots and convolutions, by what is multiplied; infinite where
+            operations made no difference.
+        other: operations a second of all other arithmetic; infinite likewise.
+        transcendentals: transcendental functions a second; infinite likewise.
+        bandwidth: bytes a second that ops read and write; infinite likewise.
+        overhead: seconds that an op takes, however small it is.
+        ops: of how many ops.
+    """
+
+    matmuls: Mapping[str, float]
+    other: float
+    transcendentals: float
+    bandwidth: float
+    overhead: float
+    ops: int
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """Rates that were fitted to traces.
 
     Attributes:
         traces: the traces, by their files.
-        rates: what was fitted, an entry an axis.
-        error: the median error of all collectives that were fitted.
-        held_out: the same of the collectives of each trace by rates that were fitted to the other
-            traces; None of one trace, whose error is only that of the fit.
+        rates: what was fitted for mesh axes, an entry an axis.
+        compute: what was fitted for arithmetic and memory; None where no trace has its program.
+        stretch: how many times as long a step took as its schedule comes to by these rates, the
+            median over traces: waiting, and whatever else the machine did; None where that is not
+            known of any.
+        errors: how far the estimates are from what was measured.
         left_out: how many collectives run over several axes, over a part of one, or over axes that
             are not known, and were not fitted.
     """
 
     traces: tuple[str, ...]
     rates: tuple[AxisRate, ...]
-    error: float
-    held_out: float | None
+    compute: ComputeRates | None
+    stretch: float | None
+    errors: tuple[EstimateError, ...]
     left_out: int

@@ -11,6 +11,7 @@ from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import Phase
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.work import Work
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
@@ -36,6 +37,8 @@ class TracedProgram:
         occurrences: by instruction each time that it runs, in order of their starts. Starts on two
             hosts are by two clocks.
         host_of: the host of each device.
+        handed_on: instructions that other threads of a CPU computed: their time has in it what they
+            waited for a thread.
     """
 
     name: str
@@ -45,6 +48,7 @@ class TracedProgram:
     steps: int
     occurrences: Mapping[str, Sequence[Occurrence]]
     host_of: Sequence[int]
+    handed_on: frozenset[str] = frozenset()
 
     @property
     def seconds(self) -> float:
@@ -82,6 +86,9 @@ class OpTime:
         seconds: what it takes in a step, on average over devices and steps.
         least: the same of the device that it takes least time on.
         most: of the one that it takes most time on.
+        typical: what one run of it takes, the median over devices and runs; None where a thread of
+            a CPU took it over, and waiting for one is in its time.
+        work: what one run of it computes and moves; None where the trace has no program.
     """
 
     name: str
@@ -94,6 +101,8 @@ class OpTime:
     seconds: float
     least: float
     most: float
+    typical: float | None
+    work: Work | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,8 @@ class CollectiveTime:
         moving: the rest, in which bytes move; None likewise.
         late: the device that others wait for most; None where there is no waiting.
         bandwidth: bytes a second that a device sends meanwhile; None where that is not known.
+        typical: what one run of it takes while bytes move, the median over devices and runs; with
+            the waiting where that is not told apart.
         predicted: seconds that the model of the hardware predicts; None where it has no figures.
         origin: why it is there; None where that is not known.
     """
@@ -130,6 +141,7 @@ class CollectiveTime:
     moving: float | None
     late: int | None
     bandwidth: float | None
+    typical: float
     predicted: float | None
     origin: CollectiveOrigin | None
 
@@ -174,6 +186,7 @@ class AxesTime:
         waiting: of these, waiting for others; None where that is not known.
         sent: bytes that a device sends.
         bandwidth: bytes a second while they move; None where that is not known.
+        predicted: the same by the model of the hardware; None where it has no figures.
     """
 
     axes: tuple[AxisRef, ...] | None
@@ -181,6 +194,7 @@ class AxesTime:
     waiting: float | None
     sent: int
     bandwidth: float | None
+    predicted: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +241,7 @@ class Measured:
         by_axes: collectives by mesh axes, likewise.
         by_annotation: collectives by the annotations that they come from, likewise.
         unknown: what is not known, and why.
+        predicted_for: what the compiler calls the device whose model predicts; empty without.
     """
 
     partitioner: Partitioner | None
@@ -247,6 +262,7 @@ class Measured:
     by_axes: tuple[AxesTime, ...]
     by_annotation: tuple[AnnotationTime, ...]
     unknown: tuple[Unknown, ...] = ()
+    predicted_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)

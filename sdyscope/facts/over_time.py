@@ -262,7 +262,9 @@ class MemoryOverTime(OfCompiled, Displayed):
     )
 
 
-RemedyKind: TypeAlias = Literal["donate", "shard", "constrain", "rematerialize", "batch"]
+RemedyKind: TypeAlias = Literal[
+    "donate", "shard", "constrain", "rematerialize", "batch", "offload", "offload activations"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +274,8 @@ class Remedy:
     Attributes:
         kind: `donate` arguments; `shard` arguments further, with their next values; `constrain` a
             value further; `rematerialize` what a call makes in the backward pass, by
-            `jax.checkpoint`; half the `batch`.
+            `jax.checkpoint`; half the `batch`; `offload` optimizer state to the host's memory, or
+            `offload activations`, the matmuls that a call keeps for the backward pass.
         names: the arguments, the constraint, or the function that is called.
         name: all of them in a word: one's name, with ``*`` for the numbers of several.
         before: the sharding that they have; None of a donation.

@@ -88,7 +88,10 @@ RemarkKind: TypeAlias = Literal[
     "no latency",
     "figures",
     "error measured",
+    "error of other traces",
+    "error of a fit",
     "error unknown",
+    "not in the traces",
     # of what a train step keeps
     "gradients",
     "no data axes",

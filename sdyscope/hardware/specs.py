@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 #: What can be known of a chip; specs.toml says what each is.
 FIGURES = (
@@ -148,30 +148,47 @@ class Chip:
         return False
 
 
+Estimated: TypeAlias = Literal["steps", "collectives", "matmuls", "elementwise", "copies"]
+"""What has an estimate: a whole step; a collective; an op with dots or convolutions, with other
+arithmetic, or that only moves bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class EstimateError:
-    """How far estimates were off when they were compared with a run.
+    """How far estimates were off when they were compared with a run, as a part of what it took.
 
     Attributes:
         of: what was estimated.
-        median: the median of the relative errors.
-        measured: what was run.
+        median: the median error; of ops that send nothing, half of their time is in those that are
+            off by less.
+        measured: what was run, where the table of hardware says; empty for traces that were given.
+        count: how many were compared; 0 where the table does not say.
+        held_out: the same of each trace by rates that were fitted to the other traces; None where
+            that is not known, as of one trace.
     """
 
-    of: Literal["collectives", "steps"]
+    of: Estimated
     median: float
-    measured: str
+    measured: str = ""
+    count: int = 0
+    held_out: float | None = None
+
+    @property
+    def expected(self) -> float:
+        """The error to expect of another program: that of other traces, where it is known."""
+        return self.median if self.held_out is None else self.held_out
 
 
-def estimate_error(device_kind: str) -> EstimateError | None:
-    """How far estimates for a device were off; None where none was compared with a run.
+def estimate_errors(device_kind: str) -> tuple[EstimateError, ...]:
+    """How far estimates for a device were off; none where none was compared with a run.
 
     Args:
         device_kind: what JAX calls it.
     """
     chip = chip_of(device_kind)
-    fields = _table()["errors"].get(device_kind if chip is None else chip.key)
-    return None if fields is None else EstimateError(**fields)
+    each = _table()["errors"].get(device_kind if chip is None else chip.key, {})
+    measured = each.get("measured", "")
+    return tuple(EstimateError(of, each[of], measured) for of in get_args(Estimated) if of in each)
 
 
 @cache

@@ -8,8 +8,9 @@ order is that of ``xla/service/buffer_assignment.cc``: the largest first.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal, TypeAlias
@@ -21,6 +22,9 @@ Platform: TypeAlias = Literal["cpu", "tpu", "cuda"]
 
 #: Bytes of a constant on a TPU whose layout has no tiles, as the peaks of compiled programs show.
 _LINEAR = 4096
+
+#: The memory space of a TPU's vector memory.
+_VECTOR_MEMORY = 1
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,31 @@ class Allocation:
                     changes[start] += size
                     changes[end + 1] -= size
         return list(accumulate(changes))[: len(self.live.schedule)]
+
+    def counted(self, space: int = 0) -> Sequence[int]:
+        """What the compiler counts in a heap at each position, for its peak.
+
+        In the vector memory of a TPU, what an instruction writes over an operand counts beside that
+        at the instruction itself, as its memory space assignment has an allocation for each.
+        """
+        if self.platform != "tpu" or space != _VECTOR_MEMORY:
+            return self.heap(space)
+        live = self.live
+        heap = list(replace(self, overwritten=frozenset()).heap(space))
+        for buffer in self.heap_buffers:
+            if live.spaces[buffer] != space:
+                continue
+            values = live.in_buffer[buffer]
+            ends = Counter(live.ends[value] for value in values)
+            begun = {
+                live.starts[value]: live.starts[value] == live.ends[value]
+                for value in values
+                if live.makers[value].opcode != "while"
+            }
+            for position, at_once in begun.items():
+                if ends[position] > at_once:
+                    heap[position] += self.size(buffer)
+        return heap
 
 
 @dataclass

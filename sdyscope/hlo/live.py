@@ -358,7 +358,11 @@ class _Walk:
             known = [operand or [] for operand in operands]
             defined = self.defined_by(computation, instruction, known)
             now = len(schedule)
-            if opcode not in _NOT_READING and opcode != "while":
+            # What is called reads its operands itself, and may have ended with them.
+            followed = opcode == "while" or (
+                opcode == "call" and self.called(instruction) is not None
+            )
+            if opcode not in _NOT_READING and not followed:
                 reads = opcode not in _PASSING
                 for operand in known:
                     for value in operand:
@@ -377,6 +381,7 @@ class _Walk:
         text = instruction.rest.partition(")")[0].strip()
         number = int(text) if text.isdecimal() else 0
         if arguments is not None and number < len(arguments):
+            self.held(arguments[number], len(self.schedule))
             return arguments[number]
         values = self.new(instruction, leaves_of(instruction.shape_text))
         if arguments is None:

@@ -22,6 +22,10 @@ MemorySpace: TypeAlias = Literal["device", "host"]
 #: The host's memory space: `Layout::kHostMemorySpace` in `xla/layout.h`.
 HOST_MEMORY = 5
 
+#: What XLA for CPUs writes for `unpinned_host`. On TPUs that is a memory of the device, which no
+#: argument or result is in.
+UNPINNED_HOST_MEMORY = 6
+
 #: JAX's names of a device's own memory. It writes none where a program names none.
 OWN_MEMORY = frozenset({"", "device"})
 
@@ -48,7 +52,7 @@ class StoredArray:
         shape: shape of the block that a device holds.
         layout: order of the dimensions and tiles, `0,1:T(8,128)`; empty where the text says none.
         bytes: what the block takes, with the padding of its tiles.
-        memory_space: 0 is the device's main memory, 5 the host's.
+        memory_space: 0 is the device's main memory, 5 and 6 the host's (``unpinned_host``).
     """
 
     dtype: str
@@ -60,7 +64,7 @@ class StoredArray:
     @property
     def memory(self) -> MemorySpace:
         """Which memory that is. Others than the host's are the device's own, such as its caches."""
-        return "host" if self.memory_space == HOST_MEMORY else "device"
+        return "host" if self.memory_space in (HOST_MEMORY, UNPINNED_HOST_MEMORY) else "device"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,10 @@ from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
-from sdyscope.words.remarks import remark_texts
+from sdyscope.words.remarks import ESTIMATED, remark_texts
+
+#: Of a rate that made no difference to what was measured.
+_NO_LIMIT = "no limit seen"
 
 
 def distinct(document: CostDocument) -> Iterator[tuple[Cost, tuple[Partitioner, ...]]]:
@@ -65,21 +68,31 @@ def heading(
     first, *rest = limit_texts(limits(program))
     yield Paragraph(f"estimate, not measured: {first}", "heading", hang=2)
     yield from (Paragraph(words, "heading", hang=2) for words in rest)
+    if program.step is not None:
+        off = next((error for error in document.errors if error.of == "steps"), None)
+        known = "" if off is None else f", known to be off by {off.expected:.0%}"
+        yield Paragraph(
+            f"by its schedule, and as much longer as in the traces, {time_text(program.step)} per "
+            f"step{known}",
+            "heading",
+            hang=2,
+        )
 
 
 def calibrated(calibration: Calibration) -> Iterator[Paragraph]:
-    """What the rates were fitted to, and the error that is left."""
+    """What the rates were fitted to."""
     collectives = sum(rate.collectives for rate in calibration.rates)
-    fitted = (
-        f"rates fitted to {counted(collectives, 'collective')} of "
-        f"{counted(len(calibration.traces), 'trace')}: the median error is {calibration.error:.0%}"
-    )
-    held_out = (
-        "; of programs that it was not fitted to, the error is not known: give a second trace"
-        if calibration.held_out is None
-        else f", and {calibration.held_out:.0%} of a trace by rates that were fitted to the others"
-    )
-    yield Paragraph(f"{fitted}{held_out}", hang=2)
+    parts = [counted(collectives, "collective")] if collectives else []
+    if calibration.compute is not None:
+        parts.append(counted(calibration.compute.ops, "op"))
+    traces = counted(len(calibration.traces), "trace")
+    yield Paragraph(f"rates fitted to {' and '.join(parts)} of {traces}", hang=2)
+    if calibration.stretch is not None:
+        yield Paragraph(
+            f"steps took {calibration.stretch:.2f} times what their schedules come to at these "
+            "rates: waiting, and what else the machine did",
+            hang=2,
+        )
     if calibration.left_out:
         yield Paragraph(
             f"not fitted: {counted(calibration.left_out, 'collective')} over several axes, a part "
@@ -90,28 +103,51 @@ def calibrated(calibration: Calibration) -> Iterator[Paragraph]:
 
 
 def rates(calibration: Calibration) -> Table:
-    """A row an axis: what was fitted, and how far it is off."""
-    return Table(
+    """A row an axis, a kind of arithmetic, and memory: what was fitted."""
+    rows: list[Row] = [
         (
-            Column("fitted axis"),
-            number("bandwidth"),
-            number("a hop"),
-            number("collectives"),
-            number("median error"),
-        ),
-        tuple(
-            (
-                rate.axis,
-                Cell("no limit seen", "muted")
-                if rate.bandwidth is None
-                else bandwidth_text(rate.bandwidth),
-                time_text(rate.latency),
-                f"{rate.collectives:,}",
-                f"{rate.error:.0%}",
-            )
-            for rate in calibration.rates
-        ),
+            f"axis {rate.axis}",
+            Cell(_NO_LIMIT, "muted") if rate.bandwidth is None else bandwidth_text(rate.bandwidth),
+            f"{time_text(rate.latency)} a hop",
+            counted(rate.collectives, "collective"),
+        )
+        for rate in calibration.rates
+    ]
+    if calibration.compute is not None:
+        compute = calibration.compute
+        flops = [*((f"matmuls, {kind}", rate) for kind, rate in compute.matmuls.items())]
+        flops.append(("elementwise", compute.other))
+        fitted = [(name, rate, metric_text(rate, "FLOP/s")) for name, rate in flops]
+        functions = compute.transcendentals
+        fitted.append(("exp, tanh, ...", functions, metric_text(functions, "/s")))
+        fitted.append(("memory", compute.bandwidth, bandwidth_text(compute.bandwidth)))
+        rows += [
+            (name, Cell(_NO_LIMIT, "muted") if math.isinf(rate) else text, "", "")
+            for name, rate, text in fitted
+        ]
+        rows.append(("each op", "", time_text(compute.overhead), counted(compute.ops, "op")))
+    columns = (Column("fitted"), number("rate"), number("besides"), number("to"))
+    return Table(columns, tuple(rows))
+
+
+def errors(calibration: Calibration) -> Table:
+    """A row a kind of estimate: how far it is off, by these rates and by those of other traces."""
+    columns = (
+        Column("estimates of"),
+        number("compared"),
+        number("off by"),
+        number("by rates of other traces"),
     )
+    rows: list[Row] = [
+        (
+            ESTIMATED[error.of],
+            f"{error.count:,}",
+            f"{error.median:.0%}",
+            Cell("-", "muted") if error.held_out is None else f"{error.held_out:.0%}",
+        )
+        for error in calibration.errors
+    ]
+    return Table(columns, tuple(rows))
 
 
 def roofs(program: Cost) -> Table:
@@ -131,10 +167,11 @@ def _roof(roof: Roof, program: Cost) -> Row:
             for kind, peak in compute.peaks.items()
             if peak is not None
         ]
-        at = ", ".join(peaks) or _unknown("peak")
+        at = ", ".join(peaks) + ", as fitted" * compute.fitted if peaks else _unknown("peak")
         if program.predicted:
             share = " of matmuls"
-            at = _unknown("peak") if compute.seconds is None else "the peak of bf16"
+            peak = "rates as fitted" if compute.fitted else "the peak of bf16"
+            at = _unknown("peak") if compute.seconds is None else peak
         return ("compute", time, f"{metric_text(compute.flops, 'FLOP')}{share}", at)
     if roof.resource == "memory":
         memory = program.memory
@@ -144,6 +181,7 @@ def _roof(roof: Roof, program: Cost) -> Row:
         if program.predicted:
             words = f"{size(round(memory.bytes))} of arguments, read once"
         at = _unknown("bandwidth") if memory.bandwidth is None else bandwidth_text(memory.bandwidth)
+        at += ", as fitted" * memory.fitted
         return ("memory", time, words, at)
     over = [axis for axis in program.by_axes if any(a.name == roof.axis for a in axis.axes or ())]
     count, sent = (
@@ -222,7 +260,7 @@ def scopes(program: Cost, top: int) -> Table:
     return Table(columns, rows)
 
 
-def footer(program: Cost, top: int, *, fitted: bool = False) -> Iterator[Paragraph]:
+def footer(program: Cost, top: int, calibration: Calibration | None = None) -> Iterator[Paragraph]:
     """By phase; what is left out; what is not certain; what the numbers rest on."""
     left = len(program.by_scope) - top if top else 0
     if left > 0:
@@ -235,5 +273,5 @@ def footer(program: Cost, top: int, *, fitted: bool = False) -> Iterator[Paragra
     yield from (Paragraph(pipeline_text(pipeline), hang=2) for pipeline in program.pipelines)
     yield from (Paragraph(text, "warning", hang=2) for text in remark_texts(doubts(program)))
     yield from (
-        Paragraph(text, "muted", hang=2) for text in remark_texts(basis(program, fitted=fitted))
+        Paragraph(text, "muted", hang=2) for text in remark_texts(basis(program, calibration))
     )

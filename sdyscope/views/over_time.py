@@ -16,6 +16,7 @@ from sdyscope.views import memory
 from sdyscope.words.counts import percent, size
 from sdyscope.words.over_time import (
     LEGEND,
+    NO_OFFLOADING,
     PHASE_TEXTS,
     basis,
     fit_text,
@@ -43,7 +44,7 @@ def peaks(document: MemoryDocument, top: int, columns: int | None) -> Iterator[B
         yield footer(step, top)
     if document.remedies:
         yield remedies(document.remedies, document.over_time[0])
-        yield [remedies_footer(document.remedies)]
+        yield remedies_footer(document.remedies, can_offload=document.compiled[0].can_offload)
 
 
 def fitting(document: MemoryDocument, limit: int) -> Iterator[Block]:
@@ -146,10 +147,12 @@ def remedies(tried: Sequence[Remedy], over_time: MemoryOverTime) -> Table:
     )
 
 
-def remedies_footer(tried: Sequence[Remedy]) -> Paragraph:
-    """How many changes were compiled, and how many of them lower the peak."""
+def remedies_footer(tried: Sequence[Remedy], *, can_offload: bool) -> Iterator[Paragraph]:
+    """How many changes were compiled, how many of them lower the peak, and what was not tried."""
     lower = sum((remedy.saves or 0) > 0 for remedy in tried)
-    return Paragraph(remedies_text(len(tried), lower), "plain", hang=3)
+    yield Paragraph(remedies_text(len(tried), lower), "plain", hang=3)
+    if not can_offload:
+        yield Paragraph(NO_OFFLOADING, "muted", hang=3)
 
 
 def fits(every: Sequence[Fit]) -> Iterator[Paragraph]:

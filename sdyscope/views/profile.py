@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from sdyscope.analysis.cost.remarks import error_of_estimates
 from sdyscope.analysis.profile.profile import ProfileDocument
 from sdyscope.facts.measured import Difference, Measured, MeasuredDifference
 from sdyscope.terminal.blocks import Block
@@ -22,6 +23,7 @@ from sdyscope.words.profile import (
     total_text,
 )
 from sdyscope.words.rates import bandwidth_text, time_text
+from sdyscope.words.remarks import remark_text
 
 #: How many other programs of a trace are named.
 _NAMED = 3
@@ -74,13 +76,15 @@ def heading(measured: Measured) -> Iterator[Paragraph]:
 
 def axes(measured: Measured) -> Table:
     """A row for the collectives over the same axes."""
+    predicts = any(row.predicted for row in measured.by_axes)
     rows: list[Row] = [
         (
             over_text(row.axes, measured.mesh),
             time_text(row.seconds),
             time_text(row.waiting),
             size(row.sent) if row.sent else "-",
-            "-" if row.bandwidth is None else bandwidth_text(float(f"{row.bandwidth:.3g}")),
+            _rate(row.bandwidth),
+            *([_rate(row.predicted)] if predicts else []),
         )
         for row in measured.by_axes
     ]
@@ -90,8 +94,13 @@ def axes(measured: Measured) -> Table:
         number("waiting"),
         number("sent"),
         number("while moving"),
+        *([number("predicted")] if predicts else []),
     )
     return Table(columns, tuple(rows))
+
+
+def _rate(bandwidth: float | None) -> str:
+    return "-" if bandwidth is None else bandwidth_text(float(f"{bandwidth:.3g}"))
 
 
 def collectives(measured: Measured, top: int, columns: int | None) -> Table:
@@ -186,6 +195,9 @@ def footer(document: ProfileDocument, top: int) -> Iterator[Paragraph]:
     if measured.waiting is not None and measured.collectives:
         yield Paragraph(WAITING, "muted", hang=3)
     yield Paragraph(CONCURRENT, "muted", hang=3)
+    if measured.predicted_for:
+        error = remark_text(error_of_estimates(measured.predicted_for))
+        yield Paragraph(f"predicted: by the model of `sdyscope cost`. {error}", "muted", hang=3)
     others = [program for program in document.programs if program.name != measured.program]
     if others:
         named = [f"{program.name} ({time_text(program.seconds)})" for program in others[:_NAMED]]

@@ -15,6 +15,7 @@ from sdyscope.facts.over_time import (
     Remedy,
     Varied,
 )
+from sdyscope.values.entry_layout import HOST_MEMORY
 from sdyscope.words.counts import counted, percent, size
 from sdyscope.words.places import shown_name, source_text
 
@@ -109,7 +110,7 @@ def basis(over_time: MemoryOverTime) -> Iterator[tuple[str, bool]]:
             True,
         )
     for other in over_time.other_memories:
-        if other.space == 5:
+        if other.space == HOST_MEMORY:
             yield f"on the host: at most {size(other.peak)} of temporaries", True
         elif other.peak * 100 > over_time.peak:
             yield (
@@ -129,6 +130,10 @@ def remedy_text(remedy: Remedy) -> str:
     if remedy.kind == "donate":
         return f"donate {remedy.name}"
     name = remedy.name
+    if remedy.kind == "offload":
+        return f"{name} in the host's memory"
+    if remedy.kind == "offload activations":
+        return f"jax.checkpoint on {name} at {source_text(remedy.source)}, its matmuls offloaded"
     if remedy.kind == "rematerialize":
         return f"jax.checkpoint on {name} at {source_text(remedy.source)}"
     if remedy.kind == "batch" and remedy.sizes is not None:
@@ -151,6 +156,11 @@ def remedies_text(tried: int, lower: int) -> str:
         only = "the change that was" if tried == 1 else f"none of the {tried} changes that were"
         return f"{only} compiled {'does not lower' if tried == 1 else 'lowers'} the peak"
     return f"compiled with each change alone; {lower} of {tried} lower the peak"
+
+
+NO_OFFLOADING: Final = (
+    "offloading is not tried: a CPU has one memory; --on names hardware with memory of its own"
+)
 
 
 def fit_text(fit: Fit) -> str:

@@ -154,7 +154,18 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "no latency": "Latency over {listed}: not known, counted as 0; --latency gives it.",
     "figures": "Figures of {said}: {titles}.",
-    "error measured": "Error of the estimates: {count}% in the median of {said}, on {other}.",
+    "error measured": "Estimates are known to be off by {errors}: medians, on {said}.",
+    "error of other traces": (
+        "Estimates are known to be off by {errors}: medians over {count:,} traces, each estimated "
+        "by rates fitted to the others."
+    ),
+    "error of a fit": (
+        "Estimates of the trace itself are off by {errors}, in the median. The error for other "
+        "programs is not known: give a second trace."
+    ),
+    "not in the traces": (
+        "No matmul of {listed} ran in the traces: counted at the slowest rate of those that did."
+    ),
     "error unknown": (
         "Error of the estimates: not known, none was compared with a run on {said}; "
         "`sdyscope cost --calibrate TRACE` does that."
@@ -194,6 +205,15 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
 #: How many origins that could not be read are named.
 _NAMED: Final = 3
 
+#: What has an estimate.
+ESTIMATED: Final[Mapping[str, str]] = {
+    "steps": "whole steps",
+    "collectives": "collectives",
+    "matmuls": "matmuls",
+    "elementwise": "elementwise ops",
+    "copies": "copies",
+}
+
 
 def remark_text(remark: Remark | str) -> str:
     """One remark, a sentence; a compiler's or reader's own words as they are."""
@@ -218,6 +238,7 @@ def remark_text(remark: Remark | str) -> str:
         titles="; ".join(name for name, _ in remark.names),
         flops=metric_text(count, "FLOP"),
         size=size(remark.of),
+        errors=errors_text(remark.names),
         names=", ".join(f"{name} ({times:,})" if times else name for name, times in remark.names),
         first=first + (", ..." if len(remark.names) > _NAMED else ""),
         origins=counted(count, "origin"),
@@ -230,6 +251,11 @@ def remark_text(remark: Remark | str) -> str:
         there=_there(remark) if remark.kind == "CPU devices instead" else "",
         cpus=counted(count, "virtual CPU device"),
     )
+
+
+def errors_text(errors: Iterable[tuple[str, int]]) -> str:
+    """How far estimates are off, by what they are of: ``35% for whole steps and ...``."""
+    return listed([f"{percent}% for {ESTIMATED[of]}" for of, percent in errors if of in ESTIMATED])
 
 
 def _there(remark: Remark) -> str:

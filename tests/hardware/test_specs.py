@@ -3,6 +3,7 @@ import math
 import tomllib
 from importlib.resources import files
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -11,8 +12,8 @@ from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE
 from sdyscope.commands.search import command as search
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.gpus import gpus, target_config
-from sdyscope.hardware.specs import FIGURES, chip_of, chips, estimate_error, sources
-from sdyscope.words.remarks import remark_text
+from sdyscope.hardware.specs import FIGURES, Estimated, chip_of, chips, estimate_errors, sources
+from sdyscope.words.remarks import ESTIMATED, remark_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,15 +102,20 @@ def test_the_table_is_package_data():
 
 
 def test_what_was_measured_of_estimates_is_said_and_nothing_else_is():
-    known = estimate_error("cpu")
-    assert known is not None
-    assert (known.of, 0 < known.median < 1) == ("collectives", True)
-    # The table of docs/cost.md has the figure.
+    known = estimate_errors("cpu")
+    assert {error.of for error in known} == set(get_args(Estimated))
+    # The table of docs/cost.md has the figures.
     text = (Path(__file__).parents[2] / "docs" / "cost.md").read_text()
-    assert f"and {known.median:.0%} of a trace by rates" in text
-    assert estimate_error("TPU v5 lite") is None
+    for error in known:
+        assert 0 < error.median < 1
+        (row,) = (row for row in text.splitlines() if row.startswith(f"| {ESTIMATED[error.of]} |"))
+        assert row.endswith(f"| {error.median:.0%} |")
+    assert estimate_errors("TPU v5 lite") == ()
     assert error_of_estimates("TPU v5 lite") == Remark("error unknown", "TPU v5e")
     assert "not known, none was compared with a run on TPU v5e" in remark_text(
         error_of_estimates("TPU v5 lite")
     )
-    assert remark_text(error_of_estimates("cpu")).startswith("Error of the estimates: 68%")
+    steps = known[0].median
+    assert remark_text(error_of_estimates("cpu")).startswith(
+        f"Estimates are known to be off by {steps:.0%} for whole steps"
+    )

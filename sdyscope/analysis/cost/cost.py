@@ -20,21 +20,22 @@ from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
 from sdyscope.analysis.cost.pipelines import pipelines
 from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
 from sdyscope.analysis.cost.time import collective_seconds
-from sdyscope.analysis.cost.work import Work, WorkCount, count_work
+from sdyscope.analysis.cost.work import WorkCount, count_work
 from sdyscope.analysis.memory.memory import Group, memory_of
 from sdyscope.analysis.memory.predicted import predicted_memory
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.account import Account
-from sdyscope.facts.calibration import Calibration
+from sdyscope.facts.calibration import Calibration, ComputeRates
 from sdyscope.facts.compiled import Compiled, OfCompiled
 from sdyscope.facts.cost import ArgumentCost, LevelName, Pipeline
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import CollectiveKind
+from sdyscope.facts.work import Work
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
-from sdyscope.hardware.specs import Chip, chip_of, chips
+from sdyscope.hardware.specs import Chip, EstimateError, chip_of, chips, estimate_errors
 from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -67,11 +68,15 @@ class Given:
         bandwidths: bytes a second that a device sends over an axis, by axis.
         latencies: seconds a hop, by axis.
         fitted: the axes whose rates were not given, but fitted to measured runs.
+        compute: rates of arithmetic and memory that were fitted; None where none were.
+        stretch: how many times as long as its schedule a step takes; None where that is not known.
     """
 
     bandwidths: Mapping[str, float] = field(default_factory=dict)
     latencies: Mapping[str, float] = field(default_factory=dict)
     fitted: frozenset[str] = frozenset()
+    compute: ComputeRates | None = None
+    stretch: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,8 @@ class Cost(OfCompiled):
         by_scope: times by scope, longest first.
         not_understood_count: lines of HLO that could not be read.
         axes: for each mesh axis what its devices are connected by; None where it is not known.
+        step: seconds of a step in the order of the compiled program, by rates that were fitted,
+            and as much longer as steps of the traces were; None where none were fitted.
         notes: what else is worth knowing.
     """
 
@@ -204,6 +211,7 @@ class Cost(OfCompiled):
     axes: Mapping[str, tuple[Level, ...] | None]
     pipelines: tuple[Pipeline, ...] = ()
     arguments: tuple[ArgumentCost, ...] = ()
+    step: float | None = None
 
     __document__ = (
         "predicted",
@@ -218,6 +226,7 @@ class Cost(OfCompiled):
         "roofs",
         "overlapped",
         "sequential",
+        "step",
         "compute",
         "memory",
         "arguments",
@@ -363,8 +372,10 @@ class CostDocument:
         estimate: what kind of numbers these are.
         name: the program's name, or the module's.
         programs: one a partitioner.
-        calibration: the traces that the rates of mesh axes were fitted to, and the error that is
-            left; null where they are of the table of hardware, or given.
+        calibration: the traces that rates were fitted to; null where they are of the table of
+            hardware, or given.
+        errors: how far such estimates are known to be off, by what they are of; empty where none
+            was compared with a run.
         account: what is not known.
     """
 
@@ -373,6 +384,7 @@ class CostDocument:
     name: str
     programs: tuple[Cost, ...]
     calibration: Calibration | None = None
+    errors: tuple[EstimateError, ...] = ()
     account: Account
 
 
@@ -418,6 +430,7 @@ def cost_document(
             for program_cost in costs
         ),
         calibration=calibration,
+        errors=_errors(costs[0].device_kind, calibration),
         account=account_of(program) + unknowns,
     )
 
@@ -513,7 +526,7 @@ def predicted_cost_document(
     read = sum(group.stored for group in held if group.kind == "argument")
     work = WorkCount(Work(), Work(other=prediction.flops, bytes=read), 0, 0, 0, {})
     devices_a_chip = 1 if chip is None else chip.devices
-    reading = memory(work, None, chip, devices_a_chip)
+    reading = memory(work, None, chip, devices_a_chip, given.compute)
     program_cost = Cost(
         compiled=compiled,
         chip=chip,
@@ -522,7 +535,7 @@ def predicted_cost_document(
         collectives=tuple(linker.timed(collective) for collective in counted.collectives),
         counted=counted,
         work=work,
-        compute=arithmetic(work, None, chip, devices_a_chip),
+        compute=arithmetic(work, None, chip, devices_a_chip, _of_matmuls(given.compute)),
         memory=reading,
         axes={
             axis.name: linker.levels((AxisRef(axis.name),))
@@ -535,8 +548,20 @@ def predicted_cost_document(
         name=program.name,
         programs=(replace(program_cost, collectives=tuple(longest)),),
         calibration=calibration,
+        errors=_errors(program_cost.device_kind, calibration),
         account=account_of(program) + Account.of(collectives_unknowns(counted)),
     )
+
+
+def _errors(device_kind: str, calibration: Calibration | None) -> tuple[EstimateError, ...]:
+    return estimate_errors(device_kind) if calibration is None else calibration.errors
+
+
+def _of_matmuls(fitted: ComputeRates | None) -> ComputeRates | None:
+    """Rates for arithmetic that is all in matmuls of types that are not known."""
+    if fitted is None:
+        return None
+    return replace(fitted, other=min(fitted.matmuls.values(), default=fitted.other))
 
 
 def read_given(
@@ -562,6 +587,8 @@ def read_given(
         {rate.axis: rate.latency for rate in fitted}
         | {k: parse_latency(v) if isinstance(v, str) else v for k, v in latencies.items()},
         frozenset(rate.axis for rate in fitted),
+        None if calibration is None else calibration.compute,
+        None if calibration is None else calibration.stretch,
     )
 
 
@@ -597,7 +624,7 @@ def cost(
             for a compiled program's text, which does not say what it was compiled for.
     """
     given = given or Given()
-    if compiled.hardware is None and not given.bandwidths:
+    if compiled.hardware is None and not given.bandwidths and given.compute is None:
         raise TargetError(
             f"{compiled.path} is a compiled program, which does not say what it was compiled for.",
             hint="Give --bandwidth and --mesh, or name the program itself; `sdyscope comms` shows "
@@ -623,8 +650,8 @@ def cost(
         collectives=tuple(linker.timed(collective) for collective in counted.collectives),
         counted=counted,
         work=work,
-        compute=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip),
-        memory=memory(work, by_xla.get("bytes accessed"), chip, devices_a_chip),
+        compute=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip, given.compute),
+        memory=memory(work, by_xla.get("bytes accessed"), chip, devices_a_chip, given.compute),
         axes={
             axis.name: linker.levels((AxisRef(axis.name),))
             for axis in (() if mesh is None else mesh.axes)

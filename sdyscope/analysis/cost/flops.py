@@ -54,6 +54,27 @@ _ELEMENTWISE = frozenset(
     }
 )
 
+#: Ops with one transcendental function for each element of the result, which XLA counts apart.
+_TRANSCENDENTAL = frozenset(
+    {
+        "atan2",
+        "cbrt",
+        "cosine",
+        "erf",
+        "exponential",
+        "exponential-minus-one",
+        "log",
+        "log-plus-one",
+        "logistic",
+        "power",
+        "rsqrt",
+        "sine",
+        "sqrt",
+        "tan",
+        "tanh",
+    }
+)
+
 #: Custom calls that are matrix products: of cuBLAS, and of oneDNN on CPUs.
 CUSTOM_MATMULS = frozenset({"__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"})
 
@@ -66,6 +87,13 @@ _CONTRACTING = re.compile(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
 def elementwise_flops(instruction: Instruction) -> int:
     """Operations of an elementwise op, or of what is counted like one; 0 of everything else."""
     if instruction.opcode in _ELEMENTWISE:
+        return sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves)
+    return 0
+
+
+def transcendentals(instruction: Instruction) -> int:
+    """Transcendental functions that an op computes."""
+    if instruction.opcode in _TRANSCENDENTAL:
         return sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves)
     return 0
 

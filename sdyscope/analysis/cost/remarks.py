@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from sdyscope.analysis.cost.cost import Cost
 from sdyscope.analysis.cost.roofline import Roof
+from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.cost import Busy, StepLimits
 from sdyscope.facts.remarks import Remark
-from sdyscope.hardware.specs import chip_of, estimate_error
+from sdyscope.hardware.specs import chip_of, estimate_errors
 
 
 def limits(cost: Cost) -> StepLimits:
@@ -46,28 +47,39 @@ def doubts(cost: Cost) -> Iterator[Remark]:
         yield Remark("uncounted calls", count=sum(work.not_counted.values()), names=calls)
     unknown = [kind for kind, peak in compute.peaks.items() if peak is None and compute.seconds]
     if unknown:
-        yield Remark("no peak", names=tuple((kind, 0) for kind in unknown))
+        kinds = tuple((kind, 0) for kind in unknown)
+        yield Remark("not in the traces" if compute.fitted else "no peak", names=kinds)
     yield from cost.notes
 
 
-def error_of_estimates(device_kind: str) -> Remark:
-    """How far estimates of times for a device are known to be off."""
-    known, chip = estimate_error(device_kind), chip_of(device_kind)
-    if known is None:
+def error_of_estimates(device_kind: str, calibration: Calibration | None = None) -> Remark:
+    """How far estimates of times are known to be off.
+
+    Args:
+        device_kind: of this device, by the table of hardware.
+        calibration: the traces that rates were fitted to, which say so themselves.
+    """
+    errors = estimate_errors(device_kind) if calibration is None else calibration.errors
+    if not errors:
+        chip = chip_of(device_kind)
         name = device_kind if chip is None else chip.name
         return Remark("error unknown", name or "this hardware")
-    return Remark("error measured", known.of, count=round(100 * known.median), other=known.measured)
+    names = tuple((error.of, round(100 * error.expected)) for error in errors)
+    if calibration is None:
+        return Remark("error measured", errors[0].measured, names=names)
+    traces = len(calibration.traces)
+    return Remark("error of other traces" if traces > 1 else "error of a fit", "", traces, 0, names)
 
 
-def basis(cost: Cost, *, fitted: bool = False) -> Iterator[Remark]:
+def basis(cost: Cost, calibration: Calibration | None = None) -> Iterator[Remark]:
     """What the figures rest on.
 
     Args:
         cost: the cost.
-        fitted: whether its rates were fitted to traces, which says how far they are off.
+        calibration: what its rates were fitted to.
     """
-    if not fitted and any(roof.seconds is not None for roof in cost.roofs):
-        yield error_of_estimates(cost.device_kind)
+    if any(roof.seconds is not None for roof in cost.roofs):
+        yield error_of_estimates(cost.device_kind, calibration)
     compute = cost.compute
     if compute.by_xla is None:
         yield Remark("counted by sdyscope")

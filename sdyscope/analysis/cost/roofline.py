@@ -9,11 +9,13 @@ multicore architectures" (2009), with the links of each mesh axis as further roo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sdyscope.analysis.cost.links import Level
 from sdyscope.analysis.cost.work import WorkCount
+from sdyscope.facts.calibration import ComputeRates
 from sdyscope.facts.cost import Resource
+from sdyscope.facts.work import Work
 from sdyscope.hardware.specs import Chip
 
 #: Passes in bf16 that a product of f32 takes on a TPU, from the documentation of
@@ -50,15 +52,46 @@ class Arithmetic:
         by_xla: what XLA's cost analysis says, which counts the body of a loop once; None without.
         matmuls: of dots and convolutions, by what is multiplied.
         peaks: operations a second of a device for each of these; None where it is not known, and
-            then they count at the peak of bf16.
+            then they count at ``unlisted``.
+        usual: operations a second on everything else: the peak of bf16, or what was fitted; None
+            where it is not known.
+        unlisted: operations a second on products that have no peak: the peak of bf16, or the
+            slowest that was fitted; None where it is not known.
         seconds: at those peaks; None where none is known.
+        fitted: whether these are rates that were fitted to traces.
+        functions: transcendental functions a second; None where it is not known, and they count as
+            nothing.
     """
 
     flops: float
     by_xla: float | None
     matmuls: Mapping[str, float]
     peaks: Mapping[str, float | None]
+    usual: float | None
+    unlisted: float | None
     seconds: float | None
+    fitted: bool = False
+    functions: float | None = None
+
+    __document__ = (
+        "flops",
+        "by_xla",
+        "matmuls",
+        "peaks",
+        "usual",
+        "functions",
+        "seconds",
+        "fitted",
+    )
+
+    def time(self, work: Work) -> float:
+        """Seconds of some of it; 0 where no peak is known."""
+        seconds = work.other / self.usual if self.usual else 0.0
+        seconds += work.transcendentals / self.functions if self.functions else 0.0
+        for kind, flops in work.matmuls.items():
+            peak = self.peaks.get(kind) or self.unlisted
+            seconds += flops / peak if peak else 0.0
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +104,7 @@ class Memory:
         hbm: how many of them are in HBM; the rest is in memory on the chip.
         bandwidth: bytes a second between a device and its HBM; None where it is not known.
         seconds: of the bytes in HBM; None where the bandwidth is not known.
+        fitted: whether the bandwidth was fitted to traces.
     """
 
     bytes: float
@@ -78,27 +112,63 @@ class Memory:
     hbm: float
     bandwidth: float | None
     seconds: float | None
+    fitted: bool = False
 
 
 def arithmetic(
-    work: WorkCount, by_xla: float | None, chip: Chip | None, devices_a_chip: int
+    work: WorkCount,
+    by_xla: float | None,
+    chip: Chip | None,
+    devices_a_chip: int,
+    fitted: ComputeRates | None = None,
 ) -> Arithmetic:
-    """XLA's count with the loops' further trips, and the time it takes at the chip's peaks."""
+    """XLA's count with the loops' further trips, and the time it takes.
+
+    Args:
+        work: what was counted.
+        by_xla: what XLA counts.
+        chip: whose peaks it is computed at.
+        devices_a_chip: among how many devices these are split.
+        fitted: rates that take the peaks' place.
+    """
     flops = work.total.flops
     if by_xla is not None:
         flops = max(by_xla + flops - work.once.flops, 0.0)
     matmuls = {kind: min(matmul, flops) for kind, matmul in work.total.matmuls.items()}
-    peaks = {kind: _peak(kind, chip, devices_a_chip) for kind in matmuls}
-    usual = _peak("bf16", chip, devices_a_chip)
-    seconds: float | None = None
-    if usual is not None:
-        seconds = max(flops - sum(matmuls.values()), 0.0) / usual
-        seconds += sum(matmul / (peaks[kind] or usual) for kind, matmul in matmuls.items())
-    return Arithmetic(flops, by_xla, matmuls, peaks, seconds)
+    if fitted is not None:
+        peaks: dict[str, float | None] = {kind: fitted.matmuls.get(kind) for kind in matmuls}
+        usual: float | None = fitted.other
+        unlisted = min(fitted.matmuls.values(), default=usual)
+    else:
+        peaks = {kind: _peak(kind, chip, devices_a_chip) for kind in matmuls}
+        usual = unlisted = _peak("bf16", chip, devices_a_chip)
+    functions = None if fitted is None else fitted.transcendentals
+    timeless = Arithmetic(
+        *(flops, by_xla, matmuls, peaks, usual, unlisted, None, fitted is not None, functions)
+    )
+    if usual is None:
+        return timeless
+    others = max(flops - sum(matmuls.values()), 0.0)
+    whole = Work(matmuls, others, transcendentals=work.total.transcendentals)
+    return replace(timeless, seconds=timeless.time(whole))
 
 
-def memory(work: WorkCount, by_xla: float | None, chip: Chip | None, devices_a_chip: int) -> Memory:
-    """XLA's count with the loops' further trips, what of it is in HBM, and the time that takes."""
+def memory(
+    work: WorkCount,
+    by_xla: float | None,
+    chip: Chip | None,
+    devices_a_chip: int,
+    fitted: ComputeRates | None = None,
+) -> Memory:
+    """XLA's count with the loops' further trips, what of it is in HBM, and the time that takes.
+
+    Args:
+        work: as ``arithmetic`` takes it.
+        by_xla: likewise.
+        chip: likewise.
+        devices_a_chip: likewise.
+        fitted: likewise.
+    """
     total = work.total.bytes
     share = 1 - work.total.on_chip / total if total else 1.0
     if by_xla is not None:
@@ -106,8 +176,11 @@ def memory(work: WorkCount, by_xla: float | None, chip: Chip | None, devices_a_c
     bandwidth = None if chip is None else chip.value("hbm_bandwidth")
     if bandwidth is not None:
         bandwidth /= devices_a_chip
+    if fitted is not None:
+        bandwidth = fitted.bandwidth
     hbm = share * total
-    return Memory(total, by_xla, hbm, bandwidth, None if bandwidth is None else hbm / bandwidth)
+    seconds = None if bandwidth is None else hbm / bandwidth
+    return Memory(total, by_xla, hbm, bandwidth, seconds, fitted is not None)
 
 
 def _peak(kind: str, chip: Chip | None, devices_a_chip: int) -> float | None:

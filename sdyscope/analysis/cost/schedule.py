@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.collectives.totals import Collectives
-from sdyscope.analysis.cost.cost import CollectiveCost, Cost, cost_of
-from sdyscope.analysis.cost.work import Work, instruction_work
+from sdyscope.analysis.cost.cost import CollectiveCost, Cost, CostDocument, cost_of
+from sdyscope.analysis.cost.work import instruction_work
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.errors import TargetError
 from sdyscope.facts.schedule import Exposed, Lane, Schedule, Segment, Way
+from sdyscope.facts.work import Work
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Computation, HloModule, Instruction, call_sites, read_hlo, trip_count
 from sdyscope.hlo.live import is_scheduled
@@ -52,6 +53,23 @@ def with_schedules(
         for program_cost in document.programs
     )
     return replace(document, schedules=schedules)
+
+
+def with_steps(document: CostDocument) -> CostDocument:
+    """A document of costs with what a step takes by its schedule, where rates were fitted."""
+    return replace(document, programs=tuple(map(with_step, document.programs)))
+
+
+def with_step(cost: Cost) -> Cost:
+    """A cost with what a step takes by its schedule, where its rates were fitted and all known."""
+    if cost.given.stretch is None or cost.predicted:
+        return cost
+    try:
+        schedule = schedule_of(cost)
+    except TargetError:
+        return cost
+    step = None if schedule.unknown else schedule.seconds * cost.given.stretch
+    return replace(cost, step=step)
 
 
 def schedule_of(cost: Cost, collectives: Collectives | None = None) -> Schedule:
@@ -399,23 +417,13 @@ class _Simulation:
 
     def seconds(self, work: Work) -> float:
         """The longer of arithmetic and memory, as of a whole program."""
-        peaks = self.cost.compute.peaks
-        usual = self.usual
-        arithmetic = work.other / usual if usual else 0.0
-        for kind, flops in work.matmuls.items():
-            peak = peaks.get(kind) or usual
-            arithmetic += flops / peak if peak else 0.0
         bandwidth = self.cost.memory.bandwidth
         moved = max(work.bytes - work.on_chip, 0.0) / bandwidth if bandwidth else 0.0
-        return max(arithmetic, moved)
-
-    @property
-    def usual(self) -> float | None:
-        chip = self.cost.chip
-        peak = None if chip is None else chip.value("flops_bf16")
-        topology = self.cost.compiled.topology
-        cores = 1 if topology is None else topology.size("core")
-        return None if peak is None else peak / cores
+        seconds = max(self.cost.compute.time(work), moved)
+        fitted = self.cost.given.compute
+        if fitted is not None and (work.flops or work.bytes):
+            seconds += fitted.overhead
+        return seconds
 
     # What came of it.
 

@@ -12,47 +12,18 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
-from sdyscope.analysis.cost.flops import elementwise_flops, matmul_flops, matmul_type
+from sdyscope.analysis.cost.flops import (
+    elementwise_flops,
+    matmul_flops,
+    matmul_type,
+    transcendentals,
+)
+from sdyscope.facts.work import Work
 from sdyscope.hlo import Computation, HloModule, Instruction, Shape, trip_count
 from sdyscope.values.entry_layout import stored_array
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Work of one device.
-
-    Attributes:
-        matmuls: floating point operations of dots and convolutions, by what is multiplied:
-            ``bf16``, ``f32``, ``f32 highest``.
-        other: those of everything else.
-        bytes: bytes that instructions read and write, fusions as a whole.
-        on_chip: how many of these are in memory on the chip (VMEM), not in HBM.
-    """
-
-    matmuls: Mapping[str, float] = field(default_factory=dict)
-    other: float = 0
-    bytes: float = 0
-    on_chip: float = 0
-
-    @property
-    def flops(self) -> float:
-        """All floating point operations."""
-        return sum(self.matmuls.values()) + self.other
-
-    def plus(self, more: Work, times: float = 1) -> Work:
-        """With as much more, several times."""
-        matmuls = dict(self.matmuls)
-        for kind, flops in more.matmuls.items():
-            matmuls[kind] = matmuls.get(kind, 0) + times * flops
-        return Work(
-            matmuls,
-            self.other + times * more.other,
-            self.bytes + times * more.bytes,
-            self.on_chip + times * more.on_chip,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +170,7 @@ class _Counter:
             moved = Work(bytes=bytes_, on_chip=on_chip)
             return once.plus(moved), total.plus(moved)
         own = self.flops(computation, instruction)
-        if not (own.flops or bytes_):
+        if not (own.flops or own.transcendentals or bytes_):
             return None
         both = own.plus(Work(bytes=bytes_, on_chip=on_chip))
         return both, both
@@ -217,7 +188,12 @@ class _Counter:
             return Work(other=self.reduction(computation, instruction))
         if instruction.opcode in ("all-reduce", "all-reduce-start", "reduce-scatter"):
             return Work(other=sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves))
-        return Work(other=elementwise_flops(instruction))
+        functions = transcendentals(instruction)
+        return (
+            Work(transcendentals=functions)
+            if functions
+            else Work(other=elementwise_flops(instruction))
+        )
 
     def reduction(self, computation: Computation, instruction: Instruction) -> float:
         """One run of the combining computation for each element that disappears."""

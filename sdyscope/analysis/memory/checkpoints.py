@@ -1,9 +1,10 @@
-"""Rematerialization as a way to lower the peak: `jax.checkpoint` on a call of the author's."""
+"""Rematerialization and offloading of activations: `jax.checkpoint` on a call of the author's."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import libcst as cst
 
@@ -20,6 +21,9 @@ from sdyscope.values.source import SourceLocation
 #: How many calls are proposed.
 _MOST = 2
 
+#: What keeps the results of matmuls with parameters in the host's memory.
+_OFFLOAD = 'checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")'
+
 #: Of calls within each other, the inner one has at least this part of what the outer keeps.
 _PART = 0.5
 
@@ -29,6 +33,7 @@ def rematerialized(
 ) -> Iterator[tuple[Remedy, Callable[[], Staged]]]:
     """Calls whose values are kept for the backward pass, each computed again there.
 
+    Where there is another memory for them, the results of matmuls are also offloaded until then.
     The program is built from edited source; the files stay as they are.
 
     Args:
@@ -55,9 +60,14 @@ def rematerialized(
             "rematerialize", (function,), function, None, None, bytes_, "shardy", source=line
         )
         yield remedy, _building(workshop, span, function)
+        if memory.can_offload:
+            offloaded = replace(remedy, kind="offload activations")
+            yield offloaded, _building(workshop, span, function, offloads=True)
 
 
-def _building(workshop: Workshop, span: Span, function: str) -> Callable[[], Staged]:
+def _building(
+    workshop: Workshop, span: Span, function: str, *, offloads: bool = False
+) -> Callable[[], Staged]:
     def build() -> Staged:
         jax = workshop.names(span).known.get("jax")
         if jax is None:
@@ -67,7 +77,8 @@ def _building(workshop: Workshop, span: Span, function: str) -> Callable[[], Sta
         if node is None:
             raise TargetError(f"The call of {function} is written in a way that is not edited.")
         start, end = source.extent(node)
-        around = [Splice(start, start, f"{jax}.checkpoint("), Splice(end, end, ")")]
+        policy = f", policy={jax}.{_OFFLOAD}" if offloads else ""
+        around = [Splice(start, start, f"{jax}.checkpoint("), Splice(end, end, f"{policy})")]
         try:
             return workshop.built(workshop.texts({span.file: around}))
         except SdyscopeError:
@@ -76,7 +87,10 @@ def _building(workshop: Workshop, span: Span, function: str) -> Callable[[], Sta
                 raise
         # What is no array, such as settings, can't be an argument, but can be captured.
         start, end = source.extent(call)
-        around = [Splice(start, start, f"{jax}.checkpoint(lambda: "), Splice(end, end, ")()")]
+        around = [
+            Splice(start, start, f"{jax}.checkpoint(lambda: "),
+            Splice(end, end, f"{policy})()"),
+        ]
         return workshop.built(workshop.texts({span.file: around}))
 
     return build

@@ -111,6 +111,11 @@ class Memory(OfCompiled, OfHeld):
     )
 
     @property
+    def can_offload(self) -> bool:
+        """Whether the host's memory is another one than the device's: on CPUs they are one."""
+        return self.hardware is not None and self.hardware.platform != "cpu"
+
+    @property
     def compile_seconds(self) -> float:
         """How long the compile took."""
         return self.compiled.compile_seconds

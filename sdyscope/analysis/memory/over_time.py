@@ -497,7 +497,8 @@ class _OverTime:
         if said is None:
             return
         heaps = {
-            space: max(self.allocation.heap(space), default=0) for space in self.allocation.spaces
+            space: max(self.allocation.counted(space), default=0)
+            for space in self.allocation.spaces
         }
         largest = max(heaps, key=lambda space: heaps[space], default=0)
         heap = heaps.get(largest, 0)

@@ -1,9 +1,9 @@
 """What would lower the peak of a program, each tried by a compile.
 
-An argument that is donated, or sharded over axes that it does not use, or a constraint on what is
-held at the peak over one more axis: the program is not traced again for these, see
-``Staged.with_wishes``. It is for half the batch, and for what a call makes computed again in the
-backward pass.
+An argument that is donated, or sharded over axes that it does not use, or in the host's memory, or
+a constraint on what is held at the peak over one more axis: the program is not traced again for
+these, see ``Staged.with_wishes``. It is for half the batch, and for what a call makes computed
+again in the backward pass, or offloaded until then.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def candidates(
     wishes = [
         *_donations(memory),
         *_shardings(memory),
+        *_offloads(memory, over_time),
         *_constraints(program, memory.partitioner, over_time),
     ]
     pairs = [(remedy, partial(program.with_wishes, each)) for remedy, each in wishes]
@@ -151,6 +152,32 @@ def _donations(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
         memory.partitioner,
     )
     yield remedy, tuple(Wish(argument.name, donated=True) for argument in fitting)
+
+
+def _offloads(
+    memory: Memory, over_time: MemoryOverTime
+) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
+    """The optimizer's state, with its next values, in the host's memory between two steps."""
+    if not memory.can_offload:
+        return
+    kept = {held.name for held in over_time.held if held.category == "optimizer state"}
+    pairs = [
+        (argument, result)
+        for argument, result in _pairs(memory)
+        if argument.name in kept and argument.stored.memory == "device"
+    ]
+    if not pairs:
+        return
+    groups = dict.fromkeys(argument.group for argument, _ in pairs)
+    hopes = sum(
+        argument.stored.bytes + (0 if result.shares else result.stored.bytes)
+        for argument, result in pairs
+    )
+    names = tuple(argument.name for argument, _ in pairs)
+    name = ", ".join(groups)
+    remedy = Remedy("offload", names[:_NAMED], name, None, None, hopes, memory.partitioner)
+    wishes = [Wish(tensor.name, offloaded=True) for pair in pairs for tensor in pair]
+    yield remedy, tuple(wishes)
 
 
 def _shardings(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:

@@ -7,15 +7,18 @@ that is named, as far as its compiled collectives are the same.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.cost.cost import Cost, cost_of
+from sdyscope.analysis.cost.work import instruction_work
 from sdyscope.analysis.naming.scopes import (
     folded_scopes,
     is_differentiated,
@@ -36,8 +39,10 @@ from sdyscope.facts.measured import (
     TracedProgram,
     Unknown,
 )
-from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.work import Work
+from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import HloModule, Instruction, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -52,7 +57,7 @@ def measured(
     meshes: Iterable[Mesh] = (),
     program: Staged | None = None,
     partitioner: Partitioner | None = None,
-    on: str | None = None,
+    on: Hardware | str | None = None,
 ) -> Measured:
     """What a program took.
 
@@ -61,12 +66,26 @@ def measured(
         meshes: meshes whose axes to name.
         program: the program that ran; its collectives' causes are told.
         partitioner: under which it ran.
-        on: what it ran on, as ``Staged.compiled`` takes it.
+        on: what it ran on, as ``Staged.compiled`` takes it; what the model of that hardware
+            predicts of its collectives is told, too.
 
     Raises:
         CompilerError: the program that is named can't be compiled.
     """
     return _Join(traced, tuple(meshes), program, partitioner, on).measured()
+
+
+def traced_module(traced: TracedProgram) -> HloModule | None:
+    """The program of a trace; None where the trace does not have it, or it can't be read."""
+    if not traced.hlo:
+        return None
+    try:
+        module = read_hlo(traced.hlo)
+    except SdyscopeError:
+        return None
+    # The form in which it is kept leaves out for how many devices it is.
+    partitions = {"num_partitions": str(traced.devices)}
+    return replace(module, attributes={**module.attributes, **partitions})
 
 
 class _Join:
@@ -78,14 +97,16 @@ class _Join:
         meshes: tuple[Mesh, ...],
         program: Staged | None,
         partitioner: Partitioner | None,
-        on: str | None,
+        on: Hardware | str | None,
     ) -> None:
         self.on = on
         self.traced = traced
         self.program = program
         self.partitioner = partitioner
         self.unknown: list[Unknown] = []
-        self.module = self._module()
+        self.module = traced_module(traced)
+        if self.module is None:
+            self.unknown.append("no program")
         self.compiled_collectives = None if self.module is None else self._collectives(meshes)
         if traced.hosts > 1:
             self.unknown.append("several clocks")
@@ -115,22 +136,10 @@ class _Join:
             by_axes=tuple(_axes(self.collective_times)),
             by_annotation=tuple(_annotations(self.collective_times)),
             unknown=tuple(self.unknown),
+            predicted_for=self.cost.device_kind if any(self.predicted.values()) else "",
         )
 
     # The program.
-
-    def _module(self) -> HloModule | None:
-        if not self.traced.hlo:
-            self.unknown.append("no program")
-            return None
-        try:
-            module = read_hlo(self.traced.hlo)
-        except SdyscopeError:
-            self.unknown.append("no program")
-            return None
-        # The form in which it is kept leaves out for how many devices it is.
-        partitions = {"num_partitions": str(self.traced.devices)}
-        return replace(module, attributes={**module.attributes, **partitions})
 
     def _collectives(self, meshes: tuple[Mesh, ...]) -> Collectives:
         assert self.module is not None
@@ -140,8 +149,8 @@ class _Join:
         return program_collectives
 
     @cached_property
-    def origins(self) -> Mapping[str, CollectiveOrigin | None]:
-        """The causes of collectives by name, where the program that is named has the same ones."""
+    def theirs(self) -> Mapping[str, Collective]:
+        """By name, what they are in the program that is named, where it has the same ones."""
         if (
             self.program is None
             or self.compiled_collectives is None
@@ -157,9 +166,23 @@ class _Join:
             self.unknown.append("other program")
             return {}
         return {
-            collective.name: theirs[_likeness(collective)].pop(0).largest.origin
+            collective.name: theirs[_likeness(collective)].pop(0)
             for collective in self.compiled_collectives.collectives
         }
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What the program that is named costs on what it ran on."""
+        assert self.program is not None
+        return cost_of(self.program, self.partitioner, self.on)
+
+    @cached_property
+    def predicted(self) -> Mapping[str, float | None]:
+        """Seconds in a step that the model of the hardware predicts, of those of ``theirs``."""
+        if self.program is None or self.on is None or not self.theirs:
+            return {}
+        seconds = {timed.collective.name: timed.seconds for timed in self.cost.collectives}
+        return {name: seconds.get(same.name) for name, same in self.theirs.items()}
 
     # Times.
 
@@ -169,10 +192,13 @@ class _Join:
 
     def ops(self) -> Iterator[OpTime]:
         instructions: dict[str, Instruction] = {}
+        works: dict[str, Callable[[], Work]] = {}
         if self.module is not None:
-            instructions = {
-                instruction.name: instruction for instruction in self.module.instructions()
-            }
+            count = instruction_work(self.module)
+            for computation in self.module.computations.values():
+                instructions |= computation.instructions
+                for op in computation.instructions.values():
+                    works[op.name] = partial(count, computation, op)
         differentiated = is_differentiated(
             instruction.rest for instruction in instructions.values()
         )
@@ -202,6 +228,10 @@ class _Join:
                 sum(each) / max(len(each), 1),
                 min(each, default=0.0),
                 max(each, default=0.0),
+                None
+                if name in self.traced.handed_on
+                else statistics.median(occurrence[3] for occurrence in occurrences),
+                works[name]() if name in works else None,
             )
 
     @cached_property
@@ -243,9 +273,10 @@ class _Join:
         """What one collective took: from its start to its end, what begins and ends it together."""
         occurrences = self.occurrences(collective.name)
         seconds = sum(occurrence[3] for occurrence in occurrences) / self.device_steps
-        waiting, late = self.waiting(collective, occurrences)
+        waits, late = self.waits(collective, occurrences)
+        waiting = None if waits is None else sum(waits.values()) / self.device_steps
         moving = None if waiting is None else max(seconds - waiting, 0.0)
-        part = collective.largest
+        part, same = collective.largest, self.theirs.get(collective.name)
         return CollectiveTime(
             collective.name,
             collective.kind,
@@ -259,8 +290,9 @@ class _Join:
             moving,
             late,
             collective.sent / moving if moving and collective.sent else None,
-            None,
-            self.origins.get(collective.name),
+            _typical(occurrences, waits or {}),
+            self.predicted.get(collective.name),
+            None if same is None else same.largest.origin,
         )
 
     def nameless(self) -> Iterator[CollectiveTime]:
@@ -272,8 +304,10 @@ class _Join:
             occurrences = self.occurrences(name)
             seconds = sum(occurrence[3] for occurrence in occurrences) / self.device_steps
             count = len(occurrences) / self.device_steps
+            typical = _typical(occurrences, {})
             yield CollectiveTime(
-                name, kind, None, count, 0, "", None, seconds, None, None, None, None, None, None
+                *(name, kind, None, count, 0, "", None, seconds),
+                *(None, None, None, None, typical, None, None),
             )
 
     def occurrences(self, name: str) -> Sequence[Occurrence]:
@@ -293,17 +327,17 @@ class _Join:
             whole.append((step, device, start, after - start))
         return whole
 
-    def waiting(
+    def waits(
         self, collective: Collective, occurrences: Sequence[Occurrence]
-    ) -> tuple[float | None, int | None]:
-        """Seconds a step until the last of a group arrives, and whom most wait for."""
+    ) -> tuple[Mapping[Occurrence, float] | None, int | None]:
+        """Seconds until the last of a group arrives, by run on a device, and whom most wait for."""
         groups = self.groups(collective)
         if groups is None or self.traced.hosts > 1:
             return None, None
         of_device: dict[tuple[int, int], list[Occurrence]] = defaultdict(list)
         for occurrence in occurrences:
             of_device[occurrence[0], occurrence[1]].append(occurrence)
-        total = 0.0
+        waits: dict[Occurrence, float] = {}
         caused: dict[int, float] = defaultdict(float)
         for step in range(self.traced.steps):
             for group in groups:
@@ -311,13 +345,11 @@ class _Join:
                 # The first of each device meet, then the second, as they do in a loop.
                 for meeting in zip(*members, strict=False):
                     last = max(meeting, key=lambda occurrence: occurrence[2])
-                    wait = sum(
-                        min(last[2] - occurrence[2], occurrence[3]) for occurrence in meeting
-                    )
-                    total += wait
-                    caused[last[1]] += wait
+                    for occurrence in meeting:
+                        waits[occurrence] = min(last[2] - occurrence[2], occurrence[3])
+                        caused[last[1]] += waits[occurrence]
         late = max(caused, key=caused.__getitem__, default=None)
-        return total / self.device_steps, late if total else None
+        return waits, late if any(waits.values()) else None
 
     def groups(self, collective: Collective) -> list[list[int]] | None:
         """The devices that work together in a collective; None of a permutation."""
@@ -372,6 +404,12 @@ def _likeness(collective: Collective) -> object:
     return collective.kind, collective.channel_id, collective.groups, shapes
 
 
+def _typical(occurrences: Sequence[Occurrence], waits: Mapping[Occurrence, float]) -> float:
+    """What one run takes without waiting, in the median."""
+    moving = [occurrence[3] - waits.get(occurrence, 0.0) for occurrence in occurrences]
+    return statistics.median(moving) if moving else 0.0
+
+
 def _begun(name: str) -> str:
     """What begins what an instruction ends: ``all-gather-start.3`` of ``all-gather-done.3``."""
     return name.replace("-done", "-start", 1)
@@ -421,9 +459,17 @@ def _axes(times: Iterable[CollectiveTime]) -> Iterator[AxesTime]:
                 waiting if len(known) == len(members) else None,
                 sum(timed.sent for timed in members),
                 moved / moving if moved and moving else None,
+                _predicted(members),
             )
         )
     yield from sorted(every, key=lambda timed: -timed.seconds)
+
+
+def _predicted(members: Sequence[CollectiveTime]) -> float | None:
+    """Bytes a second by what is predicted for each of some collectives."""
+    seconds = sum(timed.predicted or 0.0 for timed in members)
+    known = all(timed.predicted is not None for timed in members)
+    return sum(timed.sent for timed in members) / seconds if known and seconds else None
 
 
 def _annotations(times: Iterable[CollectiveTime]) -> Iterator[AnnotationTime]:

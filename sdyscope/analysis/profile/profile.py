@@ -13,6 +13,7 @@ from sdyscope.errors import TargetError, one_of
 from sdyscope.facts.account import Account
 from sdyscope.facts.measured import Difference, Measured, MeasuredDifference, Trace, TracedProgram
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
@@ -60,6 +61,7 @@ def profile_document(
     program: Staged | None = None,
     partitioner: Partitioner | None = None,
     *,
+    on: Hardware | None = None,
     mesh: Mesh | None = None,
     module: str | None = None,
     before: Trace | None = None,
@@ -70,6 +72,7 @@ def profile_document(
         trace: the trace.
         program: the program that ran; None where it is not named.
         partitioner: under which it ran.
+        on: on what, as ``Staged.compiled`` takes it; by default CPU devices.
         mesh: the mesh whose axes to name, where the program does not say.
         module: name of the program in the trace; by default what took most time.
         before: another trace to compare with.
@@ -78,12 +81,14 @@ def profile_document(
         CompilerError: the program that is named can't be compiled.
         TargetError: there is no such program in a trace, or none at all.
     """
-    chosen = _chosen(trace, module)
+    chosen = traced_program(trace, module)
     meshes = [mesh] if mesh is not None else []
     if program is not None:
         meshes += program.meshes.values()
-    measurement = measured(chosen, meshes, program, partitioner)
-    earlier = None if before is None else measured(_chosen(before, module or chosen.name), meshes)
+    measurement = measured(chosen, meshes, program, partitioner, on)
+    earlier = (
+        None if before is None else measured(traced_program(before, module or chosen.name), meshes)
+    )
     return ProfileDocument(
         traces=tuple(map(str, trace.files)),
         programs=tuple(
@@ -99,7 +104,12 @@ def profile_document(
     )
 
 
-def _chosen(trace: Trace, module: str | None) -> TracedProgram:
+def traced_program(trace: Trace, module: str | None = None) -> TracedProgram:
+    """A program of a trace by name; by default what took most time.
+
+    Raises:
+        TargetError: there is no such program in it, or none at all.
+    """
     file = trace.files[0]
     if not trace.programs:
         raise TargetError(
@@ -110,12 +120,10 @@ def _chosen(trace: Trace, module: str | None) -> TracedProgram:
     if module is None:
         return trace.programs[0]
     candidates = [
-        traced_program
-        for traced_program in trace.programs
-        if traced_program.name in (module, f"jit_{module}")
+        program for program in trace.programs if program.name in (module, f"jit_{module}")
     ]
     if not candidates:
-        names = [traced_program.name for traced_program in trace.programs[:8]]
+        names = [program.name for program in trace.programs[:8]]
         raise TargetError(
             f"No program of this trace is called {module}.",
             file=file,

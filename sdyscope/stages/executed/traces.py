@@ -34,6 +34,10 @@ _NAMED: Final = re.compile(r"%?([\w.\-]+)(?: = |$)")
 _NUMBERED: Final = re.compile(r"(.*)\((\d+)\)$")
 #: Events of which there are many, and that are no instructions.
 _NO_OPS: Final = ("ThreadpoolListener", "$", "Rendezvous", "Wait")
+#: Where an instruction of a CPU ends, on whichever thread (``cpu/runtime/thunk_executor.cc``).
+_END: Final = "end: "
+#: Seconds between the end of an event and the one that says so, on the same thread.
+_LATER: Final = 5e-6
 
 
 def is_trace(path: Path) -> bool:
@@ -89,6 +93,8 @@ class _Host:
         events: by program its events: (run, device, instruction, start, seconds).
         texts: by program its HloProto.
         devices: numbers of the devices that ran anything.
+        begun: the events that another one ends, by what connects the two: program, and which.
+        handed_on: by program the instructions that end on another thread.
     """
 
     events: dict[str, list[tuple[Any, int, str, float, float]]] = field(
@@ -96,6 +102,8 @@ class _Host:
     )
     texts: dict[str, bytes] = field(default_factory=dict)
     devices: set[int] = field(default_factory=set)
+    begun: dict[object, tuple[str, int]] = field(default_factory=dict)
+    handed_on: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
 def _host(file: Path, number: int, files: int) -> _Host:
@@ -120,18 +128,23 @@ def _host(file: Path, number: int, files: int) -> _Host:
             _on_accelerator(host, plane, int(device[1]))
         elif plane.name.startswith("/host:CPU"):
             lines = list(plane.lines)
+            ends: dict[object, float] = {}
             for at, line in enumerate(lines, 1):
                 doing(f"reading {file.name}{which}: thread {at:,} of {len(lines):,}")
-                _on_cpus(host, line)
+                _on_cpus(host, line, ends)
+            _ended(host, ends)
     return host
 
 
-def _on_cpus(host: _Host, line: Any) -> None:
+def _on_cpus(host: _Host, line: Any, ends: dict[object, float]) -> None:
     """Instructions of virtual CPU devices say themselves what they are of."""
     for event in line.events:
         if event.name.startswith(_NO_OPS):
             continue
         said = dict(event.stats)
+        if event.name.startswith(_END):
+            ends[said.get("_c")] = event.start_ns * 1e-9
+            continue
         op = said.get("hlo_op")
         if op is None:
             continue
@@ -139,7 +152,21 @@ def _on_cpus(host: _Host, line: Any) -> None:
         device = int(said.get("device_ordinal", 0))
         host.devices.add(device)
         start, seconds = event.start_ns * 1e-9, event.duration_ns * 1e-9
+        if "_p" in said:
+            host.begun[said["_p"]] = name, len(host.events[name])
         host.events[name].append((said.get("run_id"), device, str(op), start, seconds))
+
+
+def _ended(host: _Host, ends: Mapping[object, float]) -> None:
+    """What was handed to other threads, such as a dot, ends there; its own event ends before."""
+    for flow, end in ends.items():
+        if flow in host.begun:
+            name, at = host.begun[flow]
+            run, device, op, start, seconds = host.events[name][at]
+            if end - start > seconds + _LATER:
+                host.handed_on[name].add(op)
+                host.events[name][at] = (run, device, op, start, end - start)
+    host.begun.clear()
 
 
 def _on_accelerator(host: _Host, plane: Any, device: int) -> None:
@@ -218,6 +245,7 @@ def _program(name: str, hosts: Sequence[_Host]) -> TracedProgram:
         steps,
         occurrences,
         host_of,
+        frozenset(op for host in hosts for op in host.handed_on.get(name, ())),
     )
 
 

@@ -64,7 +64,18 @@ class Donation:
     annotation: Annotation
 
 
-ModuleEdit: TypeAlias = ShardingEdit | NewConstraint | Donation
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """An argument or result that is in the host's memory, and the device's where it is used.
+
+    Attributes:
+        annotation: the argument or result, of the module that is to be changed.
+    """
+
+    annotation: Annotation
+
+
+ModuleEdit: TypeAlias = ShardingEdit | NewConstraint | Donation | Offload
 """What can be written in a module that was lowered already."""
 
 
@@ -92,6 +103,8 @@ def annotate(
             elif isinstance(change, Donation):
                 function = operations[graph.functions[change.annotation.function].op]
                 _on_signature(function, change.annotation, _DONATED)
+            elif isinstance(change, Offload):
+                _offload(operations[graph.functions[change.annotation.function].op], change)
             else:
                 _apply(change, graph, operations)
         if not module.operation.verify():
@@ -153,6 +166,41 @@ def constrain(operation: Any, change: NewConstraint, graph: OpGraph) -> None:
     value.replace_all_uses_except(inserted.results[0], inserted)
 
 
+def _offload(function: Any, change: Offload) -> None:
+    """As JAX lowers ``jax.device_put`` between two memories, at the ends of a function."""
+    there = change.annotation
+    assert there.index is not None
+    _on_signature(function, there, _ON_HOST)
+    block = function.regions[0].blocks[0]
+    if there.kind == "argument":
+        value = block.arguments[there.index]
+        moved = _moved(value, "device", compat.ir.InsertionPoint.at_block_begin(block))
+        value.replace_all_uses_except(moved.results[0], moved)
+        return
+    ends = block.operations[len(block.operations) - 1]
+    value = ends.operands[there.index]
+    moved = _moved(value, _HOST_KIND, compat.ir.InsertionPoint(ends))
+    ends.operands[there.index] = moved.results[0]
+
+
+def _moved(value: Any, memory: str, at: Any) -> Any:
+    parse = compat.ir.Attribute.parse
+    return compat.ir.Operation.create(
+        "stablehlo.custom_call",
+        results=[value.type],
+        operands=[value],
+        attributes={
+            "call_target_name": parse('"annotate_device_placement"'),
+            "has_side_effect": parse("true"),
+            "backend_config": parse('""'),
+            "api_version": parse("1 : i32"),
+            "mhlo.frontend_attributes": parse(f'{{_xla_buffer_placement = "{memory}"}}'),
+        },
+        loc=compat.ir.Location.unknown(),
+        ip=at,
+    )
+
+
 def _gspmd_constraint(sharding: NamedSharding, rank: int) -> dict[str, Any]:
     parse, opened = compat.ir.Attribute.parse, unspecified_dims(sharding, rank)
     config = f"unspecified_dims=[{','.join(map(str, opened))}]" if opened else ""
@@ -198,6 +246,11 @@ class _Named:
 
 #: What JAX writes on an argument whose buffer may be any result's.
 _DONATED = _Named("jax.buffer_donor", "true")
+
+
+#: The host's memory that TPUs and GPUs read directly, and what JAX writes on what is in it.
+_HOST_KIND = "pinned_host"
+_ON_HOST = _Named("mhlo.memory_kind", f'"{_HOST_KIND}"')
 
 
 def _is_gspmd(graph: OpGraph) -> bool:

@@ -44,6 +44,7 @@ class Wish:
         priorities: (dimension, priority): the order of propagation, 0 first.
         unspecified: whether it is to say nothing: the compiler decides.
         donated: whether it is to be donated.
+        offloaded: whether it is to be in the host's memory.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Wish:
     priorities: tuple[tuple[int, int], ...] = ()
     unspecified: bool = False
     donated: bool = False
+    offloaded: bool = False
 
     @property
     def shards(self) -> bool:
@@ -104,6 +106,7 @@ def joined(wishes: Iterable[Wish]) -> tuple[Wish, ...]:
             tuple(sorted(priorities.items())),
             says.unspecified,
             before.donated or wish.donated,
+            before.offloaded or wish.offloaded,
         )
     return tuple(wishes_by_name.values())
 
@@ -198,12 +201,18 @@ def _changes(
     graphs: Mapping[Partitioner, OpGraph],
     known: frozenset[Mesh],
 ) -> Iterator[ModuleEdit]:
-    from sdyscope.stages.propagated.annotate import Donation, ShardingEdit
+    from sdyscope.stages.propagated.annotate import Donation, Offload, ShardingEdit
 
     for wish, rows in rows_of:
         for row in rows:
             if partitioner in row.lowered:
                 there, spec = row.lowered[partitioner], wish.spec
+                if wish.offloaded:
+                    if there.kind == "constraint":
+                        raise TargetError(f"{there.path} is neither an argument nor a result.")
+                    yield Offload(there)
+                    if not (wish.shards or wish.donated):
+                        continue
                 if wish.donated:
                     if there.kind != "argument":
                         raise TargetError(

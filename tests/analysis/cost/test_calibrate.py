@@ -1,5 +1,6 @@
 """Rates of axes fitted to what collectives took."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,13 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdyscope.analysis.cost.calibrate import calibrated
-from sdyscope.analysis.cost.cost import read_given
+from sdyscope.analysis.cost.cost import CostDocument, read_given
+from sdyscope.analysis.cost.cost import cost as cost_of_compiled
 from sdyscope.analysis.cost.links import flat_level
+from sdyscope.analysis.cost.remarks import error_of_estimates
+from sdyscope.analysis.cost.schedule import with_step
 from sdyscope.analysis.cost.time import collective_seconds
+from sdyscope.analysis.profile.measured import measured as measure
 from sdyscope.errors import TargetError
-from sdyscope.facts.measured import CollectiveTime, Measured
+from sdyscope.facts.account import Account
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.measured import CollectiveTime, Measured, OpTime, TracedProgram
+from sdyscope.facts.work import Work
+from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.views import cost
+from sdyscope.words.remarks import remark_text
 
 MESH = Mesh.of({"data": 4, "model": 2})
 #: What a device sends of so many bytes of a result (all-gather) or operand (all else).
@@ -33,15 +43,27 @@ def timed(kind, axis, size, bandwidth, latency, *, count=3, waiting=0.0):
     moving, sent = count * each, count * SENT[kind](size, n)
     return CollectiveTime(
         *(f"{kind}.{size}", kind, (AxisRef(axis),), count, sent, "", None, moving + waiting),
-        *(waiting, moving, None, None, None, None),
+        *(waiting, moving, None, None, each, None, None),
     )
 
 
-def measured(*collectives, mesh=MESH):
+def ran(number, seconds, **work):
+    """An op that took so long, and computes and moves so much."""
+    return OpTime(
+        *(f"fusion.{number}", "fusion", "", "", "forward", None, 2.0),
+        *(2 * seconds, 2 * seconds, 2 * seconds, seconds, Work(**work)),
+    )
+
+
+def measured(*collectives, mesh=MESH, ops=(), steps=()):
     return Measured(
-        *("shardy", "jit_step", 8, 1, 3, mesh, (), 0.0, 0.0, 0.0, None),
-        *((), tuple(collectives), (), (), (), ()),
+        *("shardy", "jit_step", 8, 1, 3, mesh, tuple(steps), 0.0, 0.0, 0.0, None),
+        *(tuple(ops), tuple(collectives), (), (), (), ()),
     )
+
+
+def errors(calibration):
+    return {error.of: error for error in calibration.errors}
 
 
 rates = st.floats(1e8, 1e11), st.floats(1e-7, 1e-3)
@@ -64,8 +86,8 @@ def test_what_the_model_made_is_found_again(bandwidth, latency, axis):
     assert rate.bandwidth == pytest.approx(bandwidth, rel=0.02)
     assert rate.latency == pytest.approx(latency, rel=0.02)
     assert (rate.axis, rate.collectives) == (axis, len(SENT) * len(sizes))
-    assert found.error < 0.01
-    assert found.held_out is None
+    assert errors(found)["collectives"].median < 0.01
+    assert errors(found)["collectives"].held_out is None
 
 
 def test_the_error_of_other_traces_is_that_of_rates_without_them():
@@ -75,8 +97,9 @@ def test_the_error_of_other_traces_is_that_of_rates_without_them():
     )
     found = calibrated({"slow": slow, "fast": fast})
     # By the other's rate one takes half as long, and one twice.
-    assert found.held_out == pytest.approx(0.75)
-    assert found.error < found.held_out
+    assert errors(found)["collectives"].held_out == pytest.approx(0.75)
+    assert errors(found)["collectives"].median < 0.75
+    assert errors(found)["collectives"].expected == pytest.approx(0.75)
 
 
 def test_what_runs_over_no_single_axis_is_left_out_and_counted():
@@ -106,11 +129,98 @@ def test_what_is_given_takes_the_place_of_what_was_fitted():
 
 def test_the_error_is_printed_and_what_it_is_not_of():
     trace = measured(timed("all-gather", "data", 4000, 1e9, 1e-5))
-    alone = " ".join(each.text for each in cost.calibrated(calibrated({"trace": trace})))
-    assert "fitted to 1 collective of 1 trace: the median error is 0%" in alone
-    assert "that it was not fitted to, the error is not known" in alone
+    alone = calibrated({"trace": trace})
+    assert "fitted to 1 collective of 1 trace" in next(cost.calibrated(alone)).text
+    assert "other programs is not known" in remark_text(error_of_estimates("cpu", alone))
+    assert [cell.text for cell in cost.errors(alone).cells[0]] == ["collectives", "1", "0%", "-"]
     two = calibrated({"one": trace, "other": trace})
-    assert "0% of a trace by rates that were fitted to the others" in " ".join(
-        each.text for each in cost.calibrated(two)
+    assert "off by 0% for collectives: medians over 2 traces" in remark_text(
+        error_of_estimates("cpu", two)
     )
-    assert next(cell.text for cell in cost.rates(two).cells[0]) == "data"
+    assert next(cell.text for cell in cost.rates(two).cells[0]) == "axis data"
+
+
+compute = st.floats(1e9, 1e15), st.floats(1e9, 1e13), st.floats(1e-7, 1e-4)
+
+
+@given(*compute)
+def test_rates_of_ops_are_found_again(flops, bandwidth, overhead):
+    """Ops that are limited by arithmetic, by memory, and by being run at all."""
+    size = 50 * overhead
+    ops = [
+        op
+        for times in (1, 2, 4)
+        for op in (
+            ran(3 * times, times * size + overhead, matmuls={"f32": flops * times * size}),
+            ran(3 * times + 1, times * size + overhead, bytes=bandwidth * times * size),
+            ran(3 * times + 2, overhead * 1.001, bytes=bandwidth * overhead / 1000),
+        )
+    ]
+    found = calibrated({"trace": measured(ops=ops)})
+    assert found.compute.matmuls["f32"] == pytest.approx(flops, rel=0.02)
+    assert found.compute.bandwidth == pytest.approx(bandwidth, rel=0.02)
+    assert found.compute.overhead == pytest.approx(overhead, rel=0.02)
+    assert (found.compute.other, found.compute.ops) == (math.inf, len(ops))
+    assert errors(found).keys() == {"matmuls", "copies"}
+    assert errors(found)["matmuls"].median < 0.02
+
+
+STEP = """HloModule jit_step, is_scheduled=true, num_partitions=8
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+ENTRY %main (p: f32[64,64]) -> f32[64,64] {
+  %p = f32[64,64]{1,0} parameter(0)
+  %dot.1 = f32[64,64]{1,0} dot(%p, %p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %all-reduce.1 = f32[64,64]{1,0} all-reduce(%dot.1), channel_id=1, replica_groups=[2,4]<=[4,2]T(1,0), use_global_device_ids=true, to_apply=%add
+}
+"""  # noqa: E501
+
+
+def stepped(factor):
+    """A step of which all took so many times a millisecond, and itself twice as long as that."""
+    each = factor * 1e-3
+    traced = TracedProgram(
+        *("jit_step", STEP, 8, 1, 1),
+        {
+            "dot.1": [(0, device, 0.0, each) for device in range(8)],
+            "all-reduce.1": [(0, device, each, 3 * each) for device in range(8)],
+        },
+        [0] * 8,
+    )
+    return traced, replace(measure(traced, [MESH]), step_seconds=(8 * each,))
+
+
+def test_a_whole_step_is_its_schedule_and_as_much_longer_as_others_were():
+    programs, measurements = {}, {}
+    for name, factor in (("one", 1.0), ("twice", 2.0)):
+        programs[name], measurements[name] = stepped(factor)
+    found = calibrated({"one": measurements["one"]}, {"one": programs["one"]})
+    assert found.stretch == pytest.approx(2.0, rel=0.02)
+    assert errors(found)["steps"].median == pytest.approx(0.0, abs=0.02)
+    # By the rates of one that takes twice as long, a step is off by as much, and by half.
+    both = calibrated(measurements, programs)
+    assert errors(both)["steps"].held_out == pytest.approx(0.75, rel=0.05)
+    assert [of.of for of in both.errors] == ["steps", "collectives", "matmuls"]
+
+
+def test_a_calibrated_step_is_shown_with_its_error():
+    traced, measurement = stepped(1.0)
+    found = calibrated({"a": measurement, "b": measurement}, {"a": traced, "b": traced})
+    compiled = Compiled(
+        *("step", "shardy", Hardware("cpu", 8), 8, "cpu", STEP),
+        *(None, None, (), (), (), 0.0),
+    )
+    program = with_step(cost_of_compiled(compiled, [MESH], read_given({}, {}, found)))
+    assert program.step == pytest.approx(8e-3, rel=0.05)
+    assert program.compute.fitted
+    assert program.memory.fitted
+    document = CostDocument(
+        name="step", programs=(program,), calibration=found, errors=found.errors, account=Account()
+    )
+    texts = [each.text for each in cost.heading(document, program, ("shardy",))]
+    assert "per step, known to be off by 0%" in texts[-1]

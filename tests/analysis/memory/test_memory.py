@@ -1,5 +1,7 @@
 """Bytes a device: against the compiler's own, and what was donated or could be sharded further."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -18,8 +20,6 @@ from sdyscope.words.memory import group_text
 pytestmark = pytest.mark.compiles
 
 MESH = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
-
-KINDS = ("device", "pinned_host")
 
 
 def on(*spec):
@@ -199,16 +199,21 @@ def test_donations_of_use():
 
 
 @pytest.mark.parametrize(
-    "hardware", ["cpu:4", pytest.param("tpu:v5e:2x2", marks=pytest.mark.libtpu)]
+    ("hardware", "kind"),
+    [
+        ("cpu:4", "pinned_host"),
+        ("cpu:4", "unpinned_host"),
+        pytest.param("tpu:v5e:2x2", "pinned_host", marks=pytest.mark.libtpu),
+    ],
 )
-def test_what_is_offloaded_is_the_hosts(hardware):
+def test_what_is_offloaded_is_the_hosts(hardware, kind):
     if hardware.startswith("cpu") and compat.version_tuple() < (0, 8):
         pytest.skip("XLA's CPU compiler forgets memory kinds before JAX 0.8")
     mesh = AbstractMesh((4,), ("data",), axis_types=(AxisType.Auto,))
-    device, host = (NamedSharding(mesh, P("data"), memory_kind=kind) for kind in KINDS)
+    device, host = (NamedSharding(mesh, P("data"), memory_kind=k) for k in ("device", kind))
     args = [jax.ShapeDtypeStruct((1024, 8), "float32", sharding=s) for s in (device, host)]
 
-    @jax.jit
+    @partial(jax.jit, out_shardings=(device, host))
     def step(params, state):
         state = jax.device_put(state, device) + params
         return params - state, jax.device_put(state, host)

@@ -4,10 +4,14 @@ import pytest
 
 from sdyscope.analysis.memory.batches import half_batch
 from sdyscope.analysis.memory.checkpoints import rematerialized
+from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.memory.over_time import over_time_of
-from sdyscope.analysis.memory.remedies import tried
+from sdyscope.analysis.memory.remedies import candidates, tried
+from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
+from sdyscope.stages.propagated.what_if import Wish
 from sdyscope.targets import resolve
+from sdyscope.views.over_time import remedies_footer
 
 pytestmark = pytest.mark.compiles
 
@@ -43,6 +47,41 @@ def program(mesh):
 """
 
 
+SCANNED = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 8}
+
+
+def layer(w, x):
+    return jnp.sin(jax.lax.with_sharding_constraint(x, P("data", None)) @ w)
+
+
+def program(mesh):
+    def on(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def loss(params, x):
+        def body(x, w):
+            return layer(w, x), None
+
+        x, _ = jax.lax.scan(body, x, params)
+        return (x * x).sum()
+
+    def step(params, opt_state, batch):
+        grads = jax.grad(loss)(params, batch)
+        mu = 0.9 * opt_state["mu"] + grads
+        return params - mu, {"mu": mu}
+
+    jitted = jax.jit(step, donate_argnums=(0, 1))
+    params = on((8, 1024, 1024))
+    return Program("step", jitted, (params, {"mu": params}, on((131072, 1024), "data")))
+"""
+
+
 def test_a_smaller_batch_and_a_checkpoint_are_tried(tmp_path):
     file = tmp_path / "deep_layers.py"
     file.write_text(DEEP)
@@ -63,6 +102,54 @@ def test_a_smaller_batch_and_a_checkpoint_are_tried(tmp_path):
     assert again.refused == ""
     assert again.peak < over_time.peak
     assert file.read_text() == DEEP
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_arguments_are_offloaded_with_their_next_values(tmp_path, partitioner):
+    file = tmp_path / "with_state.py"
+    file.write_text(SCANNED)
+    program = Inspection(resolve(f"{file}:program"), [partitioner])
+    wishes = [Wish(name, offloaded=True) for name in ("opt_state['mu']", "result[1]['mu']")]
+    memory = memory_of(program.with_wishes(wishes))
+    on_host = [tensor.name for tensor in memory.tensors if tensor.stored.memory == "host"]
+    assert on_host == ["opt_state['mu']", "result[1]['mu']"]
+    assert memory.equal
+    with pytest.raises(TargetError, match="neither an argument nor a result"):
+        program.with_wishes([Wish("with_state.py:11", offloaded=True)])
+
+
+def test_a_cpu_has_no_memory_to_offload_to(tmp_path):
+    file = tmp_path / "with_state.py"
+    file.write_text(SCANNED)
+    program = Inspection(resolve(f"{file}:program"), ["shardy"])
+    memory = program.memory()
+    over_time = over_time_of(program, memory)
+    kinds = {remedy.kind for remedy, _ in candidates(program, memory, over_time)}
+    assert "batch" in kinds
+    assert not kinds & {"offload", "offload activations"}
+    *_, last = remedies_footer([], can_offload=memory.can_offload)
+    assert last.text.startswith("offloading is not tried: a CPU has one memory")
+
+
+@pytest.mark.libtpu
+def test_offloading_is_tried_for_a_tpu(tmp_path):
+    file = tmp_path / "with_state.py"
+    file.write_text(SCANNED)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    on = "tpu:v5e:2x4"
+    program = Inspection(build(), ["shardy"])
+    memory = program.memory("shardy", on)
+    over_time = over_time_of(program, memory)
+    remedies = {remedy.kind: remedy for remedy in tried(program, memory, over_time, on, 9, build)}
+    assert [remedy.refused for remedy in remedies.values()] == [""] * len(remedies)
+    assert remedies["batch"].peak < over_time.peak
+    state, activations = remedies["offload"], remedies["offload activations"]
+    assert (state.names, state.name) == (("opt_state['mu']",), "opt_state")
+    assert 0 < activations.saves <= activations.hopes
+    assert activations.peak > remedies["rematerialize"].peak
 
 
 def test_of_what_is_not_trained_no_batch_is_known(tmp_path):

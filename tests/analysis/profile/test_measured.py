@@ -8,8 +8,11 @@ from jax.profiler import ProfileData
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.profile.profile import compared, profile_document
 from sdyscope.errors import TargetError
+from sdyscope.inspection import Inspection
 from sdyscope.stages.executed.traces import read_trace
+from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
+from sdyscope.views import profile as views
 
 HLO = """HloModule jit_f, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}, num_partitions=4
 
@@ -32,14 +35,17 @@ def plane(name, lines, metadata=""):
     return f'planes {{ name: "{name}" {lines} {metadata} }}'
 
 
-def space(events, *, module="jit_f", names=None):
-    """An XSpace of one host: events are (op, device, run, start, length), in microseconds."""
+def space(events, *, module="jit_f", ends=None):
+    """An XSpace of one host: events are (op, device, run, start, length), in microseconds.
+
+    ``ends`` says when what some of them began ends on another thread, by their numbers.
+    """
     ops = list(dict.fromkeys(event[0] for event in events))
     named = "".join(
         f'event_metadata {{ key: {number} value {{ id: {number} name: "{op}" }} }} '
         for number, op in enumerate(ops, 1)
     )
-    stats = ("hlo_op", "hlo_module", "device_ordinal", "run_id", "program_id")
+    stats = ("hlo_op", "hlo_module", "device_ordinal", "run_id", "program_id", "_p", "_c")
     named += "".join(
         f'stat_metadata {{ key: {number} value {{ id: {number} name: "{stat}" }} }} '
         for number, stat in enumerate(stats, 1)
@@ -51,10 +57,20 @@ def space(events, *, module="jit_f", names=None):
         f'stats {{ metadata_id: 2 str_value: "{module}" }} '
         f"stats {{ metadata_id: 3 int64_value: {device} }} "
         f"stats {{ metadata_id: 4 int64_value: {run} }} "
-        f"stats {{ metadata_id: 5 int64_value: 7 }} }} "
-        for op, device, run, start, length in events
+        f"stats {{ metadata_id: 5 int64_value: 7 }} "
+        f"stats {{ metadata_id: 6 uint64_value: {number} }} }} "
+        for number, (op, device, run, start, length) in enumerate(events)
     )
-    return plane("/host:CPU", f'lines {{ name: "worker" {written} }}', named)
+    ended = "".join(
+        f"events {{ metadata_id: {len(ops) + 1} offset_ps: {end * MICRO} duration_ps: 1 "
+        f"stats {{ metadata_id: 7 uint64_value: {number} }} }} "
+        for number, end in (ends or {}).items()
+    )
+    named += (
+        f'event_metadata {{ key: {len(ops) + 1} value {{ id: {len(ops) + 1} name: "end: op" }} }} '
+    )
+    threads = f'lines {{ name: "worker" {written} }} lines {{ name: "other" {ended} }}'
+    return plane("/host:CPU", threads, named)
 
 
 def with_program(hlo):
@@ -109,6 +125,21 @@ def written(tmp_path):
     return write
 
 
+def test_what_other_threads_compute_ends_when_they_do(written):
+    ends = {number: start + length for number, (*_, start, length) in enumerate(EVENTS)}
+    ends[0] = 1000 + 300  # the sine of device 0 in the first step, of which its event has 10
+    (program,) = read_trace(written(space(EVENTS, ends=ends), with_program(HLO))).programs
+    first, *rest = program.occurrences["sine"]
+    assert first[3] == pytest.approx(300e-6)
+    assert [occurrence[3] for occurrence in rest[:2]] == pytest.approx([30e-6, 10e-6])
+    assert program.handed_on == {"sine"}
+    (sine,) = (op for op in measured(program).ops if op.name == "sine")
+    assert sine.typical is None
+    assert sine.work.transcendentals == 8
+    plain = measured(read_trace(written(space(EVENTS), with_program(HLO))).programs[0])
+    assert next(op for op in plain.ops if op.name == "sine").typical == pytest.approx(10e-6)
+
+
 def test_waiting_apart_from_moving(written):
     (program,) = read_trace(written(space(EVENTS), with_program(HLO))).programs
     assert (program.name, program.devices, program.steps, program.hosts) == ("jit_f", 4, 2, 1)
@@ -118,6 +149,7 @@ def test_waiting_apart_from_moving(written):
     # On average over four devices: one waits 20 us, and each moves for 10.
     assert collective.seconds == pytest.approx(15e-6)
     assert collective.waiting == pytest.approx(5e-6)
+    assert collective.typical == pytest.approx(10e-6)
     assert collective.moving == pytest.approx(10e-6)
     assert collective.late == 1
     # An all-reduce of 32 B in a group of two sends 32 B.
@@ -132,6 +164,31 @@ def test_waiting_apart_from_moving(written):
     (sine,) = (op for op in measurement.ops if op.name == "sine")
     assert (sine.scope, sine.primitive, sine.count) == ("layer0", "sin", 1)
     assert (sine.least, sine.most) == pytest.approx((10e-6, 30e-6))
+
+
+@pytest.mark.libtpu
+def test_bandwidths_are_set_against_those_that_are_predicted(written):
+    program, on = Inspection(resolve("mlp"), ["shardy"]), "tpu:v5e:2x4"
+    hlo = program.compiled("shardy", on).hlo
+    costs = {timed.collective.name: timed for timed in program.cost("shardy", on).collectives}
+    events = [
+        (name, device, 1, 100 * at, 10) for at, name in enumerate(costs) for device in range(8)
+    ]
+    traced = read_trace(written(space(events), with_program(hlo))).programs[0]
+    found = measured(traced, program.meshes.values(), program, "shardy", on)
+    assert {timed.name: timed.predicted for timed in found.collectives} == {
+        name: timed.seconds for name, timed in costs.items()
+    }
+    for row in found.by_axes:
+        over = [timed for timed in costs.values() if timed.collective.axes == row.axes]
+        assert row.predicted == pytest.approx(row.sent / sum(timed.seconds for timed in over))
+    table = views.axes(found)
+    assert table.columns[-1].header == "predicted"
+    assert "B/s" in str(table.cells[0][-1])
+    assert found.predicted_for == "TPU v5 lite"
+    plain = measured(traced, program.meshes.values())
+    assert views.axes(plain).columns[-1].header == "while moving"
+    assert plain.predicted_for == ""
 
 
 def test_without_its_program_names_are_all_there_is(written):
