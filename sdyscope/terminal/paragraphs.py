@@ -60,12 +60,11 @@ def lines(paragraph: Paragraph, columns: int | None) -> list[str]:
     hang = max(min(paragraph.hang, columns - _NARROWEST - indent), 0)
     lines: list[str] = []
     for text in paragraph.text.split("\n"):
-        first, *rest = fold(text, columns - indent)
+        first, *rest = fold(text, columns - indent, whole=True)
         lines.append(" " * indent + first)
         if rest:
             # The first line is fixed; what is left is folded anew under the hanging indent.
             remaining = text[len(first) :].lstrip()
-            lines += [
-                " " * (indent + hang) + line for line in fold(remaining, columns - indent - hang)
-            ]
+            narrower = fold(remaining, columns - indent - hang, whole=True)
+            lines += [" " * (indent + hang) + line for line in narrower]
     return lines

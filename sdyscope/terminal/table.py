@@ -39,6 +39,9 @@ _BREAKS = re.compile(
     r"|(?=\.[A-Za-z_])(?!\.py:)|(?<=\w\w\()(?=\w)"
 )
 
+#: A word with the space behind it; a spec or a slice is one word: `w[0:1, :]`.
+_WORDS = re.compile(r"(?:P\([^()]*\)|\[[^\[\]]*\]|\S)+\s*|\s+")
+
 #: A column is not made narrower than its longest unbreakable piece, up to this many characters.
 _WIDEST_PIECE = 24
 
@@ -356,12 +359,23 @@ def pieces(text: str) -> list[str]:
     return [piece.rstrip() for line in text.split("\n") for piece in _BREAKS.split(line)]
 
 
-def fold(text: str, width: int) -> Iterator[str]:
-    """The lines of a text, none longer than `width`, broken where a reader expects it."""
+def fold(text: str, width: int, *, whole: bool = False) -> Iterator[str]:
+    """The lines of a text, none longer than `width`, broken where a reader expects it.
+
+    Args:
+        text: the text.
+        width: how many characters a line may have.
+        whole: whether words, types and specs stay in one piece if they fit into a line.
+    """
     width = max(width, 1)
     for paragraph in text.split("\n"):
         line = ""
-        for piece in _BREAKS.split(paragraph):
+        words = _WORDS.findall(paragraph) if whole else [paragraph]
+        fitting = (
+            [word] if whole and len(word.rstrip()) <= width else _BREAKS.split(word)
+            for word in words
+        )
+        for piece in itertools.chain.from_iterable(fitting):
             if line and len((line + piece).rstrip()) > width:
                 yield line.rstrip()
                 line = ""

@@ -249,3 +249,25 @@ def test_axes_have_colours_of_their_own_composed_or_not(monkeypatch):
     plain = io.StringIO()
     print_text(text, output=Output(plain, False, None), axes=("data", "fsdp"))
     assert plain.getvalue() == f"{text}\n"
+
+
+def test_paragraphs_keep_names_and_specs_whole():
+    text = "from the argument params['w1'] P('data', None), w[0:1, :] of train_step.py:13"
+    assert list(fold(text, 34, whole=True)) == [
+        "from the argument params['w1']",
+        "P('data', None), w[0:1, :] of",
+        "train_step.py:13",
+    ]
+    # What fits into no line is broken as in a table.
+    assert list(fold("at model/decoder/layer.py:7", 10, whole=True)) == [
+        "at model/",
+        "decoder/",
+        "layer.py:7",
+    ]
+
+
+@given(st.text("ab P('),[]\n", max_size=40), st.integers(1, 30))
+def test_nothing_is_lost_of_paragraphs(text, width):
+    lines = list(fold(text, width, whole=True))
+    assert all(len(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
