@@ -47,6 +47,13 @@ _BLIND = re.compile(
 #: Writes on each op how its values have to be sharded, which the propagation would do each time.
 _RULES = "func.func(sdy-populate-op-sharding-rules)"
 
+#: Passes that do nothing in a module of one function that calls nothing.
+_OF_CALLS = re.compile(
+    r"^(symbol-dce|sdy-flatten-call-graph|sdy-import-func-calls|sdy-pre-order-funcs"
+    r"|sdy-export-named-computations|sdy-unflatten-call-graph|sdy-insert-func-call-reshards)\b(?!-)"
+)
+
+_NAMED = "sdy.named_computation"
 _BROADCAST = "stablehlo.broadcast_in_dim"
 
 _Place: TypeAlias = tuple[tuple[int, int, int], ...]
@@ -82,9 +89,10 @@ class ImportedModule:
         self._bytecode = file.getvalue()
         passes = propagation_passes(module.context, steps=False, origins=False)
         named = functions(module)
-        # A function that is alone has no symbol that nobody uses.
-        self._passes = tuple(each for each in passes if len(named) > 1 or each != "symbol-dce")
-        self.has_loops = any(by_name(function, LOOP)[LOOP] for function in named.values())
+        inside = [by_name(function, LOOP, _NAMED) for function in named.values()]
+        self.has_loops = any(ops[LOOP] for ops in inside)
+        is_alone = len(inside) == 1 and not inside[0][_NAMED]
+        self._passes = tuple(each for each in passes if not (is_alone and _OF_CALLS.search(each)))
         #: How many of the first passes are run only once.
         self._once = 0
         whole = all(
