@@ -72,6 +72,7 @@ class ImportedModule:
 
     Attributes:
       doubts: why XLA might propagate otherwise than Shardy here.
+      has_loops: whether there is a loop in the program.
 
     Raises:
       CompilerError: the module is not for Shardy.
@@ -122,7 +123,7 @@ class ImportedModule:
         return other
 
     def propagated(self, edits: Sequence[ModuleEdit] = (), further: Sequence[str] = ()) -> Any:
-        """A new ``ir.Module``, propagated with these edits; None where one has no place in it.
+        """A new module, as its op, propagated with these edits; None where one has no place in it.
 
         Its ops have the tags of those that they come from (``stages.align.tags``).
 
@@ -134,8 +135,8 @@ class ImportedModule:
           CompilerError: a pass of Shardy failed; with the compiler's message.
           TargetError: an edit that the module can't carry; says which and why.
         """
-        # What is constrained anew would not be split from others like it.
-        begun = not any(isinstance(edit, NewConstraint) for edit in edits)
+        # A new constraint is of a value that is not split for its uses yet.
+        begun = self._once > 0 and not any(isinstance(edit, NewConstraint) for edit in edits)
         with no_collection():
             base, places = self._base(begun)
             module = base.operation.clone()
@@ -145,7 +146,7 @@ class ImportedModule:
                 if self.has_loops:
                     for function in functions(module).values():
                         open_free_variables(function)
-            run(module, *self._passes[self._once if begun else 0 :], *further)
+            run(module, *self._passes[begun * self._once :], *further)
         return module
 
     def _base(self, begun: bool) -> tuple[Any, dict[int, list[_Place]]]:
@@ -156,7 +157,7 @@ class ImportedModule:
         """
         if begun not in self._bases:
             module = compat.ir.Module.parse(self._bytecode, self._context)
-            if begun and self._once:
+            if begun:
                 run(module, *self._passes[: self._once])
                 _fold_splats(module)
                 run(module, _RULES)
