@@ -602,18 +602,18 @@ class _Fixer:
                     continue
                 proposals = (*best.proposals, *other.proposals)
                 prediction = self.predict(proposals)
-                if prediction is not None:
-                    more.append(Candidate(proposals, prediction, self.promise(prediction)))
+                if prediction is None:
+                    continue
+                candidate = Candidate(proposals, prediction, self.promise(prediction))
+                # Each edit has to be worth it beside those that are taken already.
+                if is_worth_it(candidate.change.over(predicted), other.proposals[0].edit):
+                    more.append(candidate)
             added = min(
                 more, key=lambda candidate: candidate.change.over(predicted).order, default=None
             )
             if added is None:
                 return
-            # Each edit has to be worth it beside those that are taken already.
-            change = added.change.over(predicted)
-            if change.is_slower or change.product > 1 - 2 * WORTH:
-                return
-            best = replace(added, change=best.change.times(change))
+            best = replace(added, change=best.change.times(added.change.over(predicted)))
             predicted = added.change
             yield best
 
@@ -884,6 +884,15 @@ def freeing(single: Sequence[Candidate], held: int) -> list[Candidate]:
     ]
     freed = [candidate for candidate in freed if candidate.change.memory < 1 - WORTH]
     return sorted(freed, key=lambda candidate: candidate.change.memory)
+
+
+def is_worth_it(change: Change, edit: SourceEdit) -> bool:
+    """Whether an edit is worth it beside others, by what it changes further.
+
+    A donation moves nothing, so that less is enough.
+    """
+    least = WORTH if edit.kind == "donation" else 2 * WORTH
+    return not change.is_slower and change.product <= 1 - least
 
 
 def in_order(weighed: Sequence[Weighed]) -> list[Weighed]:

@@ -16,6 +16,7 @@ from sdyscope.analysis.fix.fix import (
     freeing,
     in_order,
     is_less_at_no_price,
+    is_worth_it,
 )
 from sdyscope.analysis.fix.focus import focus_on
 from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results, specs_near
@@ -268,6 +269,14 @@ def test_an_edit_is_weighed_beside_those_that_are_taken():
     assert not both.is_slower
     added = both.over(first)
     assert added.is_slower
+    constraint, donation = (
+        SourceEdit(kind, "x", None, None, None) for kind in ("constraint", "donation")
+    )
+    assert not is_worth_it(added, constraint)
+    little = Change(1.0, 0.985)
+    assert is_worth_it(little, donation)
+    assert not is_worth_it(little, constraint)
+    assert not is_worth_it(Change(1.0, 0.995), donation)
     assert first.times(added).product == pytest.approx(both.product)
 
 
