@@ -473,7 +473,8 @@ class Inspection(Staged, Displayed):
             axes: the mesh axes to place; by default all.
             max_memory: bytes of arguments and results that a device may hold.
             rates: how bytes and FLOPs are weighed against each other.
-            budget: how many candidates to predict, or for how many seconds; by default 300.
+            budget: how many candidates to predict, or for how many seconds, before the best are
+                partitioned; by default 300. More are predicted near those that were partitioned.
             seed: of the random numbers. With it, a search is the same each time.
             tied: whether the same tensor of every layer is sharded alike.
             constraints: whether to try others in place of the constraints inside, or none; by

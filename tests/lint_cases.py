@@ -703,6 +703,17 @@ def few_columns_are_gathered():
     return gathered_whole(None, "data", rows=8)
 
 
+@spares("layout-copied", compiled=True)
+def columns_are_gathered_once_beside_much_else():
+    """The same bytes are copied as in ``columns_are_gathered``, in a step that moves far more."""
+
+    def step(x, y):
+        whole = jnp.sin(constrain(x * 2, on())) + 1
+        return whole, jax.lax.fori_loop(0, 64, lambda _, y: jnp.sin(y) + 1, y)
+
+    return program(step, array((256, 512), None, "data"), array((256, 512)))
+
+
 def noise(impl: str, words: int, *spec: Any, partitionable: bool = True) -> Inspection:
     def fun(key, x):
         key = jax.random.wrap_key_data(key, impl=impl)

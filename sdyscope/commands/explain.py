@@ -90,7 +90,10 @@ def command(
     )
     if _COLLECTIVE.fullmatch(value):
         if axis is not None or want is not None or shardings or priorities:
-            raise click.UsageError("A collective is explained as it is: leave what if out.")
+            raise click.UsageError(
+                "--remove-axis, --want, --set-sharding and --priority are for values. What keeps a "
+                "collective, and what removes it, is always tried."
+            )
         of_collectives = explained_collectives(inspection, value)
         if as_json:
             output.answers().write_bytes(document.encode(of_collectives))

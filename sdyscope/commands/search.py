@@ -64,13 +64,14 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     "--budget",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Candidates to predict. By default 300, or as many as --seconds allow.",
+    help="Candidates to predict before the best are partitioned. By default 300, or as many as "
+    "--seconds allow. More are predicted near those that were partitioned.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="How long to predict candidates.",
+    help="How long to predict before the best are partitioned.",
 )
 @click.option(
     "--checks",

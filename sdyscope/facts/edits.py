@@ -11,6 +11,7 @@ from sdyscope.values.source import SourceLocation
 EditKind: TypeAlias = Literal[
     "argument",
     "result",
+    "optimizer state",
     "constraint",
     "new constraint",
     "shard_map",
@@ -22,7 +23,8 @@ EditKind: TypeAlias = Literal[
     "mesh",
     "setting",
 ]
-"""What is edited: the sharding of an argument or result; a constraint, to be another or to go; a
+"""What is edited: the sharding of an argument or result, or of what an optimizer keeps, to be that
+of the parameters; a constraint, to be another or to go; a
 constraint that is not there yet; the specs of a ``shard_map``; which arguments are donated; a
 reduction of what is reduced already; a reduction that a loop repeats; a reduction, or a gather, of
 which a device keeps a slice; the order of the mesh's axes; one of JAX's settings."""

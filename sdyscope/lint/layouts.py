@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.collectives.layout_copies import LayoutCopy, layout_copies
 from sdyscope.analysis.collectives.totals import Collective
+from sdyscope.analysis.cost.roofline import memory
+from sdyscope.analysis.cost.work import count_work
 from sdyscope.lint.rule import FEW_BYTES, Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.words.counts import listed
 from sdyscope.words.mesh import over_text
+
+#: Copies that are a smaller part of what a device reads and writes in a step are not worth a word.
+_WORTH = 0.05
 
 
 @rule("layout-copied", "note", needs="compiled")
@@ -24,8 +29,9 @@ def layout_copied(subject: Subject) -> Iterator[Message]:
     that takes the result contract the sharded dimension.
 
     Found by the copies that are right before or behind a collective of the compiled program, alone
-    or in a fusion. Copies that put the pieces of an all-to-all together, and copies of less than
-    64 KiB per step, are not reported. On a TPU small transposes are often free.
+    or in a fusion. Not reported are copies that put the pieces of an all-to-all together, those of
+    less than 64 KiB per step, and those that read and write less than 5 % of what a device reads
+    and writes in the step, as `sdyscope cost` counts it. On a TPU small transposes are often free.
     """
     by_name = {collective.name: collective for collective in subject.collectives.collectives}
     groups: dict[object, list[tuple[Collective, LayoutCopy]]] = {}
@@ -34,16 +40,20 @@ def layout_copied(subject: Subject) -> Iterator[Message]:
         part = collective.largest
         where = part.source or (part.scope, part.primitive)
         groups.setdefault((collective.kind, collective.axes, where), []).append((collective, copy))
-    for members in groups.values():
-        message = _message(subject, members)
-        if message is not None:
-            yield message
+    totals = {key: sum(copy.bytes for _, copy in members) for key, members in groups.items()}
+    if max(totals.values(), default=0) < FEW_BYTES:
+        return
+    by_xla = (subject.compiled.cost or {}).get("bytes accessed")
+    step = memory(count_work(subject.hlo), by_xla, None, 1).bytes
+    for key, members in groups.items():
+        # A copy reads and writes.
+        if totals[key] >= FEW_BYTES and 2 * totals[key] >= _WORTH * step:
+            yield _message(subject, members, totals[key], step)
 
 
-def _message(subject: Subject, members: Sequence[tuple[Collective, LayoutCopy]]) -> Message | None:
-    total = sum(copy.bytes for _, copy in members)
-    if total < FEW_BYTES:
-        return None
+def _message(
+    subject: Subject, members: Sequence[tuple[Collective, LayoutCopy]], total: int, step: float
+) -> Message:
     collective, copy = max(members, key=lambda pair: pair[1].bytes)
     sides = [side for side in ("operand", "result") if any(c.side == side for _, c in members)]
     part = collective.largest
@@ -51,7 +61,8 @@ def _message(subject: Subject, members: Sequence[tuple[Collective, LayoutCopy]])
     over = over_text(collective.axes, subject.collectives.mesh)
     return Message(
         f"The {listed(sides)} of this {collective.kind} over {over}{along} {_is(sides)} copied "
-        f"into another layout: a device copies {total:,} bytes per step.",
+        f"into another layout: a device copies {total:,} bytes per step, which is "
+        f"{2 * total / step:.0%} of what it reads and writes.",
         tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="collective",
         source=part.source,

@@ -287,7 +287,7 @@ def _yaml(text: str, path: Path) -> Any:
         raise TargetError(
             "Reading YAML needs PyYAML, which is not installed.",
             file=path,
-            hint="pip install 'sdyscope[yaml]', or write the configuration as TOML.",
+            hint="pip install 'PyYAML>=6', or write the configuration as TOML.",
         ) from error
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]

@@ -24,15 +24,17 @@ Area: TypeAlias = Literal["versions", "partitioners", "bindings", "devices", "op
 
 State: TypeAlias = Literal["ok", "warning", "missing"]
 
-#: Distribution, what it is needed for, and how it is installed for a version of JAX.
+_EXTRAS_OF_JAX = ("tpu", "cuda12", "cuda12-local", "cuda13")
+
+#: Distribution, what it is needed for, and how it is installed; by an extra of JAX as `{extra}`.
 _OPTIONAL = (
-    ("libtpu", "--on tpu:..., present or not", "pip install 'jax[tpu]=={jax}'"),
+    ("libtpu", "--on tpu:..., present or not", "{tpu}"),
     (
         "jax-cuda12-plugin",
         "--on cuda:..., present or not",
-        "pip install 'jax[cuda12-local]=={jax}'; to run on GPUs, pip install 'jax[cuda12]=={jax}'",
+        "{cuda12-local}; to run on GPUs, {cuda12}",
     ),
-    ("jax-cuda13-plugin", "the same with CUDA 13", "pip install 'jax[cuda13]=={jax}'"),
+    ("jax-cuda13-plugin", "the same with CUDA 13", "{cuda13}"),
     ("PyYAML", "a --mesh-config in YAML", "pip install 'PyYAML>=6'"),
     ("haliax", "the reference model levanter-gpt2", "pip install 'haliax>=1.4.dev0'"),
     ("pytest", "the fixtures and assertions of `sdyscope docs pytest`", "pip install 'pytest>=8'"),
@@ -213,7 +215,10 @@ def _backends() -> dict[str, Any]:
 
 
 def _optional_packages() -> Iterator[Capability]:
+    from sdyscope.stages.compiled.topology import install_text
+
     mismatches, jax = _mismatches(), _version("jax")
+    brought = {extra: install_text(extra, jax) for extra in _EXTRAS_OF_JAX}
     for name, purpose, install in _OPTIONAL:
         try:
             version = metadata.version(name)
@@ -224,7 +229,7 @@ def _optional_packages() -> Iterator[Capability]:
                 "missing",
                 False,
                 "not installed",
-                f"For {purpose}: {install.format(jax=jax)}",
+                f"For {purpose}: {install.format_map(brought)}",
             )
         else:
             mismatch = mismatches.get(name)

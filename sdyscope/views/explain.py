@@ -139,6 +139,8 @@ def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
         yield Paragraph(note_text(note), "muted", indent=2, hang=2)
     if explanation.counterfactual is not None:
         yield from _counterfactual(explanation.counterfactual)
+    if explanation.unanswered:
+        yield Paragraph(explanation.unanswered, "warning", indent=2, hang=2)
 
 
 def _counterfactual(counterfactual: Counterfactual) -> Iterator[Paragraph]:

@@ -62,10 +62,13 @@ def heading(search: Search) -> Iterator[Paragraph]:
         f"{_large(search.space.size)} candidates",
         hang=3,
     )
-    checked = f", {search.checked:,} of them partitioned by XLA" if search.checked else ""
-    yield Paragraph(
-        f"{search.tried:,} predicted ({search.a_minute:,.0f} a minute){checked}", hang=3
-    )
+    parts = ""
+    if search.checked:
+        parts = (
+            f": {search.tried - search.near:,} first, {search.near:,} near the best of the "
+            f"{search.checked:,} that XLA partitioned"
+        )
+    yield Paragraph(f"{search.tried:,} predicted ({search.a_minute:,.0f} a minute){parts}", hang=3)
 
 
 def candidates(search: Search) -> Table:

@@ -40,6 +40,11 @@ def edit_text(edit: SourceEdit) -> str:
         if edit.after is None:
             return f"leave {shown}{others} to the compiler instead of {_spec(edit.before)}"
         return f"shard {shown}{others} as {_spec(edit.after)} instead of {_spec(edit.before)}"
+    if edit.kind == "optimizer state":
+        shown, count = shown_name(edit.name, "argument"), edit.count - 1
+        others = f" and {counted(count, 'more tensor')}" if count else ""
+        whose = "their parameters" if count else "its parameter"
+        return f"shard {shown}{others} as {whose} instead of {_spec(edit.before)}"
     if edit.kind == "shard_map":
         return f"map {name} with {_spec(edit.after)} instead of {_spec(edit.before)}"
     if edit.kind == "donation":

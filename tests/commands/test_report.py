@@ -246,13 +246,13 @@ def test_what_is_not_installed_is_said_on_the_console_too(sdyscope, target, tmp_
     from sdyscope.page import document
 
     def missing(*_):
-        raise TargetError("tpu:v5e:2x4 needs libtpu.", hint="pip install 'sdyscope[tpu]'")
+        raise TargetError("tpu:v5e:2x4 needs libtpu.", hint="pip install 'jax[tpu]==0.10.2'")
 
     for name in ("memory_document", "comms_document"):
         monkeypatch.setattr(document, name, missing)
     done = sdyscope("report", target, "-o", tmp_path / "page.md")
     assert done.status == 0
-    assert "not compiled: tpu:v5e:2x4 needs libtpu.\npip install 'sdyscope[tpu]'" in done.err
+    assert "not compiled: tpu:v5e:2x4 needs libtpu.\npip install 'jax[tpu]==0.10.2'" in done.err
     assert "needs libtpu" in (tmp_path / "page.md").read_text()
 
 

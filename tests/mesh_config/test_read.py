@@ -231,4 +231,4 @@ def test_without_pyyaml_it_is_said(written, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(TargetError, match="needs PyYAML, which is not installed") as caught:
         read_mesh_config(written(YAML, "mesh.yaml"))
-    assert caught.value.hint.startswith("pip install 'sdyscope[yaml]'")
+    assert caught.value.hint.startswith("pip install 'PyYAML>=6'")

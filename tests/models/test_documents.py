@@ -44,7 +44,7 @@ def gathered_vec_addition(a, b):
 
 def haliax():
     """Haliax, where it works with this JAX: its `dot` asks for what JAX 0.12 no longer has."""
-    hax = pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
+    hax = pytest.importorskip("haliax", reason="needs Haliax: pip install 'haliax>=1.4.dev0'")
     if not hasattr(jax.core, "is_constant_dim"):
         pytest.skip("this Haliax does not work with this JAX")
     return hax

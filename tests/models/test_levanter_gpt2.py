@@ -28,7 +28,7 @@ XL = {"layers": 48, "embed": 1600, "heads": 25, "vocab": 50257, "positions": 102
 
 
 def need_haliax():
-    return pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
+    return pytest.importorskip("haliax", reason="needs Haliax: pip install 'haliax>=1.4.dev0'")
 
 
 def make(parallelism="tensor", mesh=None, **settings):

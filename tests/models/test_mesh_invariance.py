@@ -187,7 +187,7 @@ def compare(number, sizes, partitioners):
     """A step's loss and gradients on a mesh, against the reference's."""
     case = CASES[number]
     if case.model == "levanter-gpt2":
-        pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
+        pytest.importorskip("haliax", reason="needs Haliax: pip install 'haliax>=1.4.dev0'")
     args, loss, gradients = wanted(number)
     program = program_on(case, sizes)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, program.args)

@@ -35,6 +35,14 @@ LINE = SourceLocation("train.py", 7)
         ),
         (SourceEdit("donation", "state", None, None, LINE, 2), "donate state and 1 more tensor"),
         (
+            SourceEdit("optimizer state", "mu['w']", P(("a",)), None, LINE, 3),
+            "shard mu['w'] and 2 more tensors as their parameters instead of P('a')",
+        ),
+        (
+            SourceEdit("optimizer state", "mu", None, None, LINE),
+            "shard mu as its parameter instead of no sharding",
+        ),
+        (
             SourceEdit("repeated reduction", "psum(g, 'd')", None, None, LINE),
             "leave out psum(g, 'd'): it is summed already",
         ),

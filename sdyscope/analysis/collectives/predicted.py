@@ -109,7 +109,8 @@ class Predictor:
     ) -> list[Prediction | SdyscopeError]:
         """As ``predict``, each with some changes, on as many threads as there are processors.
 
-        MLIR lets go of Python's lock while it runs passes, which take most of the time.
+        MLIR's bindings of JAX 0.10 to 0.12 keep Python's lock while they run passes, which take
+        most of the time, so that threads win next to nothing with them.
 
         Returns:
             For each what is predicted, or why nothing is.

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
@@ -27,6 +27,7 @@ from sdyscope.analysis.fix.proposals import (
     Proposal,
     constraint_sites,
     donations,
+    fuller_specs,
     new_constraint,
     open_results,
     spec_of,
@@ -34,8 +35,12 @@ from sdyscope.analysis.fix.proposals import (
 )
 from sdyscope.analysis.fix.prove import Twin
 from sdyscope.analysis.fix.rewrites import mesh_orders, partitionable, rewrites
+from sdyscope.analysis.fix.states import like_parameters
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
+from sdyscope.analysis.naming.roles import pass_rows
+from sdyscope.analysis.search.decisions import leaf_of
+from sdyscope.analysis.search.paths import kept_for, mirrored
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
 from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials
@@ -68,6 +73,9 @@ _LEAST = 0.02
 #: How many edits of one place are compiled.
 _OF_A_PLACE = 2
 
+#: More edits than are ever taken together.
+_MANY = 1 << 10
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:
@@ -81,6 +89,8 @@ class Effort:
         predictions: how many edits to predict at most.
         specs: how many shardings to try for an expression.
         checks: how many of the best XLA partitions, which costs a second and knows better.
+        placements: of how many ways to shard a constraint's values over all axes to predict what
+            they send.
     """
 
     expressions: int = 8
@@ -90,6 +100,7 @@ class Effort:
     predictions: int = 240
     specs: int = 8
     checks: int = 8
+    placements: int = 24
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,15 @@ class _Built:
     as_predicted: bool | None
     after: Figures | None = None
     failure: str = ""
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Edits whose program was compiled, and what that comes to."""
+
+    built: _Built
+    change: Change
+    verdict: Verdict
 
 
 def fixed(
@@ -187,7 +207,10 @@ class _Fixer:
         self.notify("tracing edited sources", 0.5)
         built = list(self.built(candidates))
         self.notify("compiling edited programs", 0.6)
-        remedies = self.priced(built)
+        weighed = in_order(self.weighed(built))
+        if weighed and not plan:
+            weighed = in_order([*weighed, *self.weighed(self.fuller(weighed[0].built))])
+        remedies = self.priced(weighed)
         return Fix(
             name=self.program.name,
             finding=self.focus.words,
@@ -305,6 +328,9 @@ class _Fixer:
                 continue
             seen.add(id(site))
             looked += 1
+            alike = like_parameters(self.workshop, site, self.parameters, by_row, sent)
+            if alike is not None:
+                yield alike
             for spec in specs_near(site.spec, site.shape, self.mesh, weight.names):
                 proposal = site.changed(spec, by_row, sent)
                 if proposal is not None:
@@ -413,6 +439,19 @@ class _Fixer:
             (row.kind, row.index or 0): row.lowered["shardy"]
             for row in self.rows
             if "shardy" in row.lowered
+        }
+
+    @cached_property
+    def parameters(self) -> dict[int, int]:
+        """By the index of an argument that an optimizer keeps, that of its parameter."""
+        arguments = self.program.tensors.of("argument", "shardy")
+        results = self.program.tensors.of("result", "shardy")
+        leaves = [leaf_of(row) for row in arguments]
+        returned = mirrored([leaf_of(row) for row in results], leaves).values()
+        in_passes = pass_rows(self.trials.graph, arguments, "shardy")
+        return {
+            arguments[number].index or 0: arguments[parameter].index or 0
+            for number, parameter in kept_for(leaves, in_passes, set(returned)).items()
         }
 
     def redundant(self, row: Any) -> float:
@@ -563,18 +602,18 @@ class _Fixer:
                     continue
                 proposals = (*best.proposals, *other.proposals)
                 prediction = self.predict(proposals)
-                if prediction is not None:
-                    more.append(Candidate(proposals, prediction, self.promise(prediction)))
+                if prediction is None:
+                    continue
+                candidate = Candidate(proposals, prediction, self.promise(prediction))
+                # Each edit has to be worth it beside those that are taken already.
+                if is_worth_it(candidate.change.over(predicted), other.proposals[0].edit):
+                    more.append(candidate)
             added = min(
                 more, key=lambda candidate: candidate.change.over(predicted).order, default=None
             )
             if added is None:
                 return
-            # Each edit has to be worth it beside those that are taken already.
-            change = added.change.over(predicted)
-            if change.is_slower or change.product > 1 - 2 * WORTH:
-                return
-            best = replace(added, change=best.change.times(change))
+            best = replace(added, change=best.change.times(added.change.over(predicted)))
             predicted = added.change
             yield best
 
@@ -666,12 +705,38 @@ class _Fixer:
         if refused not in self.not_taken:
             self.not_taken.append(refused)
 
+    def fuller(self, best: _Built) -> list[_Built]:
+        """The best edits with a constraint among them that shards its values over all axes.
+
+        That sends no more by prediction, and how much less a device needs only the compile tells.
+        """
+        needs = self.before.total or self.base.held
+        least = min((axis.size for axis in self.mesh.axes if axis.size > 1), default=1)
+        most = self.promise(best.prediction).time + WORTH
+        candidates: list[Candidate] = []
+        for at, proposal in enumerate(best.candidate.proposals):
+            site = proposal.site
+            if site is None or site.block * (least - 1) < WORTH * needs:
+                continue
+            for spec in islice(
+                fuller_specs(proposal.edit.after, site.shape, self.mesh), self.effort.placements
+            ):
+                proposals = [*best.candidate.proposals]
+                proposals[at] = site.changed(spec, proposal.weight)
+                prediction = self.predict(proposals)
+                if prediction is not None and self.promise(prediction).time <= most:
+                    change = self.promise(prediction)
+                    candidates.append(Candidate(tuple(proposals), prediction, change))
+        candidates.sort(key=lambda candidate: candidate.change.product)
+        edited = map(self.build, candidates[:_OF_A_PLACE])
+        return [each for each in edited if each is not None]
+
     # --- what it comes to -------------------------------------------------------------------------
 
-    def priced(self, built: Sequence[_Built]) -> list[Remedy]:
-        """The edited programs, compiled and run, the best first."""
+    def weighed(self, built: Sequence[_Built]) -> list[Weighed]:
+        """The edited programs that are worth something, compiled."""
         compile_together([(edited.program, "shardy", self.on) for edited in built])
-        known: list[tuple[Change, _Built, Verdict]] = []
+        weighed: list[Weighed] = []
         for edited in built:
             self.compiled += 1
             try:
@@ -682,24 +747,22 @@ class _Fixer:
             edited.after = after
             change = self.change(after)
             verdict = change.verdict
-            if verdict == "loses" and _leaves_out_a_collective(self.before, after):
+            if verdict == "loses" and is_less_at_no_price(self.before, after):
                 verdict = "pays"
             if verdict == "loses":
                 self.refuse(edited.candidate, "loses", after=after)
                 continue
-            known.append((change, edited, verdict))
-        if known:
+            weighed.append(Weighed(edited, change, verdict))
+        return weighed
+
+    def priced(self, weighed: Sequence[Weighed]) -> list[Remedy]:
+        """The edited programs, run, the best first."""
+        if weighed:
             self.notify("running the program as it is", 0.75)
             self.twin.run()
-
-        def order(row: tuple[Change, _Built, Verdict]) -> tuple[bool, float, int, float]:
-            # Of what comes to the same, the fewest edits.
-            change, product = row[0], row[0].product
-            return change.is_slower, round(product, 2), len(row[1].candidate.proposals), product
-
-        known.sort(key=order)
         remedies: list[Remedy] = []
-        for number, (_, edited, verdict) in enumerate(known):
+        for number, row in enumerate(weighed):
+            edited, verdict = row.built, row.verdict
             corrects = any(proposal.corrects for proposal in edited.candidate.proposals)
             # An edit of an annotation changes no number; one of code is not shown unless it is run.
             rewrites = edited.candidate.prediction is None
@@ -708,7 +771,7 @@ class _Fixer:
                 continue  # The same edit, written in another way.
             numbers = Numbers("not compared", reason="another remedy is better and proven")
             if corrects or rewrites or not proven:
-                self.notify("comparing numbers", 0.8 + 0.2 * number / len(known))
+                self.notify("comparing numbers", 0.8 + 0.2 * number / len(weighed))
                 alone = partial(self.on_one, edited.texts)
                 with under_settings(self.workshop.settings(edited.program)):
                     numbers = self.twin.against(
@@ -823,10 +886,46 @@ def freeing(single: Sequence[Candidate], held: int) -> list[Candidate]:
     return sorted(freed, key=lambda candidate: candidate.change.memory)
 
 
-def _leaves_out_a_collective(before: Figures, after: Figures) -> bool:
-    """Whether a program has fewer collectives and takes no more of anything."""
+def is_worth_it(change: Change, edit: SourceEdit) -> bool:
+    """Whether an edit is worth it beside others, by what it changes further.
+
+    A donation moves nothing, so that less is enough.
+    """
+    least = WORTH if edit.kind == "donation" else 2 * WORTH
+    return not change.is_slower and change.product <= 1 - least
+
+
+def in_order(weighed: Sequence[Weighed]) -> list[Weighed]:
+    """The best first; of what wins as much the least to write.
+
+    That is the fewest edits, and of these what takes something away, and says nothing new.
+    """
+    least = min((row.change.product for row in weighed if not row.change.is_slower), default=0.0)
+
+    def order(row: Weighed) -> tuple[bool, int, int, float]:
+        edits = _edits(row.built.candidate)
+        same = row.change.product <= least + WORTH
+        says = sum(edit.after is not None for edit in edits)
+        return (
+            row.change.is_slower,
+            len(edits) if same else _MANY,
+            says if same else _MANY,
+            row.change.product,
+        )
+
+    return sorted(weighed, key=order)
+
+
+def is_less_at_no_price(before: Figures, after: Figures) -> bool:
+    """Whether there are fewer collectives, or results in arguments' room, and no more of anything.
+
+    What results have room of their own for is lent to values inside, as long as these need it.
+    """
+    room = WORTH * (before.total or 0)
     return (
-        after.count < before.count
+        (after.count < before.count or after.results < before.results - room)
+        and after.count <= before.count
+        and after.arguments <= before.arguments
         and after.sent <= before.sent
         and (after.total or 0) <= (before.total or 0)
         and (after.flops or 0) <= (before.flops or 0)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
@@ -54,6 +54,7 @@ class Proposal:
         saves: where there is no trial, the bytes that a device need not send with it.
         corrects: whether the program's numbers are wrong without it.
         frees: bytes that a device may hold less of values inside, which no prediction counts.
+        site: the constraint that it edits, where it edits one.
     """
 
     edit: SourceEdit
@@ -65,6 +66,7 @@ class Proposal:
     saves: float = 0.0
     corrects: bool = False
     frees: float = 0.0
+    site: ConstraintSite | None = field(default=None, repr=False, compare=False)
 
 
 def spec_of(annotation: Annotation, graph: OpGraph, mesh: Mesh) -> PartitionSpec | None:
@@ -120,6 +122,32 @@ def specs_near(
             )
         )
     )
+
+
+def fuller_specs(
+    spec: PartitionSpec | None, shape: Sequence[int], mesh: Mesh
+) -> Iterator[PartitionSpec]:
+    """Shardings that keep the axes of one where they are, and put all others on dimensions, too.
+
+    Args:
+        spec: the sharding; None for whole.
+        shape: shape of the tensor.
+        mesh: the mesh.
+    """
+    here = dims_of(spec, len(shape))
+    used = {axis for dim in here for axis in dim}
+    sizes = {axis.name: axis.size for axis in mesh.axes}
+    free = [axis for axis, size in sizes.items() if size > 1 and axis not in used]
+    for places in product(range(len(shape)), repeat=len(free)) if free else ():
+        dims = [
+            (*dim, *(axis for axis, at in zip(free, places, strict=True) if at == number))
+            for number, dim in enumerate(here)
+        ]
+        if all(
+            size % math.prod(sizes.get(axis, 1) for axis in dim) == 0
+            for size, dim in zip(shape, dims, strict=True)
+        ):
+            yield spec_of_dims(dims)
 
 
 def dims_of(spec: PartitionSpec | None, rank: int) -> list[tuple[str, ...]]:
@@ -184,7 +212,9 @@ class ConstraintSite:
             for annotation in self.annotations
         )
         frees = sum(map(self._held_again, self.annotations))
-        return Proposal(self._edit(None), trial, self._write_dropped, weight, frees=frees)
+        return Proposal(
+            self._edit(None), trial, self._write_dropped, weight, frees=frees, site=self
+        )
 
     def _held_again(self, annotation: Annotation) -> float:
         """Bytes that a device holds of a value and would not if all axes sharded it."""
@@ -200,8 +230,19 @@ class ConstraintSite:
             for annotation in self.annotations
         )
         return Proposal(
-            self._edit(spec), trial, lambda: self._write_changed(spec), weight, (self.span,)
+            self._edit(spec),
+            trial,
+            lambda: self._write_changed(spec),
+            weight,
+            (self.span,),
+            site=self,
         )
+
+    @property
+    def block(self) -> int:
+        """Bytes of the largest value where all axes shard it."""
+        sizes = [num_bytes(math.prod(each.shape or ()), each.dtype) for each in self.annotations]
+        return max(sizes) // self.mesh.size
 
     def _edit(self, after: PartitionSpec | None) -> SourceEdit:
         line = SourceLocation(self.span.file, self.span.line, 0, self.span.function)

@@ -630,7 +630,7 @@ def with_counterfactuals(
             )
         except TargetError as error:
             failure = failure or error
-            explanations.append(explanation)
+            explanations.append(replace(explanation, unanswered=error.message))
             continue
         explanations.append(replace(explanation, counterfactual=counterfactual))
     if failure is not None and all(

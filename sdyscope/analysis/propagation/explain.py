@@ -46,6 +46,7 @@ class Explanation:
         notes: what else there is to know.
         counterfactual: what brings its axes and what would change its sharding, where that was
             asked for.
+        unanswered: why there is no answer to that for this value; empty where there is one.
     """
 
     value: NamedValue
@@ -55,6 +56,7 @@ class Explanation:
     absences: tuple[Absence, ...]
     notes: tuple[ExplanationNote, ...] = ()
     counterfactual: Counterfactual | None = None
+    unanswered: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

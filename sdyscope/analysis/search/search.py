@@ -88,7 +88,7 @@ def search(
         compile_: what the compiler makes of it; None to leave that out.
         rates: how bytes and FLOPs are weighed.
         limit: bytes that a device may hold; None for any number.
-        budget: how long to predict.
+        budget: how long to predict, before anything is partitioned.
         seed: of the random numbers.
         checks: how many candidates to have partitioned, the program itself included.
         compiles: how many candidates to compile at most, until one is confirmed.
@@ -112,6 +112,7 @@ def search(
         lambda part, _: progress("searching", part),
     )
     chosen = strategy.run()
+    in_budget = predictions.count
     predicted = strategy.evaluated
     textbook = [
         candidate for candidate in dict.fromkeys(strategy.textbook()) if candidate in predicted
@@ -158,6 +159,7 @@ def search(
         ),
         partitioned=tuple(candidates) if traffics else (),
         tried=predictions.count,
+        near=predictions.count - in_budget,
         refused=predictions.refused + refused,
         refusal=predictions.refusal or refusal,
         seconds=predictions.seconds,

@@ -45,7 +45,7 @@ _IDLE_ROUNDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to search: whichever ends first.
+    """How long to search, before anything is partitioned: whichever ends first.
 
     Attributes:
         candidates: how many to evaluate; None for any number.

@@ -132,6 +132,7 @@ class Search:
         partitioned: all that XLA partitioned, the program itself included.
         checked: how many XLA partitioned.
         tried: how many candidates were predicted.
+        near: how many of them near the best of those that XLA partitioned, beyond the budget.
         refused: how many of them Shardy or XLA refused.
         refusal: why, of the first; empty for none.
         seconds: how long predicting took.
@@ -153,6 +154,7 @@ class Search:
     front: tuple[Candidate, ...]
     partitioned: tuple[Candidate, ...]
     tried: int
+    near: int
     refused: int
     refusal: str
     seconds: float
@@ -175,6 +177,7 @@ class Search:
         "space",
         "outcome",
         "tried",
+        "near",
         "checked",
         "refused",
         "refusal",

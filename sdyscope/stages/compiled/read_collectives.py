@@ -112,11 +112,13 @@ class Readers:
         values: types and shardings of values.
         locations: locations of ops.
         blocks: shapes of the blocks of values, by the `id` of what ``values`` has of them.
+        plain: kinds of ops of which all that were read have a rule, and nothing else to be read.
     """
 
     values: ValueReader = field(default_factory=ValueReader)
     locations: LocationReader = field(default_factory=LocationReader)
     blocks: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    plain: set[str] = field(default_factory=set)
 
 
 _ONCE = _Times()
@@ -127,7 +129,7 @@ def read_collectives(module: Any, readers: Readers) -> ExplicitCollectives:
 
     Args:
         module: an ``ir.Module``.
-        readers: what was read of other modules of its context.
+        readers: what was read of other modules of its context, all of them of one program.
     """
     with module.context:
         reader = _Reader(readers)
@@ -142,6 +144,7 @@ def read_collectives(module: Any, readers: Readers) -> ExplicitCollectives:
                 reader.function(operation)
         arguments, results = ((), ()) if main is None else reader.signature(main)
         name = "" if main is None else compat.symbol_name(main)
+        readers.plain.update(reader.ruled - reader.unruled)
         return ExplicitCollectives(
             tuple(reader.executed(name, _Times())),
             arguments,
@@ -164,6 +167,10 @@ class _Reader:
         self.unknown_calls: dict[str, int] = {}
         self.not_understood: dict[str, None] = {}
         self.location = readers.locations
+        self.plain = readers.plain
+        #: Kinds of ops of which one has a rule and nothing else to be read, or has none.
+        self.ruled: set[str] = set()
+        self.unruled: set[str] = set()
         #: The shard_maps of a function that are being read.
         self.around: list[Location] = []
         #: What a collective that was found before makes, by what it is and of what.
@@ -202,6 +209,8 @@ class _Reader:
         for view in block.operations:
             operation = view.operation
             name = operation.name
+            if name in self.plain:
+                continue
             target = _target(operation) if name == _CUSTOM_CALL else ""
             if target:
                 name = collective_of(target) or name
@@ -236,7 +245,10 @@ class _Reader:
             else:
                 if name in MATMULS:
                     function.flops += times.count * self.matmul(operation)
+                elif name.startswith("stablehlo.") and name != _CUSTOM_CALL:
+                    self.ruled.add(name)
                 if name not in _WITHOUT_RULE and "sdy.sharding_rule" not in operation.attributes:
+                    self.unruled.add(name)
                     written = self.ruleless(operation, f"custom_call {target}" if target else name)
                     if target and not written and not sends_nothing(target):
                         self.unknown_calls[target] = self.unknown_calls.get(target, 0) + 1
@@ -303,8 +315,9 @@ class _Reader:
     def matmul(self, operation: Any) -> int:
         """What a device computes in one run of a matmul."""
         try:
-            blocks = [self.block_of(v) for v in (*operation.operands, operation.results[0])]
-            return matmul_flops(operation, *blocks)
+            left, right = map(self.block_of, operation.operands)
+            result = self.block_of(operation.results[0])
+            return matmul_flops(operation, left, right, result, self.values.text)
         except (SdyscopeError, KeyError, ValueError, IndexError) as error:
             said = error.message if isinstance(error, SdyscopeError) else str(error)
             self.not_understood[f"{operation.name}: {said}."] = None

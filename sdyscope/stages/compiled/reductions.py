@@ -34,6 +34,8 @@ class Sums:
 
     def add(self, operation: Any) -> int | None:
         """The number of the all-reduce that a ``stablehlo.add`` spares; None for none."""
+        if not self._pending:
+            return None
         left, right = (self._pending.get(hash(operand)) for operand in operation.operands)
         if left is None or right is None or left[0] != right[0] or left[1] == right[1]:
             return None

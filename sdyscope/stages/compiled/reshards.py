@@ -34,6 +34,13 @@ _EXPLICIT = (
     "canonicalize{enable-patterns=sdy-collective}",
 )
 
+#: The same where there is no loop that could carry what nobody uses, which is all else that
+#: simplifying regions takes away.
+_WITHOUT_LOOPS = tuple(
+    each.replace("}", " region-simplify=disabled}") if each.startswith("canonicalize") else each
+    for each in _EXPLICIT
+)
+
 
 class Resharder:
     """What a program would communicate, also if its arguments were sharded otherwise.
@@ -94,7 +101,8 @@ class Resharder:
         Its ops have the tags of those that they come from (``stages.align.tags``). None where a
         change has no one place in the imported module.
         """
-        return self._imported.propagated(changes, _EXPLICIT)
+        further = _EXPLICIT if self._imported.has_loops else _WITHOUT_LOOPS
+        return self._imported.propagated(changes, further)
 
     def _where(self, location: Location, around: Sequence[Location]) -> Location:
         key = (id(location), *map(id, around))

@@ -77,8 +77,18 @@ def missing_plugin(on: Hardware) -> TargetError | None:
         return None
     return TargetError(
         f"{on} needs {modules[0]}, which is not installed.",
-        hint=f"pip install 'sdyscope[{on.platform}]'",
+        hint=install_text(_EXTRAS[on.platform][0]),
     )
+
+
+def install_text(extra: str, jax: str = "") -> str:
+    """The command that installs what an extra of JAX brings, in the version that fits.
+
+    Args:
+        extra: the extra: ``tpu``.
+        jax: version of JAX; by default that of the one that is installed.
+    """
+    return f"pip install 'jax[{extra}]=={jax or metadata.version('jax')}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,7 @@ class Mismatch:
     @property
     def advice(self) -> str:
         """The command that installs what fits."""
-        return f"pip install 'jax[{self.extra}]=={self.jax}'"
+        return install_text(self.extra, self.jax)
 
 
 def mismatched_plugin(platform: str) -> Mismatch | None:

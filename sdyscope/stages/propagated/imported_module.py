@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,16 +25,36 @@ from sdyscope.stages.propagated.annotate import (
     written_attributes,
 )
 from sdyscope.stages.propagated.hlo_order import functions
-from sdyscope.stages.propagated.mlir_ops import by_name
+from sdyscope.stages.propagated.mlir_ops import by_name, owner
 from sdyscope.stages.propagated.passes import propagation_passes, run
 from sdyscope.stages.propagated.propagate import imported
 from sdyscope.stages.propagated.shardy_import import LOOP, open_free_variables
 from sdyscope.syntax.shardy import parse_tensor_sharding
+from sdyscope.values.mesh import Mesh
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit
     from sdyscope.values.sharding import TensorSharding
+
+#: Passes that do not look at shardings in a module of one function, without axes of size 1.
+_BLIND = re.compile(
+    r"^(func\.func\()?(symbol-dce|sdy-lift-inlined-meshes|sdy-remove-size-one-axes"
+    r"|sdy-propagate-sharding-from-func-to-call|sdy-constant-or-scalar-splitter"
+    r"|sdy-manual-axes-cleanup)\b(?!-)"
+)
+
+#: Writes on each op how its values have to be sharded, which the propagation would do each time.
+_RULES = "func.func(sdy-populate-op-sharding-rules)"
+
+#: Passes that do nothing in a module of one function that calls nothing.
+_OF_CALLS = re.compile(
+    r"^(symbol-dce|sdy-flatten-call-graph|sdy-import-func-calls|sdy-pre-order-funcs"
+    r"|sdy-export-named-computations|sdy-unflatten-call-graph|sdy-insert-func-call-reshards)\b(?!-)"
+)
+
+_NAMED = "sdy.named_computation"
+_BROADCAST = "stablehlo.broadcast_in_dim"
 
 _Place: TypeAlias = tuple[tuple[int, int, int], ...]
 """Region, block and position of an op, from the outermost op inwards."""
@@ -50,6 +72,7 @@ class ImportedModule:
 
     Attributes:
       doubts: why XLA might propagate otherwise than Shardy here.
+      has_loops: whether there is a loop in the program.
 
     Raises:
       CompilerError: the module is not for Shardy.
@@ -67,15 +90,26 @@ class ImportedModule:
         self._bytecode = file.getvalue()
         passes = propagation_passes(module.context, steps=False, origins=False)
         named = functions(module)
-        # A function that is alone has no symbol that nobody uses.
-        self._passes = tuple(each for each in passes if len(named) > 1 or each != "symbol-dce")
-        self._has_loops = any(by_name(function, LOOP)[LOOP] for function in named.values())
+        inside = [by_name(function, LOOP, _NAMED) for function in named.values()]
+        self.has_loops = any(ops[LOOP] for ops in inside)
+        is_alone = len(inside) == 1 and not inside[0][_NAMED]
+        self._passes = tuple(each for each in passes if not (is_alone and _OF_CALLS.search(each)))
+        #: How many of the first passes are run only once.
+        self._once = 0
+        whole = all(
+            isinstance(mesh, Mesh) and all(axis.size > 1 for axis in mesh.axes)
+            for mesh in graph.meshes.values()
+        )
+        if len(named) == 1 and whole and not self.has_loops:
+            blind = itertools.takewhile(lambda each: _BLIND.search(each), self._passes)
+            self._once = len([*blind])
         self._in_own_context()
 
     def _in_own_context(self) -> None:
         """Forgets what is of a context, and takes a new one."""
         self._context = compat.new_context()
-        self._places: dict[int, list[_Place]] | None = None
+        #: By whether it went through the first passes: the module, and where its ops are.
+        self._bases: dict[bool, tuple[Any, dict[int, list[_Place]]]] = {}
         #: By the edit's `id`: the edit, what it writes, and what is there instead.
         self._attributes: dict[int, tuple[ShardingEdit, dict[str, Any]]] = {}
         self._signature: dict[str, list[Any]] = {}
@@ -89,7 +123,7 @@ class ImportedModule:
         return other
 
     def propagated(self, edits: Sequence[ModuleEdit] = (), further: Sequence[str] = ()) -> Any:
-        """A new ``ir.Module``, propagated with these edits; None where one has no place in it.
+        """A new module, as its op, propagated with these edits; None where one has no place in it.
 
         Its ops have the tags of those that they come from (``stages.align.tags``).
 
@@ -101,16 +135,34 @@ class ImportedModule:
           CompilerError: a pass of Shardy failed; with the compiler's message.
           TargetError: an edit that the module can't carry; says which and why.
         """
+        # A new constraint is of a value that is not split for its uses yet.
+        begun = self._once > 0 and not any(isinstance(edit, NewConstraint) for edit in edits)
         with no_collection():
-            module = compat.ir.Module.parse(self._bytecode, self._context)
-            with module.context, compat.ir.Location.unknown():
-                if edits and not self._changed(module, edits):
+            base, places = self._base(begun)
+            module = base.operation.clone()
+            with self._context, compat.ir.Location.unknown():
+                if edits and not self._changed(module, places, edits):
                     return None
-                if self._has_loops:
+                if self.has_loops:
                     for function in functions(module).values():
                         open_free_variables(function)
-            run(module, *self._passes, *further)
+            run(module, *self._passes[begun * self._once :], *further)
         return module
+
+    def _base(self, begun: bool) -> tuple[Any, dict[int, list[_Place]]]:
+        """The module that edits are written into a copy of, and where its ops are.
+
+        Args:
+          begun: whether the passes that do not look at shardings have been run on it.
+        """
+        if begun not in self._bases:
+            module = compat.ir.Module.parse(self._bytecode, self._context)
+            if begun:
+                run(module, *self._passes[: self._once])
+                _fold_splats(module)
+                run(module, _RULES)
+            self._bases[begun] = module, _by_tag(module)
+        return self._bases[begun]
 
     def shardings(
         self, value: ValueId, edits: Sequence[ModuleEdit] = ()
@@ -158,7 +210,9 @@ class ImportedModule:
                 written = compat.value_sharding(operation.results[value[1]])
                 yield None if written is None else _parsed(written)
 
-    def _changed(self, module: Any, edits: Sequence[ModuleEdit]) -> bool:
+    def _changed(
+        self, module: Any, places: Mapping[int, list[_Place]], edits: Sequence[ModuleEdit]
+    ) -> bool:
         """Writes changes into an imported module; whether all of them have a place there.
 
         Raises:
@@ -178,7 +232,7 @@ class ImportedModule:
                 continue
             if not isinstance(change, ShardingEdit | NewConstraint):
                 continue  # A donation moves nothing.
-            operations = self._operations(module, change)
+            operations = self._operations(module, places, change)
             if not operations:
                 return False
             inside += [(operation, change) for operation in operations]
@@ -233,29 +287,64 @@ class ImportedModule:
         for name, dictionaries in lists.items():
             function.attributes[name] = compat.ir.ArrayAttr.get(dictionaries)
 
-    def _operations(self, module: Any, change: ShardingEdit | NewConstraint) -> list[Any]:
+    def _operations(
+        self,
+        module: Any,
+        places: Mapping[int, list[_Place]],
+        change: ShardingEdit | NewConstraint,
+    ) -> list[Any]:
         """The ops of the imported module that a change is written on; none where it is unclear."""
-        if self._places is None:
-            self._places = _by_tag(module)
         if isinstance(change, ShardingEdit):
             if change.annotation.kind != "constraint":
                 return []
             return [
                 operation
-                for place in self._places.get(change.annotation.op, ())
+                for place in places.get(change.annotation.op, ())
                 if (operation := _at(module, place)).name == "sdy.sharding_constraint"
             ]
         node, result = change.value
         op = self.graph.ops[node]
         if result or len(op.types) != 1:
             return []
-        operations = [_at(module, place) for place in self._places.get(node, ())]
+        operations = [_at(module, place) for place in places.get(node, ())]
         if any(
             operation.name != op.kind or str(operation.results[0].type) != op.types[0].text
             for operation in operations
         ):
             return []
         return operations
+
+
+def _fold_splats(module: Any) -> None:
+    """Writes the broadcast of a constant scalar as one constant, in place.
+
+    No axis comes through a scalar, and Shardy splits and merges the two alike, so that all other
+    values are sharded as before. There are many: a constant is split for each of its uses.
+    """
+    constants = ("sdy.constant", "stablehlo.constant")
+    with module.context:
+        for function in functions(module).values():
+            for broadcast in by_name(function, _BROADCAST)[_BROADCAST]:
+                scalar = owner(broadcast.operands[0])
+                if scalar is None or scalar.name not in constants or scalar.results[0].type.rank:
+                    continue
+                value = compat.ir.DenseElementsAttr(scalar.attributes["value"])
+                result = broadcast.results[0]
+                folded = compat.ir.Operation.create(
+                    scalar.name,
+                    results=[result.type],
+                    attributes={
+                        "value": compat.ir.DenseElementsAttr.get_splat(
+                            result.type, value.get_splat_value()
+                        )
+                    },
+                    loc=broadcast.location,
+                    ip=compat.ir.InsertionPoint(broadcast),
+                )
+                result.replace_all_uses_with(folded.results[0])
+                broadcast.erase()
+                if not any(True for _ in scalar.results[0].uses):
+                    scalar.erase()
 
 
 def _parsed(attribute: Any) -> TensorSharding:

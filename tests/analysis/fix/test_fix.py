@@ -2,14 +2,24 @@
 
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from page_files import fenced
 
 from sdyscope.analysis.fix.change import Change
-from sdyscope.analysis.fix.fix import Candidate, Effort, fixed, freeing
+from sdyscope.analysis.fix.fix import (
+    Candidate,
+    Effort,
+    Weighed,
+    fixed,
+    freeing,
+    in_order,
+    is_less_at_no_price,
+    is_worth_it,
+)
 from sdyscope.analysis.fix.focus import focus_on
-from sdyscope.analysis.fix.proposals import Proposal, open_results, specs_near
+from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results, specs_near
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.space import Member
@@ -208,12 +218,65 @@ def test_what_may_free_memory_alone_has_its_turn_by_how_much():
     assert [each.change.memory for each in freed] == [0.5, 0.8]
 
 
+def test_of_what_comes_to_the_same_the_least_to_write_comes_first():
+    def weighed(change, *after):
+        proposals = tuple(
+            Proposal(SourceEdit("constraint", "h", P(("a",)), each, None), (), dict)
+            for each in after
+        )
+        candidate = Candidate(proposals, None, change)
+        return Weighed(SimpleNamespace(candidate=candidate), change, "pays")
+
+    kept, other = P((None,)), P(("b",))
+    slower = weighed(Change(1.1, 0.2), None)
+    worse = weighed(Change(0.5, 0.53), None)
+    changed = weighed(Change(0.5, 0.5), kept)
+    removed = weighed(Change(0.5, 0.505), None)
+    two = weighed(Change(0.5, 0.499), None, other)
+    assert in_order([slower, two, worse, changed, removed]) == [
+        removed,
+        changed,
+        two,
+        worse,
+        slower,
+    ]
+    assert in_order([]) == []
+
+
+def test_results_in_the_room_of_arguments_pay_where_nothing_else_takes_more(fix):
+    """XLA lends the room of results to values inside: the sum then stays as it is."""
+    before = replace(fix.before, arguments=100, results=50, temporaries=50, total=200)
+    donated = replace(before, results=0, temporaries=100)
+    assert is_less_at_no_price(before, donated)
+    assert not is_less_at_no_price(before, replace(donated, total=201))
+    assert not is_less_at_no_price(before, replace(donated, sent=before.sent + 1))
+    assert not is_less_at_no_price(before, replace(before, results=49, temporaries=51))
+
+
+def test_a_constraint_is_tried_with_the_axes_that_it_leaves_out():
+    mesh = Mesh.of({"a": 4, "b": 2, "c": 1})
+    assert list(fuller_specs(None, (8, 6), mesh)) == [P((("a", "b"), None)), P(("a", "b"))]
+    assert list(fuller_specs(P((None, "b")), (8, 8), mesh)) == [
+        P(("a", "b")),
+        P((None, ("b", "a"))),
+    ]
+    assert list(fuller_specs(P(("a", "b")), (8, 8), mesh)) == []
+
+
 def test_an_edit_is_weighed_beside_those_that_are_taken():
     """As in a program with a spec that is turned round: the second edit only pays on its own."""
     first, both = Change(0.25, 0.8), Change(0.27, 0.72)
     assert not both.is_slower
     added = both.over(first)
     assert added.is_slower
+    constraint, donation = (
+        SourceEdit(kind, "x", None, None, None) for kind in ("constraint", "donation")
+    )
+    assert not is_worth_it(added, constraint)
+    little = Change(1.0, 0.985)
+    assert is_worth_it(little, donation)
+    assert not is_worth_it(little, constraint)
+    assert not is_worth_it(Change(1.0, 0.995), donation)
     assert first.times(added).product == pytest.approx(both.product)
 
 

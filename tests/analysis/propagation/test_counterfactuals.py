@@ -1,13 +1,17 @@
 """What an axis needs, what suffices, and the fewest edits: against propagating by what_if."""
 
+from dataclasses import replace
+
 import pytest
 
 from sdyscope.analysis.naming.resolve import resolve_value
-from sdyscope.analysis.propagation.counterfactuals import Counterfactuals
+from sdyscope.analysis.propagation.counterfactuals import Counterfactuals, with_counterfactuals
+from sdyscope.analysis.propagation.explain import explain_document
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.values.sharding import PartitionSpec as P
+from sdyscope.views.explain import details
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +76,20 @@ def test_a_wanted_sharding(program, answers):
         answers.wanted(asked, P(("data", "model", None)))
     with pytest.raises(TargetError, match="not sharded over 'x'"):
         answers.without(asked, "x")
+
+
+def test_a_value_that_can_not_be_as_wanted_says_so_beside_those_that_can(program):
+    weight, count = (
+        explain_document(program, name) for name in ("params['w2']", "opt_state[0].count")
+    )
+    both = replace(weight, values=(*weight.values, *count.values))
+    answered = with_counterfactuals(both, program, wanted=P((None, None)))
+    can, can_not = answered.values
+    assert (can.counterfactual is None, can.unanswered) == (False, "")
+    assert can_not.counterfactual is None
+    assert "can't be sharded as P(None, None)" in can_not.unanswered
+    lines = [" ".join(each.text.split()) for each in details(answered)]
+    assert can_not.unanswered in lines
 
 
 def test_every_answer_is_propagated(program, answers):

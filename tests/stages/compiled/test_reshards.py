@@ -1,5 +1,9 @@
 """Shardy's collectives in a module, and how often each is run."""
 
+import itertools
+import re
+
+import jax
 import pytest
 
 from sdyscope.annotations import read_annotations
@@ -8,6 +12,7 @@ from sdyscope.graph import build
 from sdyscope.graph.tags import sids
 from sdyscope.stages.compiled.reshards import Resharder
 from sdyscope.stages.lowered.read import read_bytes
+from sdyscope.stages.propagated import imported_module
 from sdyscope.stages.propagated.annotate import ShardingEdit
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
@@ -108,3 +113,46 @@ def test_gspmd_s_module_is_refused():
     text = text.replace("{}", '{mhlo.sharding = "{devices=[4,1]<=[4]}"}', 1)
     with pytest.raises(CompilerError, match="GSPMD"):
         resharder(text)
+
+
+SCALED = """module @m {
+  sdy.mesh @mesh = <["a"=4, "b"=2]>
+  func.func public @main(
+      %x: tensor<16x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"a"}]>},
+      %w: tensor<32x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {}]>})
+      -> (tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"b"}, {}]>},
+          tensor<16x32xf32>) {
+    %half = stablehlo.constant dense<0.5> : tensor<f32>
+    %wide = stablehlo.broadcast_in_dim %half, dims = [] : (tensor<f32>) -> tensor<16x32xf32>
+    %0 = stablehlo.multiply %x, %wide : tensor<16x32xf32>
+    %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0]
+        : (tensor<16x32xf32>, tensor<32x8xf32>) -> tensor<16x8xf32>
+    %kept = sdy.sharding_constraint %0 <@mesh, [{"b"}, {}]> : tensor<16x32xf32>
+    %2 = stablehlo.add %kept, %wide : tensor<16x32xf32>
+    return %1, %2 : tensor<16x8xf32>, tensor<16x32xf32>
+  }
+}"""
+
+
+def test_what_is_done_once_for_all_candidates_changes_no_answer(monkeypatch):
+    quick = resharder(SCALED)
+    monkeypatch.setattr(imported_module, "_BLIND", re.compile("(?!)"))
+    plain = resharder(SCALED)
+    broadcast = "stablehlo.broadcast_in_dim"
+    assert broadcast in str(plain.module())
+    # JAX 0.7.2 begins with a pass that looks at shardings.
+    assert (broadcast in str(quick.module())) == (jax.__version_info__ < (0, 8))
+    mesh = Mesh.of({"a": 4, "b": 2})
+    specs = [("a",), (None, "a"), ("b", "a"), (None, ("b", "a")), ()]
+    written = [
+        annotation
+        for annotation in read_annotations(quick.graph)
+        if annotation.kind in ("argument", "constraint")
+    ]
+    assert len(written) == 3
+    for first, second in itertools.product(specs, repeat=2):
+        edits = [
+            ShardingEdit(annotation, NamedSharding(mesh, PartitionSpec.of(*spec)))
+            for annotation, spec in zip(written, (first, second, first), strict=True)
+        ]
+        assert quick.collectives(edits) == plain.collectives(edits)

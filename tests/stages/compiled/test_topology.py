@@ -1,13 +1,15 @@
 """Whether a compiler is the one that the installed JAX asks for."""
 
+import importlib.util
 from importlib import metadata
 
 import pytest
 
 from sdyscope.errors import CompilerError
 from sdyscope.hardware.names import parse_hardware
+from sdyscope.stages import doctor
 from sdyscope.stages.compiled import compiler
-from sdyscope.stages.compiled.topology import mismatched_plugin
+from sdyscope.stages.compiled.topology import mismatched_plugin, missing_plugin
 
 PINS = [
     "jaxlib<=0.10.2,>=0.10.2",
@@ -66,3 +68,18 @@ def test_a_program_is_not_blamed_for_the_pair(installed):
     )
     assert caught.value.hint.endswith("pip install 'jax[tpu]==0.10.2'")
     assert "libtpu==0.0.42.*: pip install" in compiler._ended(on, -6, "").hint
+
+
+@pytest.mark.parametrize(
+    ("hardware", "command"),
+    [
+        ("tpu:v5e:2x4", "pip install 'jax[tpu]==0.10.2'"),
+        ("cuda:h100:1x1x8", "pip install 'jax[cuda12-local]==0.10.2'"),
+    ],
+)
+def test_a_missing_compiler_is_installed_as_doctor_says(installed, monkeypatch, hardware, command):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    error = missing_plugin(parse_hardware(hardware))
+    assert error.hint == command
+    missing = [each.advice for each in doctor._optional_packages() if each.state == "missing"]
+    assert sum(command in advice for advice in missing) == 1
