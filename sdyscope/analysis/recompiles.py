@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
 from sdyscope.facts.recorded import Line, Record, RecordedProgram

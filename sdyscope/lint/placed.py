@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdyscope.analysis.memory.held import HeldKind, group_of
-from sdyscope.analysis.search.paths import Leaf
+from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.errors import ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sdyscope.analysis.memory.donation import NotDonated, not_donated
-from sdyscope.analysis.search.paths import Leaf
+from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.facts.findings import Severity
 from sdyscope.lint.arguments import LARGE
 from sdyscope.lint.rule import Message, NotApplicable, Rule, documented, rule

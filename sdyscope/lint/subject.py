@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.names import ValueNames
+from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
-from sdyscope.analysis.search.paths import kept_for, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from sdyscope.analysis.search.paths import split
+from sdyscope.analysis.naming.paths import split
 from sdyscope.snapshots.values import Key
 
 Range: TypeAlias = tuple[int, ...]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Any
 
-from sdyscope.analysis.search.paths import split
+from sdyscope.analysis.naming.paths import split
 from sdyscope.graph import Edge, Function, Op, OpGraph
 from sdyscope.graph.scalars import (
     attribute_text,

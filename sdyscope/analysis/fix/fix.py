@@ -38,9 +38,9 @@ from sdyscope.analysis.fix.rewrites import mesh_orders, partitionable, rewrites
 from sdyscope.analysis.fix.states import like_parameters
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
+from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.search.decisions import leaf_of
-from sdyscope.analysis.search.paths import kept_for, mirrored
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
 from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials

@@ -14,7 +14,7 @@ import libcst as cst
 from sdyscope.analysis.fix.expressions import Expression
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.memory.donation import not_donated
-from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.edits import SourceEdit

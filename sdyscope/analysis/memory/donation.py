@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held
-from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.facts.findings import (
     DonationDropped,
     DonationUnused,

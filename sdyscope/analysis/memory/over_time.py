@@ -17,6 +17,7 @@ from itertools import accumulate
 
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.memory.memory import Memory
+from sdyscope.analysis.naming.paths import Leaf, pattern
 from sdyscope.analysis.naming.roles import Role, pass_arguments, roles
 from sdyscope.analysis.naming.scopes import (
     folded_scopes,
@@ -26,7 +27,6 @@ from sdyscope.analysis.naming.scopes import (
 )
 from sdyscope.analysis.naming.speakers import Speakers
 from sdyscope.analysis.propagation.decided import Decisions
-from sdyscope.analysis.search.paths import Leaf, pattern
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.decided import DecidedValue

@@ -20,7 +20,7 @@ from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.memory.options import cut_further, saved_together
 from sdyscope.analysis.memory.over_time import over_time_of
-from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.errors import ConversionError, SdyscopeError
 from sdyscope.facts.over_time import MemoryOverTime, Remedy
 from sdyscope.facts.program import Partitioner

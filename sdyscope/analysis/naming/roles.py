@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored
 from sdyscope.analysis.naming.scopes import is_differentiated, phase_of
-from sdyscope.analysis.search.paths import Leaf, kept_for, mirrored
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor
 from sdyscope.graph.model import ValueId

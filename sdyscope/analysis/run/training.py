@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.analysis.run.numerics import coarsest, element_dtype, tolerance
-from sdyscope.analysis.search.paths import Leaf, mirrored
 from sdyscope.errors import TargetError
 from sdyscope.facts.execution import Trained
 from sdyscope.facts.findings import NotTrained, Observation, OtherTraining

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from sdyscope.analysis.naming.globs import glob
-from sdyscope.analysis.search.paths import Leaf, kept_for, mirrored, pattern
+from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored, pattern
 from sdyscope.analysis.search.space import (
     Decision,
     Kind,

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
+from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows, roles
 from sdyscope.analysis.search.decisions import leaf_of, member
-from sdyscope.analysis.search.paths import kept_for, mirrored
 from sdyscope.analysis.search.space import Option, as_option, block_bytes, kept, spec_of
 from sdyscope.analysis.trials.trials import Trials, Written
 from sdyscope.errors import CompilerError, TargetError

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 
 from sdyscope import inspect
+from sdyscope.analysis.naming.paths import Leaf
 from sdyscope.analysis.naming.roles import pass_arguments, roles
-from sdyscope.analysis.search.paths import Leaf
 
 W = jax.ShapeDtypeStruct((8, 8), jnp.float32)
 MODEL = {"head": {"kernel": W}, "blocks": [{"up": {"kernel": W}}, {"up": {"kernel": W}}]}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import array, on
 
+from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored, pattern, split
 from sdyscope.analysis.search.decisions import space
-from sdyscope.analysis.search.paths import Leaf, kept_for, mirrored, pattern, split
 from sdyscope.analysis.search.space import (
     Decision,
     as_option,
