@@ -127,7 +127,9 @@ def test_a_missing_compiler(monkeypatch):
     nothing = SimpleNamespace(util=SimpleNamespace(find_spec=lambda name: None))
     monkeypatch.setattr(topology, "importlib", nothing)
     inspection = Inspection(program(), ["shardy"])
-    with pytest.raises(TargetError, match=r"needs libtpu.*not installed.*\npip install .jax\[tpu\]=="):
+    with pytest.raises(
+        TargetError, match=r"needs libtpu.*not installed.*\npip install .jax\[tpu\]=="
+    ):
         inspection.compiled(on="tpu:v5e:2x4")
     with pytest.raises(TargetError, match=r"pip install .jax\[cuda12-local\]=="):
         inspection.compiled(on="cuda:h100.txtpb:1x1x8")
