@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -61,7 +60,7 @@ def run(
     outcomes = _outcomes(
         config,
         running,
-        jobs or _cores(),
+        jobs or children.cores(),
         verbose,
         [*["--update"] * updating, *["--fix"] * fixing],
         notify,
@@ -193,9 +192,3 @@ def _unused_ignores(config: Config, outcomes: Mapping[str, Outcome]) -> Iterator
         config.ignores[number] for outcome in outcomes.values() for number in outcome.used_ignores
     }
     yield from unused_ignores(config.ignores, used)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -113,7 +113,7 @@ class Looker:
         ]
         self._notify("looking at", looks, 0)
         answers = children.run_all(
-            works, _cores(), lambda done: self._notify("looking at", looks, done)
+            works, children.cores(), lambda done: self._notify("looking at", looks, done)
         )
         return [
             self._looked(look, run, answer, file)
@@ -260,9 +260,3 @@ def _python_path(look: Look, variables: Mapping[str, str]) -> dict[str, str]:
         return {}
     before = variables.get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join([*look.path, *([before] if before else [])])}
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

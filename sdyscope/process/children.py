@@ -14,7 +14,14 @@ from sdyscope.process import child, compiler_log
 from sdyscope.process.python import Interpreter
 from sdyscope.process.scratch import scratch_file, scratch_folder
 
-__all__ = ["Answer", "Work", "run_all"]
+__all__ = ["Answer", "Work", "cores", "run_all"]
+
+
+def cores() -> int:
+    """How many processes can work at a time: the processors that this one may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)

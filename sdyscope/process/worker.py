@@ -44,10 +44,13 @@ class Worker:
 
     Args:
         start: the Python code that it runs, which calls ``serve``.
+        again: whether it starts again after it has died or was ended.
     """
 
-    def __init__(self, start: str) -> None:
-        self._start = start
+    def __init__(self, start: str, *, again: bool = True) -> None:
+        self._start, self._again = start, again
+        #: Exit status of the last process that has ended.
+        self._status: int | None = None
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._parent = 0
@@ -89,7 +92,26 @@ class Worker:
                 raise WorkerDiedError(self._end())
             return answer
 
+    def start(self) -> None:
+        """Starts the process before it is asked anything.
+
+        Raises:
+            OSError: there can be no process.
+        """
+        with self._lock:
+            self._running()
+
+    def end(self) -> None:
+        """Ends the process, also while another thread waits for its answer."""
+        process = self._process
+        if process is not None and self._parent == os.getpid():
+            process.kill()
+        with self._lock:
+            self._end()
+
     def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None and self._status is not None and not self._again:
+            raise WorkerDiedError(self._status)
         # A forked process must not read the answers of its parent's worker.
         if self._process is None or self._parent != os.getpid():
             self._process = subprocess.Popen(
@@ -114,10 +136,11 @@ class Worker:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         try:
-            return process.wait(timeout=1.0)
+            self._status = process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             process.kill()
-            return process.wait()
+            self._status = process.wait()
+        return self._status
 
 
 def serve(answer: Callable[[bytes], bytes]) -> None:

@@ -23,10 +23,6 @@ def captured_stderr() -> Iterator[Callable[[], str]]:
     already, as in a child process of the command line, it is read in place: the last words before
     an abort must not be lost with a file of ours.
     """
-    if (together := next(iter(_together), None)) is not None:
-        begin = len(together())
-        yield lambda: together()[begin:]
-        return
     if sys.stderr is not None:
         sys.stderr.flush()
     try:
@@ -61,24 +57,6 @@ def captured_stderr() -> Iterator[Callable[[], str]]:
                 text.append(read())
     finally:
         os.close(saved)
-
-
-#: What reads the standard error of several threads, while they share it.
-_together: list[Callable[[], str]] = []
-
-
-@contextmanager
-def captured_together() -> Iterator[None]:
-    """Lets threads capture standard error at the same time inside the block.
-
-    There is one descriptor 2 for all of them, so each may be told what another wrote.
-    """
-    with captured_stderr() as read:
-        _together.append(read)
-        try:
-            yield
-        finally:
-            _together.pop()
 
 
 def _is_readable_log(descriptor: int) -> bool:

@@ -14,6 +14,8 @@ from sdyscope.process import worker
 def answer(request):
     if request.startswith(b"die"):
         os.kill(os.getpid(), int(request[3:]))
+    if request == b"wait":
+        time.sleep(60)
     if request == b"leave":
         os._exit(7)
     if request == b"print":
@@ -76,3 +78,23 @@ def test_it_ends_with_its_parent(worker):
     worker._process.stdin.close()
     assert os.waitpid(pid, 0)[1] == 0
     worker._process.returncode = 0
+
+
+def test_one_that_is_not_to_start_again_is_ended_while_it_is_asked():
+    worker = Worker(f"exec({START!r})", again=False)
+    worker.start()
+    how = []
+
+    def ask():
+        try:
+            worker.ask(b"wait")
+        except WorkerDiedError as died:
+            how.append(died.how)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    worker.end()
+    thread.join()
+    with pytest.raises(WorkerDiedError, match="SIGKILL"):
+        worker.ask(b"a")
+    assert how == ["SIGKILL"]

@@ -8,12 +8,8 @@ the figures of ``benchmarks/predictions.py``. Everything made here is labelled a
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
@@ -58,9 +54,6 @@ _KINDS: dict[str, CollectiveKind] = {
     RAGGED_ALL_TO_ALL: "ragged-all-to-all",
 }
 
-#: More threads than this wait for each other: what is read of a module takes Python's lock.
-_THREADS = 4
-
 #: What every device has already: nothing is sent.
 _FREE = "sdy.all_slice"
 
@@ -102,47 +95,6 @@ class Predictor:
         self._differentiated = is_differentiated(op.scope for op in graph.ops)
         self._num_devices = lowered.num_devices
         self._blocks: dict[int, tuple[Value, Shape, int]] = {}
-        self._threads = [self]
-
-    def predict_all(
-        self, edits: Sequence[Sequence[ModuleEdit]], *, on_cpu: bool = False
-    ) -> list[Prediction | SdyscopeError]:
-        """As ``predict``, each with some changes, on as many threads as there are processors.
-
-        MLIR's bindings of JAX 0.10 to 0.12 keep Python's lock while they run passes, which take
-        most of the time, so that threads win next to nothing with them.
-
-        Returns:
-            For each what is predicted, or why nothing is.
-        """
-        from sdyscope.stages.stderr import captured_together
-
-        count = min(len(edits), _THREADS, os.cpu_count() or 1)
-        while len(self._threads) < count:
-            self._threads.append(self._beside())
-        free: SimpleQueue[Predictor] = SimpleQueue()
-        for predictor in self._threads[: max(count, 1)]:
-            free.put(predictor)
-
-        def predict(changes: Sequence[ModuleEdit]) -> Prediction | SdyscopeError:
-            predictor = free.get()
-            try:
-                return predictor.predict(changes, on_cpu=on_cpu)
-            except SdyscopeError as error:
-                return error
-            finally:
-                free.put(predictor)
-
-        if count < 2:
-            return list(map(predict, edits))
-        with captured_together(), ThreadPoolExecutor(count) as pool:
-            return list(pool.map(predict, edits))
-
-    def _beside(self) -> Predictor:
-        other = copy(self)
-        other._blocks = {}
-        other._resharder = self._resharder.beside()
-        return other
 
     def predict(self, changes: Sequence[ModuleEdit] = (), *, on_cpu: bool = False) -> Prediction:
         """What the program would send and hold with these changes.

@@ -13,6 +13,7 @@ from sdyscope.analysis.search.space import Setting
 from sdyscope.analysis.search.strategy import Budget
 from sdyscope.analysis.search.values import Search
 from sdyscope.analysis.trials.cost import Prediction, Rates
+from sdyscope.analysis.trials.predict_all import PredictAll
 from sdyscope.analysis.trials.trials import Compiled, Trials, Written
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
@@ -60,10 +61,12 @@ def searched(
     )
     notes: dict[Remark | str, None] = {}
 
+    predict_all = PredictAll(trials)
+
     def predict(candidates: Sequence[Sequence[Setting]]) -> list[Prediction | SdyscopeError]:
         if not any(candidates):
             return [trials.predict() for _ in candidates]  # which notes what there is to know
-        return trials.predict_all([trials.changes(_written(each)) for each in candidates])
+        return predict_all(list(map(_written, candidates)))
 
     def partition(settings: Sequence[Setting]) -> tuple[Traffic, ...]:
         return trials.partition(trials.changes(_written(settings)))
@@ -79,19 +82,20 @@ def searched(
         notes[Remark("error unknown", where)] = None
     if on is not None and compiles:
         trials.compile()  # hardware that does not fit is better known before than after
-    result = search(
-        decision_space,
-        predict,
-        None if trials.devices > LARGEST_CPU else partition,
-        compile_ if compilable else None,
-        rates=rates,
-        limit=limit,
-        budget=budget,
-        seed=seed,
-        checks=checks,
-        compiles=compiles,
-        notify=notify,
-    )
+    with predict_all:
+        result = search(
+            decision_space,
+            predict,
+            None if trials.devices > LARGEST_CPU else partition,
+            compile_ if compilable else None,
+            rates=rates,
+            limit=limit,
+            budget=budget,
+            seed=seed,
+            checks=checks,
+            compiles=compiles,
+            notify=notify,
+        )
     return replace(
         result,
         notes=(*result.notes, *trials.notes, *notes),

@@ -5,7 +5,7 @@ Nothing is traced again. ``search``, ``fix``, ``explain`` and ``verify`` ask her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.traffic import reduce_scatters, traffic
 from sdyscope.annotations import Annotation
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 from sdyscope.graph import OpGraph, build
@@ -95,7 +95,7 @@ class Trials:
         self.hardware, _ = program.hardware_for("shardy", on)
         self.notes: dict[Remark | str, None] = {}
         self._as_it_is: Compiled | None = None
-        self._edits: dict[Staged, _Edits] = {}
+        self._edits: dict[Staged, Edits] = {}
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -119,7 +119,7 @@ class Trials:
         """
         program = program or self.program
         if program not in self._edits:
-            self._edits[program] = _Edits(program, self.mesh)
+            self._edits[program] = Edits(program.name, program.annotations("shardy"), self.mesh)
         return list(map(self._edits[program].of, written))
 
     # --- what they come to ------------------------------------------------------------------------
@@ -138,16 +138,7 @@ class Trials:
         prediction = self._predictor.predict(edits, on_cpu=on_cpu)
         if not edits:
             self.notes.update(dict.fromkeys(prediction.collectives.notes))
-        return _figures(prediction)
-
-    def predict_all(
-        self, edits: Sequence[Sequence[ModuleEdit]], *, on_cpu: bool = False
-    ) -> list[Prediction | SdyscopeError]:
-        """As ``predict``, several at a time; in place of a prediction why there is none."""
-        return [
-            each if isinstance(each, SdyscopeError) else _figures(each)
-            for each in self._predictor.predict_all(edits, on_cpu=on_cpu)
-        ]
+        return figures(prediction)
 
     def partition(
         self, edits: Sequence[ModuleEdit] = (), *, on_cpu: bool = False
@@ -211,7 +202,8 @@ class Trials:
         return figures
 
 
-def _figures(prediction: PredictedCollectives) -> Prediction:
+def figures(prediction: PredictedCollectives) -> Prediction:
+    """What a search needs of a prediction."""
     return Prediction(
         traffic(prediction.collectives),
         prediction.argument_bytes,
@@ -220,15 +212,21 @@ def _figures(prediction: PredictedCollectives) -> Prediction:
     )
 
 
-class _Edits:
-    """What is to be written, as edits of a program's module, each made once."""
+class Edits:
+    """What is to be written, as edits of a program's module, each made once.
 
-    def __init__(self, program: Staged, mesh: Mesh) -> None:
-        self._program, self._mesh = program, mesh
+    Args:
+        name: the program's.
+        annotations: what is written in the module now.
+        mesh: the mesh of the specs.
+    """
+
+    def __init__(self, name: str, annotations: Iterable[Annotation], mesh: Mesh) -> None:
+        self._name, self._mesh = name, mesh
         self._known: dict[Written, ShardingEdit] = {}
         self._there: dict[tuple[str, int | None], Annotation] = {
             (each.kind, each.ordinal if each.kind == "constraint" else each.index): each
-            for each in program.annotations("shardy")
+            for each in annotations
             if each.kind in ("argument", "result", "constraint")
         }
 
@@ -245,6 +243,6 @@ class _Edits:
             kind, number, spec = written
             there = self._there.get((kind, number))
             if there is None:
-                raise TargetError(f"{self._program.name} is lowered without one of the {kind}s.")
+                raise TargetError(f"{self._name} is lowered without one of the {kind}s.")
             edit = self._known[written] = ShardingEdit(there, NamedSharding(self._mesh, spec))
         return edit

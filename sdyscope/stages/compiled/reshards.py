@@ -10,7 +10,6 @@ number of devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,13 +65,6 @@ class Resharder:
         self._readers = Readers()
         #: By the locations of the readers, which are there once each.
         self._located: dict[tuple[int, ...], Location] = {}
-
-    def beside(self) -> Resharder:
-        """The same, for another thread."""
-        other = copy(self)
-        other._imported = self._imported.beside()
-        other._readers, other._located = Readers(), {}
-        return other
 
     def collectives(self, changes: Sequence[ModuleEdit] = ()) -> ExplicitCollectives:
         """The collectives, with these changes.

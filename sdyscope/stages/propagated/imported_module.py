@@ -6,7 +6,6 @@ import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -103,10 +102,6 @@ class ImportedModule:
         if len(named) == 1 and whole and not self.has_loops:
             blind = itertools.takewhile(lambda each: _BLIND.search(each), self._passes)
             self._once = len([*blind])
-        self._in_own_context()
-
-    def _in_own_context(self) -> None:
-        """Forgets what is of a context, and takes a new one."""
         self._context = compat.new_context()
         #: By whether it went through the first passes: the module, and where its ops are.
         self._bases: dict[bool, tuple[Any, dict[int, list[_Place]]]] = {}
@@ -115,12 +110,6 @@ class ImportedModule:
         self._signature: dict[str, list[Any]] = {}
         self._on_signature: dict[tuple[str, int, int], Any] = {}
         self._verified: set[int] = set()
-
-    def beside(self) -> ImportedModule:
-        """The same, for another thread: what MLIR keeps of it is apart."""
-        other = copy(self)
-        other._in_own_context()
-        return other
 
     def propagated(self, edits: Sequence[ModuleEdit] = (), further: Sequence[str] = ()) -> Any:
         """A new module, as its op, propagated with these edits; None where one has no place in it.

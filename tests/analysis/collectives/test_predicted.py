@@ -14,7 +14,7 @@ from sdyscope.analysis.collectives.comms import predicted_document
 from sdyscope.analysis.collectives.predicted import Predictor
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.trials.traffic import reduce_scatters
-from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Why
 from sdyscope.facts.program import Program
 from sdyscope.facts.remarks import Remark
@@ -542,16 +542,6 @@ def test_other_shardings_of_arguments_need_no_new_import(name, data):
     changed = annotate(found.lowered, found.graph, changes)
     expected = Predictor(changed, found.graph).predict()
     assert found.predictor.predict(changes) == expected
-    # Several at a time, each in a context of MLIR of its own.
-    assert found.predictor.predict_all([changes, [], changes])[::2] == [expected] * 2
-
-
-def test_what_can_not_be_predicted_is_said_of_that_alone():
-    found = of_user_program("two_layers")
-    no_such_dimension = ShardingEdit(found.annotations[0], to_sharding(P("data")), ((9, 0),))
-    known, refused, again = found.predictor.predict_all([[], [no_such_dimension], []])
-    assert known == again == found.predictor.predict()
-    assert isinstance(refused, SdyscopeError)
 
 
 CUSTOM_CALL = """module @m {
