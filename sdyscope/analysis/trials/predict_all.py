@@ -24,7 +24,7 @@ from sdyscope.process.worker import Worker, WorkerDiedError
 if TYPE_CHECKING:
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-#: Seconds of predictions in this process before children are started, about as long as a start.
+#: Seconds of predictions in this process before children are started: a shorter search has none.
 _START = 1.0
 
 #: More children than this wait for each other: there are rarely more candidates at a time.
@@ -72,8 +72,8 @@ class PredictAll:
         if len(candidates) > 1 and self._is_warm():
             self._ask(candidates, answers)
         return [
-            self._here(edits) if answer is None else answer
-            for edits, answer in zip(edits, answers, strict=True)
+            self._here(each) if answer is None else answer
+            for each, answer in zip(edits, answers, strict=True)
         ]
 
     def _here(self, edits: Sequence[ModuleEdit]) -> Prediction | SdyscopeError:
