@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
 #: Seconds of predictions in this process before children are started: a shorter search has none.
-_START = 1.0
+_START = 2.0
 
 #: More children than this wait for each other: there are rarely more candidates at a time.
 _CHILDREN = 8
