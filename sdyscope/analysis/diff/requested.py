@@ -6,7 +6,6 @@ looks at the version.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -58,7 +57,8 @@ _Pair: TypeAlias = tuple[RequestedTensor | None, RequestedTensor | None]
 def requested_diff(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -> RequestedDiff:
     """Compares what was requested of the tensors of two programs.
 
-    Tensors of one kind are the same by path, and constraints of another scope by their line.
+    Tensors of one kind are the same by path, in order where several have one; where one side has
+    more, those of one placement or line; and constraints of another scope by their line.
     """
     pairs = list(_pairs(a, b))
     differences = [difference for difference in map(_difference, pairs) if difference is not None]
@@ -95,8 +95,8 @@ def _in_order(
 ) -> tuple[list[RequestedTensor], list[RequestedTensor], list[_Pair]]:
     """What both have as often under one path, in the order in which it is lowered.
 
-    By placement one that changed would leave its own to another of the same path. Where both have
-    the same placements in another order, nothing changed, and these pair them.
+    By placement one that changed would leave its own to another of the same path, and two that
+    exchanged theirs would be the same.
     """
     groups: dict[Hashable, tuple[list[RequestedTensor], list[RequestedTensor]]] = {}
     for side, tensors in enumerate((a, b)):
@@ -107,9 +107,7 @@ def _in_order(
     right: list[RequestedTensor] = []
     pairs: list[_Pair] = []
     for ours, theirs in groups.values():
-        if len(ours) == len(theirs) and Counter(map(_placed, ours)) != Counter(
-            map(_placed, theirs)
-        ):
+        if len(ours) == len(theirs):
             pairs += zip(ours, theirs, strict=True)
         else:
             left += ours

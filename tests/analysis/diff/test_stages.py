@@ -18,11 +18,11 @@ def constrained(x, *spec):
     return jax.lax.with_sharding_constraint(x, P(*spec))
 
 
-def program(mesh, hidden):
+def program(mesh, hidden, last="data"):
     @jax.jit
     def step(x):
         x = constrained(jnp.sin(x), hidden, None)  # the first line
-        return constrained(jnp.cos(x), "data", None)  # the second
+        return constrained(jnp.cos(x), last, None)  # the second
 
     x = jax.ShapeDtypeStruct((8, 8), "float32", sharding=NamedSharding(mesh, P("data")))
     return Program("step", step, (x,), mesh=mesh)
@@ -38,3 +38,13 @@ def test_what_is_requested_through_a_helper_is_at_the_line_that_calls_it():
     begins = program.__code__.co_firstlineno
     assert difference.source.line == begins + 3
     assert [tensor.source.line - begins for tensor in first.requested if tensor.source] == [3, 4]
+
+
+def test_requests_that_were_exchanged_are_two_differences():
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    first, second = (
+        Inspection(program(mesh, *axes), ["shardy"]).requested
+        for axes in (("data", "model"), ("model", "data"))
+    )
+    assert len(requested_diff(first, second).different) == 2
+    assert not requested_diff(first, first).different
