@@ -123,12 +123,12 @@ class Compiled:
     devices: int
     device_kind: str
     hlo: str
-    memory: MemoryAnalysis | None
-    cost: Mapping[str, float] | None
-    parameter_shardings: tuple[str, ...]
-    result_shardings: tuple[str, ...]
-    rematerializations: tuple[str, ...]
-    compile_seconds: float
+    memory: MemoryAnalysis | None = None
+    cost: Mapping[str, float] | None = None
+    parameter_shardings: tuple[str, ...] = ()
+    result_shardings: tuple[str, ...] = ()
+    rematerializations: tuple[str, ...] = ()
+    compile_seconds: float = 0.0
     log: str = ""
     notes: tuple[Remark, ...] = ()
     topology: Topology | None = None

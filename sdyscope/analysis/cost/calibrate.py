@@ -373,12 +373,6 @@ def _scheduled(run: _Run, fit: _Fit) -> float | None:
         devices=measured.devices,
         device_kind="",
         hlo=run.traced.hlo,
-        memory=None,
-        cost=None,
-        parameter_shardings=(),
-        result_shardings=(),
-        rematerializations=(),
-        compile_seconds=0.0,
     )
     meshes = [] if measured.mesh is None else [measured.mesh]
     try:

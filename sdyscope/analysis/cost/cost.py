@@ -514,12 +514,6 @@ def predicted_cost_document(
         devices=counted.devices,
         device_kind="" if chip is None else chip.name,
         hlo="",
-        memory=None,
-        cost=None,
-        parameter_shardings=(),
-        result_shardings=(),
-        rematerializations=(),
-        compile_seconds=0.0,
     )
     linker = _Linker(compiled, chip, mesh, given)
     held = predicted_memory(program, counted.partitioner).groups

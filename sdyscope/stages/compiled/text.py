@@ -64,12 +64,7 @@ def read_compiled(path: Path, mesh: Mesh | None = None) -> Compiled | None:
         devices=module.num_partitions * module.replica_count,
         device_kind="",
         hlo=text,
-        memory=None,
-        cost=None,
         parameter_shardings=_parameter_shardings(module),
-        result_shardings=(),
-        rematerializations=(),
-        compile_seconds=0.0,
         path=path,
     )
     return compiled if mesh is None else on_mesh(compiled, mesh)

@@ -59,12 +59,7 @@ def made(hlo=HLO, devices=256, kind="TPU v5 lite", topology=POD, xla=None):
         devices=devices,
         device_kind=kind,
         hlo=hlo,
-        memory=None,
         cost=xla,
-        parameter_shardings=(),
-        result_shardings=(),
-        rematerializations=(),
-        compile_seconds=0.0,
         topology=topology,
     )
 

@@ -92,12 +92,6 @@ def made(hlo, mesh=MESH, data=1e11, model=1e11):
         devices=4,
         device_kind="TPU v5 lite",
         hlo=hlo,
-        memory=None,
-        cost=None,
-        parameter_shardings=(),
-        result_shardings=(),
-        rematerializations=(),
-        compile_seconds=0.0,
         topology=None,
     )
     rates = {name: model if name == "model" else data for name in mesh.shape}
