@@ -29,6 +29,7 @@ from sdyscope.words.counts import listed
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
+    from sdyscope.stages.propagated.annotate import ModuleEdit
 
 PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
 
@@ -606,6 +607,23 @@ class Staged:
         program = self._with_modules(modules, {**self.failures, **failures})
         program._wishes = (*self._wishes, wishes)
         return program
+
+    def with_edits(self, edits: Mapping[Partitioner, Sequence[ModuleEdit]]) -> Self:
+        """The same program with edits of its modules.
+
+        Args:
+            edits: of each partitioner's module; of the others there is none then.
+
+        Raises:
+            TargetError: an edit that a module can't carry; says which and why.
+        """
+        from sdyscope.stages.propagated.annotate import annotate
+
+        modules = {
+            partitioner: annotate(self.lowered[partitioner], self.graph(partitioner), written)
+            for partitioner, written in edits.items()
+        }
+        return self._with_modules(modules, {})
 
     def propagations(self) -> Iterator[tuple[Partitioner, Propagated | CompilerError]]:
         """The propagations that somebody has asked for, or why there is none."""

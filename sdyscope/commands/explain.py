@@ -8,9 +8,10 @@ import click
 
 from sdyscope.commands import opening, options, propagation
 
-#: What a VALUE looks like that is a collective.
-_COLLECTIVE = re.compile(
+#: What a VALUE looks like that the compiler makes.
+_MADE = re.compile(
     r"(?:all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(?:-start)?(?:\.\d+)*"
+    r"|full-rematerialization|first-difference"
 )
 
 
@@ -20,6 +21,7 @@ _COLLECTIVE = re.compile(
         "explain fsdp-transformer layer0/mlp/dot_general",
         "explain train.py:step train.py:42 --all",
         "explain fsdp-transformer layer0/mlp/dot_general --remove-axis model",
+        "explain fsdp-transformer first-difference --set constrained=false",
     ),
 )
 @options.target
@@ -33,7 +35,8 @@ _COLLECTIVE = re.compile(
     "--remove-axis",
     "axis",
     metavar="AXIS",
-    help="Find what keeps this mesh axis on the value, and the fewest edits without it.",
+    help="Find what keeps this mesh axis on the value, and the fewest edits without it. Of a "
+    "collective, what has it run over the axis.",
 )
 @click.option(
     "--want",
@@ -63,45 +66,51 @@ def command(
 
     VALUE is a pytree path (params['w1']), a scope or the end of one (layer0/dot_general), a source
     line (model.py:42) or an SSA name (%12); or a collective of the compiled program (all-gather.3),
-    or a kind of these (all-gather).
+    or a kind of these (all-gather); full-rematerialization, or first-difference (between the
+    partitioners).
 
     For each axis on each dimension: the annotation that it comes from, and each step from there to
     the value. For each axis that a neighbouring tensor has and the value lacks: what stopped it.
 
     With --remove-axis or --want, annotations are changed in a copy of the module and propagated
     again: whether the one that is named is necessary, which others suffice on their own, and the
-    smallest set of edits that does what is asked for.
+    smallest set of edits that does what is asked for. Of what the compiler makes that is always
+    tried, and --remove-axis only takes the axis off the annotations.
     """
     if axis is not None and want is not None:
         raise click.UsageError("--remove-axis and --want are two questions: ask one of them.")
-    from sdyscope.analysis.propagation.counterfactuals import (
-        explained_collectives,
-        with_counterfactuals,
-    )
+    from sdyscope.analysis.propagation.counterfactuals import with_counterfactuals
     from sdyscope.analysis.propagation.explain import explain_document
+    from sdyscope.analysis.propagation.removals import DIFFERENCE, explained_removals
     from sdyscope.process import output
     from sdyscope.syntax.partition_spec import parse_partition_spec
     from sdyscope.terminal import document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import explain
 
+    if value == DIFFERENCE and partitioner is None:
+        partitioner = "both"
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
-    if _COLLECTIVE.fullmatch(value):
-        if axis is not None or want is not None or shardings or priorities:
+    if _MADE.fullmatch(value):
+        if want is not None:
             raise click.UsageError(
-                "--remove-axis, --want, --set-sharding and --priority are for values. What keeps a "
-                "collective, and what removes it, is always tried."
+                f"--want is for a value's sharding, which {value} has none of. Name the value."
             )
-        of_collectives = explained_collectives(inspection, value)
+        if shardings or priorities or conservative:
+            raise click.UsageError(
+                "--set-sharding, --priority and --conservative are for values. What removes "
+                f"{value} is always tried."
+            )
+        explained = explained_removals(inspection, value, axis or "")
         if as_json:
-            output.answers().write_bytes(document.encode(of_collectives))
+            output.answers().write_bytes(document.encode(explained))
         else:
-            paragraphs.print_paragraphs(explain.heading(of_collectives))
-            paragraphs.print_paragraphs(explain.collectives(of_collectives))
-            paragraphs.print_paragraphs(account_paragraphs(of_collectives.account))
-        return 1 if strict and of_collectives.account else 0
+            paragraphs.print_paragraphs(explain.heading(explained))
+            paragraphs.print_paragraphs(explain.removals(explained))
+            paragraphs.print_paragraphs(account_paragraphs(explained.account))
+        return 1 if strict and explained.account else 0
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
     explained = explain_document(
         what_if.inspection,

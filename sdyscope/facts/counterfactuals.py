@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sdyscope.facts.differences import DifferingValue
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.facts.origins import CollectiveOrigin, Spec
+from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.values.source import SourceLocation
 
 
@@ -96,36 +98,75 @@ class Counterfactual:
 
 @dataclass(frozen=True, slots=True)
 class TriedCause:
-    """An annotation that a collective is explained by.
+    """An annotation that something is explained by, and what becomes of that without it.
 
     Attributes:
         cause: the annotation.
-        necessary: whether XLA's partitioner makes no such collective without it; null where it
-            refuses the program without it.
+        necessary: whether it is gone without the annotation; null where the compiler refuses the
+            program without it.
+        sufficient: whether it is there with this annotation and none of the others that were
+            tried; null where the compiler refuses that program, or it was not tried.
     """
 
     cause: Cause
     necessary: bool | None
+    sufficient: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class EditsOfCollective:
-    """Annotations without which a collective is gone, and what the program then sends.
+class TriedEdits:
+    """Edits with which something is gone, and what the program then does.
 
     Attributes:
         edits: the edits.
-        sent: bytes that a device then sends in a step, as the program is partitioned.
-        smallest: whether every smaller set was propagated, too, and does not do.
+        smallest: whether every smaller set was tried, too, and does not do.
+        sent: bytes that a device then sends in a step, as the program is partitioned; null where it
+            was only propagated.
+        differing: how many values then are sharded differently under the partitioners; null where
+            these were not compared.
     """
 
     edits: tuple[SourceEdit, ...]
-    sent: int
     smallest: bool
+    sent: int | None = None
+    differing: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Removals:
+    """What becomes of something that the compiler makes when annotations are removed.
+
+    Attributes:
+        is_found: whether the program has it under the same names as the annotations were left;
+            otherwise nothing can be tried.
+        removed: the axis that the annotations lose; empty where they go as a whole.
+        causes: the annotations that it is explained by.
+        remedies: the fewest of them without which it is gone; none where none was found.
+        constraints: the same by one more constraint.
+        is_kept: whether it is there without all of these annotations, too.
+        complete: whether every set of these annotations was tried where there is no remedy.
+        sent: bytes that a device sends in a step, as the program is partitioned; null where it was
+            only propagated.
+        differing: how many values are sharded differently under the partitioners; null where these
+            were not compared.
+        tried: how often XLA partitioned the program, or both partitioners propagated it.
+    """
+
+    is_found: bool
+    removed: str
+    causes: tuple[TriedCause, ...]
+    remedies: tuple[TriedEdits, ...]
+    constraints: tuple[TriedEdits, ...]
+    is_kept: bool
+    complete: bool
+    sent: int | None
+    differing: int | None
+    tried: int
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCauses:
-    """What a collective needs, each answer by XLA's partitioner with annotations removed.
+    """What a collective needs.
 
     Attributes:
         name: its name in the compiled program.
@@ -134,12 +175,7 @@ class CollectiveCauses:
         sent: bytes that a device sends for it in a step.
         origin: why it is there; null where that is not known.
         source: its line.
-        is_found: whether the partitioned program has it under the same names; otherwise nothing can
-            be tried.
-        causes: the annotations that it is explained by.
-        remedies: the fewest of them without which it is gone; none where all of them do not do.
-        sent_now: bytes that a device sends in a step, as the program is partitioned.
-        partitioned: how often XLA partitioned the program.
+        removals: what becomes of it, by XLA's partitioner.
     """
 
     name: str
@@ -148,8 +184,36 @@ class CollectiveCauses:
     sent: int
     origin: CollectiveOrigin | None
     source: SourceLocation | None
-    is_found: bool
-    causes: tuple[TriedCause, ...]
-    remedies: tuple[EditsOfCollective, ...]
-    sent_now: int
-    partitioned: int
+    removals: Removals
+
+
+@dataclass(frozen=True, slots=True)
+class RematerializationCauses:
+    """What an involuntary full rematerialization needs.
+
+    Attributes:
+        rematerialization: what XLA's partitioner logs.
+        removals: what becomes of it, by XLA's partitioner.
+    """
+
+    rematerialization: Rematerialization
+    removals: Removals
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceCauses:
+    """What the first difference between the partitioners needs.
+
+    Attributes:
+        begins: the value at which it begins: all that it is computed from is sharded alike.
+        a: the first partitioner.
+        b: the second.
+        values: how many values are sharded differently from there on, itself included.
+        removals: what becomes of it, by both partitioners.
+    """
+
+    begins: DifferingValue
+    a: str
+    b: str
+    values: int
+    removals: Removals

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sdyscope.analysis.collectives.rematerializations import Rematerialization, rematerializations
+from sdyscope.analysis.collectives.rematerializations import rematerializations
 from sdyscope.analysis.naming.resolve import plain_scope
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, ConversionError, SyntaxTextError
+from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.graph import Op
 from sdyscope.hlo import read_hlo
 from sdyscope.lint.rule import Message, Unavailable, rule

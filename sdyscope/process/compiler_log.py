@@ -44,6 +44,17 @@ _STATUS = re.compile(
 )
 
 
+_REMATERIALIZES = re.compile(r"(?i)involuntary full rematerialization")
+
+
+def rematerializing_lines(log: str) -> tuple[str, ...]:
+    """The lines about reshardings that make a tensor whole on every device.
+
+    ``xla/service/spmd/spmd_partitioner.cc`` writes them.
+    """
+    return tuple(line.strip() for line in log.splitlines() if _REMATERIALIZES.search(line))
+
+
 def last_words(log: str) -> str:
     """Why the process gave up: its last fatal line, without the prefix; empty when none is there.
 

@@ -40,7 +40,7 @@ _BREAKS = re.compile(
 )
 
 #: A word with the space behind it; a spec or a slice is one word: `w[0:1, :]`.
-_WORDS = re.compile(r"(?:P\([^()]*\)|\[[^\[\]]*\]|\S)+\s*|\s+")
+_WORDS = re.compile(r"(?:P\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\]|\S)+\s*|\s+")
 
 #: A column is not made narrower than its longest unbreakable piece, up to this many characters.
 _WIDEST_PIECE = 24

@@ -16,6 +16,7 @@ from sdyscope.words.origins import OP_FOLLOWED, annotation_text, causes_text
 from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import source_text
 from sdyscope.words.remarks import remark_texts
+from sdyscope.words.rematerializations import rematerialization_text, resharding_text
 from sdyscope.words.sharding import NONE
 from sdyscope.words.types import largest_text
 
@@ -335,11 +336,7 @@ def _remade(document: CommsDocument) -> Iterator[Paragraph]:
     said: dict[tuple[str, str], list[str]] = {}
     for program in document.programs:
         for remade in program.rematerializations:
-            where = source_text(remade.source)
-            op = "/".join(filter(None, (remade.scope, remade.primitive))) or remade.operation
-            words = f"involuntary full rematerialization of {remade.shape or 'a tensor'} in {op}"
-            change = f"from {remade.before} to {remade.after}" if remade.before else ""
-            key = (words + (f" at {where}" if where else ""), change)
+            key = rematerialization_text(remade), resharding_text(remade)
             said.setdefault(key, []).append(program.partitioner or "")
     for (words, change), names in said.items():
         label = " and ".join(filter(None, names))

@@ -6,12 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.propagation.explain import ExplainDocument, Explanation
 from sdyscope.annotations import op_name
-from sdyscope.facts.counterfactuals import Counterfactual
+from sdyscope.facts.counterfactuals import Counterfactual, Removals, TriedEdits
 from sdyscope.facts.moves import Absence, Beginning, Chain
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.views.propagate import provenance
+from sdyscope.views.propagated_diff import title
 from sdyscope.words.counts import counted, size
-from sdyscope.words.edits import cause_text, causes_texts, edit_text
+from sdyscope.words.edits import (
+    causes_texts,
+    edit_text,
+    no_removal_text,
+    removal_texts,
+    tried_edits_text,
+)
 from sdyscope.words.mesh import axis_text, mesh_words_of
 from sdyscope.words.origins import origin_text
 from sdyscope.words.places import source_text
@@ -25,6 +32,8 @@ from sdyscope.words.propagation import (
     stopped_alike,
 )
 from sdyscope.words.remarks import remark_texts
+from sdyscope.words.rematerializations import rematerialization_text, resharding_text
+from sdyscope.words.sharding import short_and_placed
 from sdyscope.words.types import type_text
 
 #: How many values are explained unless all are asked for.
@@ -71,8 +80,8 @@ def footer(document: ExplainDocument) -> Iterator[Paragraph]:
         yield Paragraph(note, "muted", hang=2)
 
 
-def collectives(document: ExplainDocument) -> Iterator[Paragraph]:
-    """Each collective: why it is there, what it needs, and the fewest edits without it."""
+def removals(document: ExplainDocument) -> Iterator[Paragraph]:
+    """What the compiler makes: why it is there, what it needs, and the fewest edits without it."""
     for collective in document.collectives:
         yield Paragraph("")
         over = " x ".join(collective.axes) or "no single axis"
@@ -84,38 +93,59 @@ def collectives(document: ExplainDocument) -> Iterator[Paragraph]:
         )
         if collective.origin is not None:
             yield Paragraph(f"because {origin_text(collective.origin)}", indent=2, hang=2)
-        if not collective.is_found:
-            yield Paragraph(
-                "right behind partitioning it has another name, so nothing was tried",
-                "warning",
-                indent=2,
-                hang=2,
-            )
-            continue
-        for tried in collective.causes:
-            what = {
-                True: "is necessary: without it the collective is gone",
-                False: "is not necessary: without it the collective stays",
-                None: "could not be removed: XLA refuses the program without it",
-            }[tried.necessary]
-            yield Paragraph(f"{cause_text(tried.cause)} {what}", indent=2, hang=2)
-        for remedy in collective.remedies:
-            yield Paragraph(
-                f"gone, fewest edits, partitioned again: a device then sends {size(remedy.sent)} "
-                f"per step, and {size(collective.sent_now)} now",
-                "good" if remedy.sent < collective.sent_now else "warning",
-                indent=2,
-                hang=2,
-            )
-            for edit in remedy.edits:
-                line = f" ({source_text(edit.source)})" if edit.source is not None else ""
-                yield Paragraph(f"{edit_text(edit)}{line}", indent=4, hang=2)
-        if collective.causes and not collective.remedies:
-            yield Paragraph(
-                "no set of these annotations that was tried removes it", "warning", 2, 2
-            )
-        times = counted(collective.partitioned, "time")
-        yield Paragraph(f"known from partitioning the program {times}", "muted", 2)
+        tried = collective.removals
+        over = f" over {tried.removed}" if tried.removed else ""
+        yield from _removals(tried, f"the collective{over}")
+    for causes in document.rematerializations:
+        yield Paragraph("")
+        yield Paragraph(rematerialization_text(causes.rematerialization), "heading", hang=2)
+        change = resharding_text(causes.rematerialization)
+        if change:
+            yield Paragraph(change, indent=2, hang=2)
+        yield from _removals(causes.removals, "the rematerialization")
+    for difference in document.differences:
+        yield Paragraph("")
+        yield Paragraph(title(difference.begins.value), "heading", hang=2)
+        sides = {difference.a: difference.begins.a, difference.b: difference.begins.b}
+        for name, sharded in sides.items():
+            yield Paragraph(f"{name}: {short_and_placed(sharded)}", indent=2, hang=2)
+        if difference.values > 1:
+            more = counted(difference.values - 1, "more value")
+            yield Paragraph(f"{more} sharded differently from here on", "muted", 2, 2)
+        yield from _removals(difference.removals, "the difference")
+
+
+def _removals(tried: Removals, what: str) -> Iterator[Paragraph]:
+    """What becomes of something without annotations."""
+    for remedy in tried.constraints:
+        yield from _remedy(remedy, tried, "gone, by one more annotation")
+    if not tried.is_found:
+        yield Paragraph(
+            f"when the program is tried again {what} has another name, so nothing was removed",
+            "warning",
+            indent=2,
+            hang=2,
+        )
+        return
+    for text in removal_texts(tried, what):
+        yield Paragraph(text, indent=2, hang=2)
+    for remedy in tried.remedies:
+        how = "fewest edits" if remedy.smallest else "edits, none of which can be left out"
+        yield from _remedy(remedy, tried, f"gone, {how}")
+    if not tried.remedies and not tried.is_kept:
+        yield Paragraph(no_removal_text(tried), "warning", 2, 2)
+    times = counted(tried.tried, "time")
+    how = "partitioning" if tried.differing is None else "propagating"
+    yield Paragraph(f"known from {how} the program {times}", "muted", 2)
+
+
+def _remedy(remedy: TriedEdits, tried: Removals, how: str) -> Iterator[Paragraph]:
+    """Edits with which it is gone, and what the program then does."""
+    words, is_better = tried_edits_text(remedy, tried)
+    yield Paragraph(f"{how}, {words}", "good" if is_better else "warning", indent=2, hang=2)
+    for edit in remedy.edits:
+        line = f" ({source_text(edit.source)})" if edit.source is not None else ""
+        yield Paragraph(f"{edit_text(edit)}{line}", indent=4, hang=2)
 
 
 def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:

@@ -18,7 +18,7 @@ from sdyscope.words.differences import (
 )
 from sdyscope.words.places import source_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
-from sdyscope.words.sharding import REPLICATED, placed_text, short
+from sdyscope.words.sharding import short, short_and_placed
 from sdyscope.words.types import type_text
 
 #: How many beginnings are shown, and how many values that follow, unless all are asked for.
@@ -78,8 +78,7 @@ def _beginning(
     yield Paragraph(f"{number}. {title(first.value)}", "heading", hang=3)
     width = max(len(diff.a), len(diff.b))
     for label, sharding in ((diff.a, first.a), (diff.b, first.b)):
-        text, words = short(sharding), placed_text(sharding)
-        said = words if text in (words, REPLICATED) else f"{text}: {words}"
+        said = short_and_placed(sharding)
         yield Paragraph(f"{label:<{width}}  {said}", indent=3, hang=width + 2)
     if sources := inputs_text((source.name, source.sharding) for source in beginning.inputs):
         yield Paragraph(sources, "muted", indent=3, hang=2)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from sdyscope.facts.counterfactuals import AxisCauses, Cause
+from sdyscope.facts.counterfactuals import AxisCauses, Cause, Removals, TriedEdits
 from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
@@ -181,11 +181,82 @@ def causes_texts(causes: AxisCauses) -> Iterator[str]:
     if causes.cause is not None and causes.cause not in causes.sufficient:
         yield f"{where}: it does not suffice on its own either, with no other annotation over it"
     if others:
-        few = ", ".join(map(cause_text, others[:_NAMED]))
-        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
-        yield f"{where}: sufficient on their own: {few}{more}"
+        yield f"{where}: sufficient on their own: {_first_causes(others)}"
     elif causes.others:
         yield f"{where}: none of the {counted(causes.others, 'other annotation')} suffices alone"
+
+
+def _first_causes(causes: Sequence[Cause]) -> str:
+    few = ", ".join(map(cause_text, causes[:_NAMED]))
+    return f"{few} and {len(causes) - _NAMED:,} more" if len(causes) > _NAMED else few
+
+
+def removal_texts(removals: Removals, what: str) -> Iterator[str]:
+    """What becomes of something without each annotation, and with each alone.
+
+    Args:
+        removals: what was tried.
+        what: what it is: `the collective`.
+    """
+    without = f"without {removals.removed} on it" if removals.removed else "without it"
+    for tried in removals.causes:
+        if tried.necessary is None:
+            yield (
+                f"{cause_text(tried.cause)} could not be removed: the compiler refuses the program "
+                "without it"
+            )
+        elif tried.necessary:
+            yield f"{cause_text(tried.cause)} is necessary: {without} {what} is gone"
+    others = [tried.cause for tried in removals.causes if tried.necessary is False]
+    if len(others) == 1:
+        yield f"{cause_text(others[0])} is not necessary: {without} {what} stays"
+    elif others:
+        without = f"without {removals.removed} on" if removals.removed else "without"
+        yield (
+            f"none of these is necessary; {without} any one of them {what} stays: "
+            f"{_first_causes(others)}"
+        )
+    if removals.is_kept and len(removals.causes) > 1:
+        lost = f" {removals.removed} on" if removals.removed else ""
+        yield f"without{lost} all of these {what} stays, too: something else brings it"
+    if len(removals.causes) < 2 or removals.is_kept:
+        return
+    alone = [tried.cause for tried in removals.causes if tried.sufficient]
+    if alone:
+        yield f"sufficient on {'its' if len(alone) == 1 else 'their'} own: {_first_causes(alone)}"
+    elif all(tried.sufficient is False for tried in removals.causes):
+        yield "none of them suffices on its own"
+
+
+def no_removal_text(removals: Removals) -> str:
+    """That no edits were found without which something is gone."""
+    if not removals.causes:
+        over = f" over {removals.removed}" if removals.removed else ""
+        return f"no annotation{over} that can be removed is known to be behind it"
+    if removals.complete and not removals.is_kept:
+        return "no set of these annotations removes it"
+    return "no set of these annotations that was tried removes it"
+
+
+def tried_edits_text(remedy: TriedEdits, removals: Removals) -> tuple[str, bool]:
+    """What a program with some edits then does, as it was tried, and whether that is better."""
+    if remedy.sent is not None and removals.sent is not None:
+        return (
+            f"partitioned again: a device then sends {size(remedy.sent)} per step, and "
+            f"{size(removals.sent)} now",
+            remedy.sent < removals.sent,
+        )
+    if remedy.differing is not None and removals.differing is not None:
+        none = "no value that can be compared"
+        differ = [
+            f"{none} differs" if not count else f"{count:,} differ{'s' * (count == 1)}"
+            for count in (remedy.differing, removals.differing)
+        ]
+        return (
+            f"propagated again: {differ[0]} then, {differ[1]} now",
+            remedy.differing < removals.differing,
+        )
+    return "tried again", True
 
 
 def cause_text(cause: Cause) -> str:

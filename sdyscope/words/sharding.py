@@ -189,6 +189,12 @@ def placed_text(sharded: Sharded) -> str:
     return in_memory(placement_text(sharded.placement, sharded.mesh), sharded.memory)
 
 
+def short_and_placed(sharded: Sharded) -> str:
+    """`P('fsdp', None): dim 0 split 4 ways over fsdp, dim 1 whole`."""
+    text, words = short(sharded), placed_text(sharded)
+    return words if text in (words, REPLICATED) else f"{text}: {words}"
+
+
 def open_text(sharded: Sharded) -> str:
     """The same, and which dimensions the compiler may shard further."""
     text = placed_text(sharded)

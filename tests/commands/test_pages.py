@@ -53,7 +53,7 @@ THOROUGH = {
     "axlearn-transformer": (5, 6),
     "comms": (1,),
     "diff": (4, 6),
-    "explain": (4,),
+    "explain": (4, 5, 6, 7),
     "fix": (1,),
     "levanter-gpt2": (3, 4, 7, 8),
     "memory": (3, 4, 5, 6),

@@ -10,45 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.hlo import HloModule, Instruction, Shape
-from sdyscope.values.source import SourceLocation
 
 _FROM_TO = re.compile(r"go from sharding (\{.*?\}) to (\{.*?\}) (?:without|efficiently|in)\b")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\]]')
 _OPERATION = re.compile(r"HLO operation:? %?([^\s=]+) = (\S.*?) ([a-z][a-z0-9\-]*)\((.*)")
-
-
-@dataclass(frozen=True, slots=True)
-class Rematerialization:
-    """One tensor that had to be made whole on every device to be sharded otherwise.
-
-    Attributes:
-        operation: name of the HLO instruction, without ``%``; empty where the log names none.
-        opcode: its opcode.
-        shape: the block of it that a device has before; None where it can't be read.
-        before: the sharding that it had, as XLA writes it.
-        after: the one that was wanted.
-        scope: scope of the op, without the program and the primitive.
-        primitive: JAX's primitive.
-        source: the innermost line of user code; None where the log does not lead to one.
-        message: the whole line of the log.
-        is_cut: whether XLA cut the line short, or names no op in it: what follows is missing here.
-    """
-
-    operation: str
-    opcode: str
-    shape: Shape | None
-    before: str
-    after: str
-    scope: str
-    primitive: str
-    source: SourceLocation | None
-    message: str
-    is_cut: bool = False
 
 
 def rematerializations(messages: Iterable[str], module: HloModule) -> tuple[Rematerialization, ...]:

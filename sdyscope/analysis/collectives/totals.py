@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.made_for import NamedAfter
-from sdyscope.analysis.collectives.rematerializations import Rematerialization
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import PHASES, Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
+from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.mesh import AxisRef, Mesh

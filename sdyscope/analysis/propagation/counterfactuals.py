@@ -8,31 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.propagation.axis_parts import part_of
 from sdyscope.analysis.propagation.explain import ExplainDocument, Explainer, Explanation
 from sdyscope.annotations import Annotation, shown_name
-from sdyscope.errors import CompilerError, ConversionError, TargetError, one_of
+from sdyscope.errors import CompilerError, ConversionError, TargetError
 from sdyscope.facts.counterfactuals import (
     AxisCauses,
     Cause,
     CheckedEdits,
-    CollectiveCauses,
     Counterfactual,
-    EditsOfCollective,
-    TriedCause,
 )
 from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.facts.moves import AnnotatedDim, Chain
-from sdyscope.facts.origins import OriginAnnotation, Spec
+from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
-from sdyscope.graph import build
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_named_sharding, to_placement
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -43,30 +38,20 @@ from sdyscope.values.sharding import (
     SpecEntry,
     TensorSharding,
 )
-from sdyscope.values.source import line_of
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.collectives.totals import Collective, Collectives
     from sdyscope.stages.propagated.annotate import ModuleEdit
+    from sdyscope.stages.propagated.imported_module import ImportedModule
 
 #: How many propagations one answer may take.
 _MOST = 160
-
-#: How often XLA partitions the program for one collective, a second each.
-_PARTITIONED = 40
-
-#: How many of the annotations that a collective is explained by are tried.
-_CAUSES = 8
-
-#: How many collectives of a kind are explained.
-_COLLECTIVES = 4
 
 #: How many annotations are looked at for one axis.
 _GROUPS = 24
 
 
 @dataclass(frozen=True)
-class _Group:
+class AnnotationGroup:
     """Annotations that are one to whoever writes the program: a tensor's, or a line's."""
 
     annotations: tuple[Annotation, ...]
@@ -74,10 +59,18 @@ class _Group:
 
     @property
     def first(self) -> Annotation:
+        """The first of them."""
         return self.annotations[0]
 
     @property
+    def sharding(self) -> TensorSharding | None:
+        """What is written on the first of them; None where that is not in Shardy's form."""
+        written = self.first.sharding
+        return written if isinstance(written, TensorSharding) else None
+
+    @property
     def cause(self) -> Cause:
+        """The annotations as a cause."""
         annotation = self.first
         spec = self.spec if self.spec is not None else annotation.text
         return Cause(
@@ -85,6 +78,7 @@ class _Group:
         )
 
     def edit(self, after: PartitionSpec | None) -> SourceEdit:
+        """The edit that has them say something else; None for nothing."""
         annotation = self.first
         kind: EditKind = "constraint"
         if annotation.kind in ("argument", "result"):
@@ -105,8 +99,6 @@ class Counterfactuals:
     """
 
     def __init__(self, program: Staged) -> None:
-        from sdyscope.stages.propagated.imported_module import ImportedModule
-
         mesh = program.only_mesh("shardy")
         if mesh is None:
             raise TargetError(
@@ -115,13 +107,19 @@ class Counterfactuals:
         self.program, self.mesh = program, mesh
         self.graph = program.graph("shardy")
         self.explainer = Explainer.of(program, "shardy")
-        self._imported = ImportedModule(program.lowered["shardy"], self.graph)
         self._axes = PropagatedAxes(self.graph, program.propagated("shardy"), mesh)
         annotations = program.annotations("shardy")
         self._annotated = AnnotatedAxes(self._axes, annotations, self.explainer.pointers)
-        self._groups = _grouped(annotations, self.mesh)
+        self.groups = annotation_groups(annotations, self.mesh)
         self._known: dict[tuple[object, ...], tuple[TensorSharding | None, ...] | None] = {}
         self.propagations = 0
+
+    @cached_property
+    def imported(self) -> ImportedModule:
+        """The program, imported once for all propagations."""
+        from sdyscope.stages.propagated.imported_module import ImportedModule
+
+        return ImportedModule(self.program.lowered["shardy"], self.graph)
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -133,18 +131,18 @@ class Counterfactuals:
         """
         self._begin()
         now = self._now(value)
-        dims = [at for at, names in enumerate(_dims(now)) if axis in names]
+        dims = [at for at, names in enumerate(axes_of(now)) if axis in names]
         if not dims:
             raise TargetError(f"It is not sharded over {axis!r}: it is {self._spec(now)}.")
         causes = tuple(self._causes(value, axis, at) for at in dims)
         groups, left = self._candidates(value, [axis])
-        edits = [(group, _without(group.spec, [axis])) for group in groups]
+        edits = [(group, without_axes(group.spec, [axis])) for group in groups]
 
         def gone(sharding: TensorSharding | None) -> bool:
-            return not any(axis in names for names in _dims(sharding))
+            return not any(axis in names for names in axes_of(sharding))
 
         remedies, complete = self._smallest(value, edits, gone)
-        wanted = _without(_as_spec(self._spec(now)), [axis])
+        wanted = without_axes(_as_spec(self._spec(now)), [axis])
         return Counterfactual(
             self._spec(now),
             axis,
@@ -169,13 +167,13 @@ class Counterfactuals:
             place = to_placement(NamedSharding(self.mesh, spec), rank)
         except ConversionError as error:
             raise TargetError(f"It can't be sharded as {spec}: {error.message}.") from error
-        here = {(at, name) for at, names in enumerate(_dims(now)) for name in names}
+        here = {(at, name) for at, names in enumerate(axes_of(now)) for name in names}
         there = {(at, name) for at, names in enumerate(_spec_dims(spec)) for name in names}
         leaving = list(dict.fromkeys(name for _, name in sorted(here - there)))
         causes = tuple(self._causes(value, name, at) for at, name in sorted(here - there))
         groups, left = self._candidates(value, leaving)
-        edits = [(group, _without(group.spec, leaving)) for group in groups]
-        edits += [(group, None) for group in self._in_the_way(value)]
+        edits = [(group, without_axes(group.spec, leaving)) for group in groups]
+        edits += [(group, None) for group in self.in_the_way(value)]
 
         def is_it(sharding: TensorSharding | None) -> bool:
             if sharding is None:
@@ -199,91 +197,6 @@ class Counterfactuals:
             complete and not left,
         )
 
-    def collective(self, collective: Collective) -> CollectiveCauses:
-        """Which annotations a collective needs, and what is sent without the fewest of them.
-
-        Args:
-            collective: one of the compiled program, with its origin.
-        """
-        part = collective.largest
-        axes = tuple(axis.name for axis in collective.axes or ())
-        named = () if part.origin is None else (*part.origin.annotations, *part.origin.otherwise)
-        groups: list[_Group] = []
-        for annotation in named:
-            for group in self._groups:
-                if group not in groups and _is_named(annotation, group):
-                    groups.append(group)
-        groups = groups[:_CAUSES]
-        tried = 0
-        known: dict[tuple[int, ...], tuple[bool | None, int]] = {}
-
-        def without(numbers: tuple[int, ...]) -> tuple[bool | None, int]:
-            """Whether it is still there, and what is sent; None where XLA refuses the program."""
-            nonlocal tried
-            if numbers not in known:
-                tried += 1
-                edits = [edit for number in numbers for edit in self._removed(groups[number])]
-                try:
-                    remaining = self._partitioned(edits)
-                except CompilerError:
-                    known[numbers] = None, 0
-                    return known[numbers]
-                there = any(
-                    other.kind == collective.kind
-                    and tuple(axis.name for axis in other.axes or ()) == axes
-                    and any(each.scope == part.scope for each in other.parts)
-                    and any(each.primitive == part.primitive for each in other.parts)
-                    for other in remaining.collectives
-                )
-                known[numbers] = there, remaining.total.sent
-            return known[numbers]
-
-        there, sent_now = without(())
-        causes: list[TriedCause] = []
-        remedies: list[EditsOfCollective] = []
-        if there:
-            for number, group in enumerate(groups):
-                still, _ = without((number,))
-                causes.append(TriedCause(group.cause, None if still is None else not still))
-            for size in range(1, len(groups) + 1):
-                sets = list(combinations(range(len(groups)), size))
-                if tried + len(sets) > _PARTITIONED:
-                    break
-                for numbers in sets:
-                    still, sent = without(numbers)
-                    if still is False:
-                        edits = tuple(groups[number].edit(None) for number in numbers)
-                        remedies.append(EditsOfCollective(edits, sent, True))
-                if remedies:
-                    break
-        return CollectiveCauses(
-            collective.name,
-            collective.kind,
-            axes,
-            collective.sent,
-            part.origin,
-            part.source,
-            there is True,
-            tuple(causes),
-            tuple(sorted(remedies, key=lambda remedy: remedy.sent)[:3]),
-            sent_now,
-            tried,
-        )
-
-    def _partitioned(self, edits: Sequence[ModuleEdit]) -> Collectives:
-        """The collectives that XLA's partitioner makes of the program with some edits.
-
-        Raises:
-            CompilerError: XLA refuses it.
-        """
-        from sdyscope.analysis.collectives.read import collectives
-        from sdyscope.hlo import read_hlo
-        from sdyscope.stages.compiled.spmd import spmd
-        from sdyscope.stages.propagated.annotate import annotate
-
-        changed = annotate(self.program.lowered["shardy"], self.graph, edits)
-        return collectives(read_hlo(spmd(changed, build(changed.module))), (self.mesh,))
-
     # --- causes -----------------------------------------------------------------------------------
 
     def _causes(self, value: ValueId, axis: str, dimension: int) -> AxisCauses:
@@ -292,20 +205,20 @@ class Counterfactuals:
         named = self._named(value, axis)
         cause = None
         if named is not None:
-            cause = next((group for group in groups if _is_in(named, group)), None)
+            cause = next((group for group in groups if is_in(named, group)), None)
 
         def there(edits: Sequence[ModuleEdit]) -> bool:
             shardings = self._shardings(value, edits)
             return any(
-                dimension < len(_dims(sharding)) and axis in _dims(sharding)[dimension]
+                dimension < len(axes_of(sharding)) and axis in axes_of(sharding)[dimension]
                 for sharding in shardings
             )
 
         necessary = None
         if cause is not None:
-            necessary = not there([*self._removed(cause)])
+            necessary = not there([*self.removed(cause)])
         # Left open where the axis was, so that it can come back from the one that keeps it.
-        stripped = [[*self._changed(group, _opened(group.spec, axis))] for group in groups]
+        stripped = [[*self.changed(group, _opened(group.spec, axis))] for group in groups]
         sufficient = [
             group.cause
             for number, group in enumerate(groups)
@@ -331,7 +244,7 @@ class Counterfactuals:
     def _explained(self, value: ValueId) -> Explanation:
         return self.explainer.explain(value)
 
-    def _candidates(self, value: ValueId, axes: Sequence[str]) -> tuple[list[_Group], int]:
+    def _candidates(self, value: ValueId, axes: Sequence[str]) -> tuple[list[AnnotationGroup], int]:
         """The annotations that can be where axes of a value come from, and how many are left out.
 
         What the chains name comes first.
@@ -339,8 +252,8 @@ class Counterfactuals:
         named = [self._named(value, axis) for axis in axes]
         candidates: dict[int, None] = {}
         for annotation in named:
-            for number, group in enumerate(self._groups):
-                if annotation is not None and _is_in(annotation, group):
+            for number, group in enumerate(self.groups):
+                if annotation is not None and is_in(annotation, group):
                     candidates[number] = None
         together: list[tuple[object, ...]] = []
         for axis in axes:
@@ -351,20 +264,25 @@ class Counterfactuals:
                     for annotated in self._annotated.together(*component)
                 ]
         wanted = set(together)
-        for number, group in enumerate(self._groups):
+        for number, group in enumerate(self.groups):
             if any(
                 (annotation.kind, annotation.path, annotation.source) in wanted
                 for annotation in group.annotations
-            ) and any(axis in names for axis in axes for names in _dims(_written(group.first))):
+            ) and any(axis in names for axis in axes for names in axes_of(group.sharding)):
                 candidates[number] = None
         numbers = [*candidates]
-        return [self._groups[number] for number in numbers[:_GROUPS]], max(
-            len(numbers) - _GROUPS, 0
-        )
+        return [self.groups[number] for number in numbers[:_GROUPS]], max(len(numbers) - _GROUPS, 0)
 
-    def _in_the_way(self, value: ValueId) -> list[_Group]:
+    def behind(self, value: ValueId) -> list[AnnotationGroup]:
+        """The annotations that the axes of a value can come from."""
+        sharding = self._axes.sharding(value)
+        return self._candidates(
+            value, list(dict.fromkeys(axis for axes in axes_of(sharding) for axis in axes))
+        )[0]
+
+    def in_the_way(self, value: ValueId) -> list[AnnotationGroup]:
         """The annotations that stopped axes on their way to a value."""
-        stopping: list[_Group] = []
+        stopping: list[AnnotationGroup] = []
         for absence in self._explained(value).absences:
             stops: list[object] = [getattr(absence.stop, "by", None), absence.rival]
             for stop in stops:
@@ -373,7 +291,7 @@ class Counterfactuals:
                     name = (stop.kind, stop.name)
                 elif isinstance(stop, Chain) and stop.beginning is not None:
                     name = (stop.beginning.kind, stop.beginning.name)
-                for group in self._groups:
+                for group in self.groups:
                     if name == (group.first.kind, group.first.path) and group not in stopping:
                         stopping.append(group)
         return stopping
@@ -383,7 +301,7 @@ class Counterfactuals:
     def _smallest(
         self,
         value: ValueId,
-        edits: Sequence[tuple[_Group, PartitionSpec | None]],
+        edits: Sequence[tuple[AnnotationGroup, PartitionSpec | None]],
         does: object,
     ) -> tuple[list[CheckedEdits], bool]:
         """The smallest sets of edits that do, and whether every set was looked at."""
@@ -404,7 +322,7 @@ class Counterfactuals:
     def _irreducible(
         self,
         value: ValueId,
-        edits: Sequence[tuple[_Group, PartitionSpec | None]],
+        edits: Sequence[tuple[AnnotationGroup, PartitionSpec | None]],
         does: object,
     ) -> list[CheckedEdits]:
         """A set of edits that does, and none of which can be left out."""
@@ -421,11 +339,11 @@ class Counterfactuals:
     def _checked(
         self,
         value: ValueId,
-        edits: Sequence[tuple[_Group, PartitionSpec | None]],
+        edits: Sequence[tuple[AnnotationGroup, PartitionSpec | None]],
         does: object,
     ) -> tuple[tuple[SourceEdit, ...], Spec] | None:
         assert callable(does)
-        written = [edit for group, spec in edits for edit in self._changed(group, spec)]
+        written = [edit for group, spec in edits for edit in self.changed(group, spec)]
         shardings = self._shardings(value, written)
         if not shardings or not all(does(sharding) for sharding in shardings):
             return None
@@ -445,16 +363,18 @@ class Counterfactuals:
         # What the op makes may still differ: its uses get what is constrained.
         return CheckedEdits((edit,), spec, True)
 
-    def _changed(self, group: _Group, spec: PartitionSpec | None) -> Iterator[ModuleEdit]:
+    def changed(self, group: AnnotationGroup, spec: PartitionSpec | None) -> Iterator[ModuleEdit]:
+        """The edits that have annotations say something else; None takes them away."""
         from sdyscope.stages.propagated.annotate import ShardingEdit
 
         if spec is None:
-            yield from self._removed(group)
+            yield from self.removed(group)
             return
         for annotation in group.annotations:
             yield ShardingEdit(annotation, NamedSharding(self.mesh, spec))
 
-    def _removed(self, group: _Group) -> Iterator[ModuleEdit]:
+    def removed(self, group: AnnotationGroup) -> Iterator[ModuleEdit]:
+        """The edits that take annotations away: constraints are opened, all else says nothing."""
         from sdyscope.stages.propagated.annotate import ShardingEdit
 
         for annotation in group.annotations:
@@ -481,7 +401,7 @@ class Counterfactuals:
         if key not in self._known:
             self.propagations += 1
             try:
-                self._known[key] = self._imported.shardings(value, edits)
+                self._known[key] = self.imported.shardings(value, edits)
             except (CompilerError, TargetError):
                 self._known[key] = None
         return self._known[key] or ()
@@ -492,7 +412,7 @@ class Counterfactuals:
         return spec_in(sharding, sharding.rank, self.mesh) or sharding
 
 
-def _grouped(annotations: Iterable[Annotation], mesh: Mesh) -> list[_Group]:
+def annotation_groups(annotations: Iterable[Annotation], mesh: Mesh) -> list[AnnotationGroup]:
     """The annotations that can be edited, those of a tensor or a line together."""
     together: dict[object, list[Annotation]] = {}
     for annotation in annotations:
@@ -510,7 +430,7 @@ def _grouped(annotations: Iterable[Annotation], mesh: Mesh) -> list[_Group]:
     groups = []
     for each in together.values():
         specs = {_spec_of(annotation, mesh) for annotation in each}
-        groups.append(_Group(tuple(each), next(iter(specs)) if len(specs) == 1 else None))
+        groups.append(AnnotationGroup(tuple(each), next(iter(specs)) if len(specs) == 1 else None))
     return groups
 
 
@@ -528,7 +448,7 @@ def _written(annotation: Annotation) -> TensorSharding | None:
     return annotation.sharding if isinstance(annotation.sharding, TensorSharding) else None
 
 
-def _dims(sharding: TensorSharding | None) -> list[tuple[str, ...]]:
+def axes_of(sharding: TensorSharding | None) -> list[tuple[str, ...]]:
     """The names of the axes of each dimension, parts of axes by the names of the whole."""
     if sharding is None:
         return []
@@ -546,7 +466,7 @@ def _as_spec(spec: Spec) -> PartitionSpec | None:
     return spec if isinstance(spec, PartitionSpec) else None
 
 
-def _without(spec: PartitionSpec | None, axes: Iterable[str]) -> PartitionSpec | None:
+def without_axes(spec: PartitionSpec | None, axes: Iterable[str]) -> PartitionSpec | None:
     """A sharding without some axes; None where it has no form to write."""
     if spec is None:
         return None
@@ -575,20 +495,8 @@ def _opened(spec: PartitionSpec | None, axis: str) -> PartitionSpec | None:
     return PartitionSpec(tuple(entries), spec.unreduced, spec.reduced)
 
 
-def _is_named(annotation: OriginAnnotation, group: _Group) -> bool:
-    """Whether an origin names an annotation of a group."""
-    return any(
-        member.kind == annotation.kind
-        and (
-            member.path == annotation.name
-            if member.kind in ("argument", "result") or member.source is None
-            else line_of(member.source) == line_of(annotation.source)
-        )
-        for member in group.annotations
-    )
-
-
-def _is_in(annotation: Annotation, group: _Group) -> bool:
+def is_in(annotation: Annotation, group: AnnotationGroup) -> bool:
+    """Whether an annotation is one of a group, by what it stands on."""
     return any(
         (member.kind, member.op, member.index, member.path)
         == (annotation.kind, annotation.op, annotation.index, annotation.path)
@@ -638,39 +546,3 @@ def with_counterfactuals(
     ):
         raise TargetError(f"{document.values[0].value.name}: {failure.message}")
     return replace(document, values=tuple(explanations))
-
-
-def explained_collectives(program: Staged, name: str) -> ExplainDocument:
-    """What each collective of a name or kind needs; the largest first.
-
-    Args:
-        program: the program.
-        name: a collective's name in the compiled program, or a kind.
-
-    Raises:
-        CompilerError: the program can't be compiled.
-        TargetError: it has no such collective.
-    """
-    from sdyscope.analysis.collectives.comms import collectives_under
-
-    collectives = collectives_under(program, "shardy").collectives
-    named = [collective for collective in collectives if name in (collective.name, collective.kind)]
-    if not named:
-        close = get_close_matches(name, [collective.name for collective in collectives], 3, 0.4)
-        raise TargetError(
-            f"The compiled program has no {name}.",
-            hint=f"Did you mean {one_of(close)}?" if close else "`sdyscope comms` lists them.",
-        )
-    answers = Counterfactuals(program)
-    named.sort(key=lambda collective: -collective.sent)
-    return ExplainDocument(
-        name=program.name,
-        value=name,
-        meshes=program.meshes,
-        propagations=(program.propagated("shardy"),),
-        failures=(),
-        changes=(),
-        values=(),
-        collectives=tuple(answers.collective(collective) for collective in named[:_COLLECTIVES]),
-        account=account_of(program),
-    )

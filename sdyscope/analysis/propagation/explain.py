@@ -18,7 +18,12 @@ from sdyscope.analysis.propagation.pointers import Pointers, Reached
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
-from sdyscope.facts.counterfactuals import CollectiveCauses, Counterfactual
+from sdyscope.facts.counterfactuals import (
+    CollectiveCauses,
+    Counterfactual,
+    DifferenceCauses,
+    RematerializationCauses,
+)
 from sdyscope.facts.decided import DecidedValue, ExplanationNote
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.moves import Absence, Chain
@@ -73,10 +78,12 @@ class ExplainDocument:
         changes: the annotations that were changed: what was wished for.
         values: every value that was meant.
         collectives: the collectives, where the word names these.
+        rematerializations: the full rematerializations, likewise.
+        differences: the first difference between the partitioners, likewise.
         account: what is not known of the program, at the stages that were looked at.
     """
 
-    schema: Literal["sdyscope.explain/3"] = "sdyscope.explain/3"
+    schema: Literal["sdyscope.explain/4"] = "sdyscope.explain/4"
     name: str
     value: str
     meshes: dict[str, Mesh]
@@ -85,6 +92,8 @@ class ExplainDocument:
     changes: tuple[str, ...]
     values: tuple[Explanation, ...]
     collectives: tuple[CollectiveCauses, ...] = ()
+    rematerializations: tuple[RematerializationCauses, ...] = ()
+    differences: tuple[DifferenceCauses, ...] = ()
     account: Account
 
 

@@ -158,7 +158,7 @@ class Trials:
         from sdyscope.stages.propagated.annotate import annotate
 
         changed = annotate(self.lowered, self.graph, edits)
-        module = read_hlo(spmd(changed, build(changed.module)))
+        module = read_hlo(spmd(changed, build(changed.module)).hlo)
         sent = collectives(module, (self.mesh,))
         return traffic(sent if on_cpu else reduce_scatters(sent, module))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -22,7 +21,12 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.graph import OpGraph, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import DeviceDigit, Topology
-from sdyscope.process.compiler_log import last_words, refusal, signal_name
+from sdyscope.process.compiler_log import (
+    last_words,
+    refusal,
+    rematerializing_lines,
+    signal_name,
+)
 from sdyscope.process.python import python
 from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat
@@ -43,9 +47,6 @@ _OTHERWISE = (
     "If it is for other hardware, name that: --on tpu:v5e:2x4 or cuda:h100:1x1x8, say. "
     "`sdyscope comms --predicted` needs no compiler."
 )
-#: What the partitioner says of a resharding that it does by replicating, then and now.
-_REMATERIALIZES = re.compile(r"(?i)involuntary full rematerialization")
-
 
 #: The file that takes what the child writes to standard error.
 _LOG = "stderr"
@@ -175,9 +176,7 @@ def _made(
         cost=answer["cost"],
         parameter_shardings=tuple(answer["parameters"]),
         result_shardings=tuple(answer["results"]),
-        rematerializations=tuple(
-            line.strip() for line in log.splitlines() if _REMATERIALIZES.search(line)
-        ),
+        rematerializations=rematerializing_lines(log),
         compile_seconds=answer["seconds"],
         log=log,
         notes=(*(Remark(**remark) for remark in answer["notes"]), *_mismatches(on)),

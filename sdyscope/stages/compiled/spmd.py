@@ -7,14 +7,28 @@ at once is still an all-reduce and a slice.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sdyscope.annotations import num_partitions
 from sdyscope.graph import OpGraph
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated.xla_dump import xla_dump
 
 
-def spmd(lowered: LoweredModule, graph: OpGraph) -> str:
-    """The HLO text of the SPMD program, as Shardy's shardings and XLA's partitioner make it.
+class Spmd(NamedTuple):
+    """The SPMD program.
+
+    Attributes:
+        hlo: its text.
+        rematerializations: lines of the log about reshardings that make a tensor whole.
+    """
+
+    hlo: str
+    rematerializations: tuple[str, ...]
+
+
+def spmd(lowered: LoweredModule, graph: OpGraph) -> Spmd:
+    """The SPMD program, as Shardy's shardings and XLA's partitioner make it.
 
     Args:
         lowered: the module, for Shardy.
@@ -24,4 +38,5 @@ def spmd(lowered: LoweredModule, graph: OpGraph) -> str:
         CompilerError: XLA refuses the module or aborts on it, or it is for too many devices.
     """
     count = max(lowered.num_devices, num_partitions(graph))
-    return xla_dump(lowered.module, graph, "shardy", count, partitioned=True).text
+    dump = xla_dump(lowered.module, graph, "shardy", count, partitioned=True)
+    return Spmd(dump.text, dump.rematerializations)

@@ -23,7 +23,12 @@ from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
-from sdyscope.process.compiler_log import last_words, refusal, signal_name
+from sdyscope.process.compiler_log import (
+    last_words,
+    refusal,
+    rematerializing_lines,
+    signal_name,
+)
 from sdyscope.process.python import python
 from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat, inspections
@@ -55,11 +60,14 @@ class Dump(NamedTuple):
         name: the dump's file name.
         text: Shardy's module, or the HLO module after GSPMD's propagation.
         refusal: what XLA then said of the module, where it did; empty otherwise.
+        rematerializations: lines of the log about reshardings that make a tensor whole; known of a
+            partitioned program.
     """
 
     name: str
     text: str
     refusal: str
+    rematerializations: tuple[str, ...]
 
 
 def propagated_by_xla(
@@ -183,7 +191,8 @@ def xla_dump(
         refused = child.stdout if child.returncode == xla_child.REFUSED else ""
         path = xla_child.finished(folder, partitioned)
         if path is not None:
-            return Dump(path.name, path.read_text(), refusal(refused))
+            logged = rematerializing_lines(child.stderr)
+            return Dump(path.name, path.read_text(), refusal(refused), logged)
     if partitioner == "shardy" and FELL_BACK in child.stderr:
         raise FallbackError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell "
