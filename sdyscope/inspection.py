@@ -527,8 +527,9 @@ class Inspection(Staged, Displayed):
         Args:
             rebuild: builds the program from the files that Python then imports: a function that
                 imports the program's module, and calls it.
-            finding: what to fix: a rule of lint, a collective's name or kind, a tensor's path, or
-                a line; by default anything.
+            finding: what to fix: a rule of lint, a collective's name or kind, a tensor's path, a
+                line, or ``first-difference``: where the partitioners begin to differ; by default
+                anything.
             on: what to compile for, as ``compiled`` takes it.
             effort: how much to try.
             plan: how to shard some arguments and results: the edits that do so are the only ones
@@ -545,10 +546,17 @@ class Inspection(Staged, Displayed):
             TargetError: it is no program that can be built anew, it is not on one mesh, or there is
                 no such finding or hardware.
         """
+        from sdyscope.analysis.diff.sides import FIRST_DIFFERENCE
         from sdyscope.analysis.fix.fix import Effort, fixed
+        from sdyscope.analysis.fix.focus import focus_on_difference
         from sdyscope.lint import focus_of_rule
 
-        focus = focus_of_rule(self, finding, on=on)
+        is_difference = finding == FIRST_DIFFERENCE and self.program is not None
+        focus = (
+            focus_on_difference(Staged(self.source))
+            if is_difference
+            else focus_of_rule(self, finding, on=on)
+        )
         return fixed(
             self,
             rebuild,

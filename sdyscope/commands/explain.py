@@ -79,16 +79,17 @@ def command(
     """
     if axis is not None and want is not None:
         raise click.UsageError("--remove-axis and --want are two questions: ask one of them.")
+    from sdyscope.analysis.diff.sides import FIRST_DIFFERENCE
     from sdyscope.analysis.propagation.counterfactuals import with_counterfactuals
     from sdyscope.analysis.propagation.explain import explain_document
-    from sdyscope.analysis.propagation.removals import DIFFERENCE, explained_removals
+    from sdyscope.analysis.propagation.removals import explained_removals
     from sdyscope.process import output
     from sdyscope.syntax.partition_spec import parse_partition_spec
     from sdyscope.terminal import document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import explain
 
-    if value == DIFFERENCE and partitioner is None:
+    if value == FIRST_DIFFERENCE and partitioner is None:
         partitioner = "both"
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module

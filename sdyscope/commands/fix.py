@@ -101,7 +101,8 @@ def command(
     edited program computes the same numbers. Exit status 1 if there is a proven remedy.
 
     FINDING is what to fix: a rule of lint (under-sharded), a kind of collective (all-gather), a
-    tensor (params['w1']) or a line (train.py:42). By default anything.
+    tensor (params['w1']), a line (train.py:42), or first-difference: where the partitioners begin
+    to differ. By default anything.
     """
     from sdyscope.analysis.fix.fix import Effort
     from sdyscope.process import output, progress

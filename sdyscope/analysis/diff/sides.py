@@ -20,6 +20,9 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged, compile_together
 from sdyscope.values.mesh import Mesh, only_mesh
 
+#: The words for where the partitioners begin to shard a program differently.
+FIRST_DIFFERENCE = "first-difference"
+
 
 def lowered_between(a: Staged, b: Staged | None = None) -> LoweredDiff:
     """What two lowered modules differ in.
@@ -82,6 +85,19 @@ def propagated_between(
         propagated_side(b, partitioner or second, labels[1]),
     )
     return propagated_diff(a.name, *sides, "programs")
+
+
+def partitioners_differ(program: Staged) -> PropagatedDiff:
+    """One program under its two partitioners, which shard something differently.
+
+    Raises:
+        CompilerError: one of them can't propagate it.
+        TargetError: they shard all values alike, or there is only one module.
+    """
+    diff = propagated_between(program)
+    if not diff.beginnings:
+        raise TargetError(f"{diff.a} and {diff.b} shard all values that can be compared alike.")
+    return diff
 
 
 def what_if(

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.totals import Collective, Collectives
+from sdyscope.analysis.diff.sides import FIRST_DIFFERENCE, partitioners_differ
+from sdyscope.analysis.propagation.explain import Explainer
 from sdyscope.errors import TargetError
 from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.facts.tensors import TensorTable
+from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
 
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
@@ -26,6 +29,7 @@ class Focus:
         lines: source lines.
         collectives: kinds or names of collectives.
         kinds: the kinds of edits that remedy the finding; None for any.
+        is_place: whether edits elsewhere are not about it, whatever collectives they are behind.
     """
 
     words: str = ""
@@ -33,6 +37,7 @@ class Focus:
     lines: tuple[SourceLocation, ...] = ()
     collectives: frozenset[str] = frozenset()
     kinds: frozenset[EditKind] | None = None
+    is_place: bool = False
 
     @property
     def is_anything(self) -> bool:
@@ -86,9 +91,40 @@ class Focus:
             return False
         if self.on_line(edit.source) or not self.tensors.isdisjoint((edit.name, *names)):
             return True
+        if self.is_place:
+            return False
         if self.kinds is not None:
             return True
         return weight > 0 and edit.kind != "donation"
+
+
+def focus_on_difference(program: Staged) -> Focus:
+    """The value at which the partitioners begin to shard a program differently.
+
+    Edits are about it that are at its line, or of an annotation that it is sharded by under Shardy.
+
+    Args:
+        program: the program, under both partitioners.
+
+    Raises:
+        CompilerError: one of them can't propagate it.
+        TargetError: they shard all values alike.
+    """
+    value = partitioners_differ(program).beginnings[0].begins.value
+    names = {value.name}
+    lines = [] if value.source is None else [value.source]
+    for chain in Explainer.of(program, "shardy").explain(value.id).chains:
+        if chain.beginning is not None:
+            names.add(chain.beginning.name)
+            lines += [] if chain.beginning.source is None else [chain.beginning.source]
+    return Focus(
+        FIRST_DIFFERENCE,
+        frozenset(names),
+        tuple(lines),
+        # Whatever is sent because of it: it begins there.
+        frozenset(KINDS),
+        is_place=True,
+    )
 
 
 def focus_on(words: str, table: TensorTable, collectives: Collectives) -> Focus:
@@ -115,5 +151,6 @@ def focus_on(words: str, table: TensorTable, collectives: Collectives) -> Focus:
         return Focus(wanted, lines=(SourceLocation(match["file"], int(match["line"])),))
     raise TargetError(
         f"{wanted!r} is no rule, kind of collective, tensor or line of this program.",
-        hint="Name a rule of `sdyscope lint`, all-gather, params['w1'] or train.py:42.",
+        hint="Name a rule of `sdyscope lint`, all-gather, first-difference, params['w1'] or "
+        "train.py:42.",
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import collectives_under
-from sdyscope.analysis.diff.sides import propagated_between
+from sdyscope.analysis.diff.sides import FIRST_DIFFERENCE, partitioners_differ, propagated_between
 from sdyscope.analysis.propagation.counterfactuals import (
     AnnotationGroup,
     Counterfactuals,
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from sdyscope.facts.sharded import Sharded
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
-#: The words that name what the partitioner had to make whole, and where the partitioners part.
-REMATERIALIZATION, DIFFERENCE = "full-rematerialization", "first-difference"
+#: The word that names what the partitioner had to make whole.
+REMATERIALIZATION = "full-rematerialization"
 
 #: How many sets of edits are tried for one thing, a second each.
 _MOST = 48
@@ -517,12 +517,8 @@ def explained_removals(program: Staged, name: str, axis: str = "") -> ExplainDoc
     collectives: tuple[CollectiveCauses, ...] = ()
     remade: tuple[RematerializationCauses, ...] = ()
     differences: tuple[DifferenceCauses, ...] = ()
-    if name == DIFFERENCE:
-        diff = propagated_between(program)
-        if not diff.beginnings:
-            raise TargetError(
-                f"{diff.a} and {diff.b} shard all values that can be compared alike.",
-            )
+    if name == FIRST_DIFFERENCE:
+        diff = partitioners_differ(program)
         differences = (RemovalTrials(program, axis).difference(diff),)
     elif name == REMATERIALIZATION:
         logged = _located(collectives_under(program, "shardy").rematerializations)

@@ -18,7 +18,7 @@ from sdyscope.analysis.fix.fix import (
     is_less_at_no_price,
     is_worth_it,
 )
-from sdyscope.analysis.fix.focus import focus_on
+from sdyscope.analysis.fix.focus import focus_on, focus_on_difference
 from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results, specs_near
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.decisions import space
@@ -348,3 +348,18 @@ def test_results_are_left_open_where_they_move_next_values_alone(tmp_path, resul
         )
         (splices,) = proposal.write().values()
         assert "out_shardings" not in spliced(file.read_text(), splices)
+
+
+@pytest.mark.compiles
+def test_a_first_difference_is_about_its_line_and_what_it_is_sharded_by():
+    program = Inspection(resolve("fsdp-transformer", settings={"constrained": False, "layers": 1}))
+    focus = focus_on_difference(program)
+    assert focus.lines[0].file.endswith("fsdp_transformer.py")
+    assert "params['embedding']" in focus.tensors
+    here = SourceEdit("new constraint", "x", None, P("fsdp"), focus.lines[0])
+    there = replace(here, source=replace(focus.lines[0], line=1))
+    assert focus.allows(here, 0)
+    assert not focus.allows(there, 1e9)
+    of_table = SourceEdit("argument", "params['embedding']", None, P("fsdp"), None)
+    assert focus.allows(of_table, 0)
+    assert not focus.allows(replace(of_table, name="params['unembedding']"), 1e9)
