@@ -528,8 +528,8 @@ class Inspection(Staged, Displayed):
             rebuild: builds the program from the files that Python then imports: a function that
                 imports the program's module, and calls it.
             finding: what to fix: a rule of lint, a collective's name or kind, a tensor's path, a
-                line, or ``first-difference``: where the partitioners begin to differ; by default
-                anything.
+                line, ``mesh``, or ``first-difference``: where the partitioners begin to differ; by
+                default anything but other sizes of the mesh's axes.
             on: what to compile for, as ``compiled`` takes it.
             effort: how much to try.
             plan: how to shard some arguments and results: the edits that do so are the only ones

@@ -101,8 +101,9 @@ def command(
     edited program computes the same numbers. Exit status 1 if there is a proven remedy.
 
     FINDING is what to fix: a rule of lint (under-sharded), a kind of collective (all-gather), a
-    tensor (params['w1']), a line (train.py:42), or first-difference: where the partitioners begin
-    to differ. By default anything.
+    tensor (params['w1']), a line (train.py:42), mesh: the order and sizes of its axes, or
+    first-difference: where the partitioners begin to differ. By default anything but other sizes of
+    the mesh.
     """
     from sdyscope.analysis.fix.fix import Effort
     from sdyscope.process import output, progress

@@ -21,13 +21,15 @@ EditKind: TypeAlias = Literal[
     "reduction and slice",
     "gather and slice",
     "mesh",
+    "mesh sizes",
     "setting",
 ]
 """What is edited: the sharding of an argument or result, or of what an optimizer keeps, to be that
 of the parameters; a constraint, to be another or to go; a
 constraint that is not there yet; the specs of a ``shard_map``; which arguments are donated; a
 reduction of what is reduced already; a reduction that a loop repeats; a reduction, or a gather, of
-which a device keeps a slice; the order of the mesh's axes; one of JAX's settings."""
+which a device keeps a slice; the order of the mesh's axes, or their sizes; one of JAX's
+settings."""
 
 
 NotTakenBecause: TypeAlias = Literal[

@@ -1,4 +1,4 @@
-"""Where a source says the axes of a mesh, and edits of their order."""
+"""Where a source says the axes of a mesh, and edits of their order and sizes."""
 
 from __future__ import annotations
 
@@ -59,6 +59,53 @@ def reordered_meshes(
             yield source.line(node), splices
 
 
+def resized_meshes(
+    source: Source, axes: Sequence[str], before: Sequence[int], after: Sequence[int]
+) -> Iterator[tuple[int, list[Splice]]]:
+    """The places that say the sizes of the axes: the line, and the edits that make them others.
+
+    That is a dict from axes to sizes, or a call that names the axes in a tuple and says the sizes:
+    ``make_mesh((4, 2), ("data", "model"))``, ``Mesh(devices.reshape(4, 2), ("data", "model"))``.
+
+    Args:
+        source: the file.
+        axes: the names of the axes, in the order in which they are written.
+        before: their sizes.
+        after: the sizes wanted.
+    """
+    for node in source.nodes():
+        values: list[cst.BaseExpression] = []
+        if isinstance(node, cst.Dict):
+            elements = [each for each in node.elements if isinstance(each, cst.DictElement)]
+            if [_string(element.key) for element in elements] == list(axes):
+                values = [element.value for element in elements]
+        elif isinstance(node, cst.Call) and any(
+            _strings(argument.value) == list(axes) for argument in node.args
+        ):
+            sizes = (row for argument in node.args for row in _rows(argument.value, len(before)))
+            values = next((row for row in sizes if list(map(_integer, row)) == list(before)), [])
+        if [_integer(value) for value in values] == list(before):
+            places = [(source.extent(value)[0], _end(source, value)) for value in values]
+            yield (
+                source.line(node),
+                [
+                    Splice(start, end, str(size))
+                    for (start, end), was, size in zip(places, before, after, strict=True)
+                    if was != size
+                ],
+            )
+
+
+def _rows(node: cst.CSTNode, count: int) -> Iterator[list[cst.BaseExpression]]:
+    """What stands beside each other in an expression: of a tuple, a list or a call."""
+    if isinstance(node, cst.Tuple | cst.List) and len(node.elements) == count:
+        yield [element.value for element in node.elements]
+    if isinstance(node, cst.Call) and len(node.args) == count:
+        yield [argument.value for argument in node.args]
+    for child in node.children:
+        yield from _rows(child, count)
+
+
 def _reordered(source: Source, node: cst.Tuple | cst.List, order: Sequence[int]) -> list[Splice]:
     values = [element.value for element in node.elements]
     places = [(source.extent(value)[0], _end(source, value)) for value in values]
@@ -84,3 +131,13 @@ def _string(node: cst.BaseExpression) -> str | None:
         return None
     value = ast.literal_eval(node.value)
     return value if isinstance(value, str) else None
+
+
+def _strings(node: cst.BaseExpression) -> list[str | None] | None:
+    if not isinstance(node, cst.Tuple | cst.List):
+        return None
+    return [_string(element.value) for element in node.elements]
+
+
+def _integer(node: cst.BaseExpression) -> int | None:
+    return ast.literal_eval(node.value) if isinstance(node, cst.Integer) else None

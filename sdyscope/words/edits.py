@@ -59,6 +59,7 @@ _OTHERS: Final[Mapping[str, str]] = {
     "reduction and slice": "reduce-scatter {name} instead of slicing its sum",
     "gather and slice": "use the block of {name} that a device has, instead of gathering it",
     "mesh": "put the axes of the mesh in the order {name}",
+    "mesh sizes": "make the mesh {name}",
     "setting": "set {name}",
 }
 

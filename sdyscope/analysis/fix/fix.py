@@ -34,7 +34,7 @@ from sdyscope.analysis.fix.proposals import (
     specs_near,
 )
 from sdyscope.analysis.fix.prove import Twin
-from sdyscope.analysis.fix.rewrites import mesh_orders, partitionable, rewrites
+from sdyscope.analysis.fix.rewrites import mesh_orders, mesh_sizes, partitionable, rewrites
 from sdyscope.analysis.fix.states import like_parameters
 from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
@@ -89,6 +89,7 @@ class Effort:
         predictions: how many edits to predict at most.
         specs: how many shardings to try for an expression.
         checks: how many of the best XLA partitions, which costs a second and knows better.
+        meshes: how many other sizes of the mesh's axes to trace, where these are asked about.
         placements: of how many ways to shard a constraint's values over all axes to predict what
             they send.
     """
@@ -101,6 +102,7 @@ class Effort:
     specs: int = 8
     checks: int = 8
     placements: int = 24
+    meshes: int = 8
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,13 @@ class _Fixer:
             proposals = self.proposals(collectives)
             self.notify("predicting edits", 0.2)
             candidates = self.predicted(proposals)
+            if self.focus.on_mesh:
+                sizes = list(islice(mesh_sizes(self.workshop, self.mesh), self.effort.meshes))
+                proposals += sizes
+                candidates = sorted(
+                    [*candidates, *self.of_mesh_sizes(sizes)],
+                    key=lambda candidate: candidate.change.order,
+                )
         self.notify("tracing edited sources", 0.5)
         built = list(self.built(candidates))
         self.notify("compiling edited programs", 0.6)
@@ -549,6 +558,23 @@ class _Fixer:
         together = list(self.together(good))
         known = sorted([*unknown, *good, *together], key=lambda candidate: candidate.change.order)
         return [*known, *freeing(single, self.before.total or self.base.held)]
+
+    def of_mesh_sizes(self, proposals: Sequence[Proposal]) -> Iterator[Candidate]:
+        """Other sizes of the mesh's axes that promise something, each traced to be predicted."""
+        for proposal in proposals:
+            self.notify(f"tracing on {proposal.edit.name}", 0.3)
+            candidate = Candidate((proposal,), None, Change(1.0))
+            edited = self.build(candidate)
+            if edited is None:
+                continue
+            self.tried += 1
+            flops = edited.prediction.flops or 0.0
+            more = bool(self.base.flops) and flops > (self.base.flops or 0.0) * (1 + 2 * WORTH)
+            change = self.promise(edited.prediction)
+            if more or change.product >= 1 - WORTH:
+                self.refuse(candidate, "sends no less")
+                continue
+            yield replace(candidate, change=change)
 
     def checked(self, single: Sequence[Candidate]) -> list[Candidate]:
         """The best edits by what XLA's own partitioner makes of them, the rest as predicted.

@@ -16,6 +16,9 @@ from sdyscope.facts.tensors import TensorTable
 from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
 
+#: The word for the mesh: the order of its axes, and their sizes.
+MESH = "mesh"
+
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
@@ -43,6 +46,11 @@ class Focus:
     def is_anything(self) -> bool:
         """Whether nothing was asked for."""
         return not self.words
+
+    @property
+    def on_mesh(self) -> bool:
+        """Whether other sizes of the mesh's axes are about it."""
+        return self.kinds is not None and "mesh sizes" in self.kinds
 
     def on_line(self, source: SourceLocation | None) -> bool:
         """Whether a line is one of those."""
@@ -142,6 +150,8 @@ def focus_on(words: str, table: TensorTable, collectives: Collectives) -> Focus:
         if focus.of(collectives).collectives:
             return focus
         raise TargetError(f"The program has no {wanted}.")
+    if wanted == MESH:
+        return Focus(wanted, collectives=frozenset(KINDS), kinds=frozenset({"mesh", "mesh sizes"}))
     tensors = {row.name for row in table.tensors}
     scopes = {name.partition("/")[2]: name for name in tensors if name.startswith("jit(")}
     if wanted in tensors or wanted in scopes:
@@ -151,6 +161,5 @@ def focus_on(words: str, table: TensorTable, collectives: Collectives) -> Focus:
         return Focus(wanted, lines=(SourceLocation(match["file"], int(match["line"])),))
     raise TargetError(
         f"{wanted!r} is no rule, kind of collective, tensor or line of this program.",
-        hint="Name a rule of `sdyscope lint`, all-gather, first-difference, params['w1'] or "
-        "train.py:42.",
+        hint="Name a rule of `sdyscope lint`, all-gather, mesh, params['w1'] or train.py:42.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -15,7 +16,7 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.graph import OpGraph
 from sdyscope.hardware.specs import chip_of
-from sdyscope.patches.meshes import reordered_meshes
+from sdyscope.patches.meshes import reordered_meshes, resized_meshes
 from sdyscope.patches.rewrites import accumulation, first_argument, scattered, set_false
 from sdyscope.patches.source import Span, Splice
 from sdyscope.values.mesh import Mesh
@@ -228,3 +229,46 @@ def mesh_orders(
             edit = SourceEdit("mesh", ", ".join(best.axes), None, None, SourceLocation(file, line))
             written: Splices = {file: splices}
             yield Proposal(edit, None, partial(dict, written), float(saves), saves=float(saves))
+
+
+def mesh_sizes(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
+    """The edits that give the axes of the mesh other sizes, for as many devices; nearest first.
+
+    Args:
+        workshop: the program.
+        mesh: its mesh.
+    """
+    names = [axis.name for axis in mesh.axes]
+    before = tuple(axis.size for axis in mesh.axes)
+    for after in sizes_near(before):
+        words = " x ".join(f"{name}={size}" for name, size in zip(names, after, strict=True))
+        for file in workshop.files:
+            for line, splices in resized_meshes(workshop.source(file), names, before, after):
+                source = SourceLocation(file, line)
+                edit = SourceEdit("mesh sizes", words, None, None, source)
+                written: Splices = {file: splices}
+                yield Proposal(edit, None, partial(dict, written))
+
+
+def sizes_near(sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The other sizes with the same product, those first for which least is moved.
+
+    Args:
+        sizes: of each axis.
+    """
+
+    def moved(other: tuple[int, ...]) -> float:
+        return sum(abs(math.log(size / was)) for size, was in zip(other, sizes, strict=True))
+
+    every = [each for each in _factors(math.prod(sizes), len(sizes)) if each != sizes]
+    return sorted(every, key=lambda other: (round(moved(other), 9), other))
+
+
+def _factors(size: int, count: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write a size as a product of so many."""
+    if count == 1:
+        yield (size,)
+        return
+    for first in range(1, size + 1):
+        if size % first == 0:
+            yield from ((first, *rest) for rest in _factors(size // first, count - 1))

@@ -363,3 +363,15 @@ def test_a_first_difference_is_about_its_line_and_what_it_is_sharded_by():
     of_table = SourceEdit("argument", "params['embedding']", None, P("fsdp"), None)
     assert focus.allows(of_table, 0)
     assert not focus.allows(replace(of_table, name="params['unembedding']"), 1e9)
+
+
+@pytest.mark.compiles
+def test_other_sizes_of_the_mesh_are_tried_where_they_are_asked_about():
+    program = Inspection(resolve("mlp"), ("shardy",))
+    answer = program.fix(lambda: resolve("mlp"), "mesh", effort=Effort(compiles=1))
+    best = answer.proven[0]
+    (edit,) = best.edits
+    assert (edit.kind, edit.name) == ("mesh sizes", "data=1 x model=8")
+    again = Inspection(resolve("mlp", mesh={"data": 1, "model": 8}), ("shardy",))
+    assert best.after.sent == again.collectives("shardy", origins=False).total.sent
+    assert '+MESH = {"data": 1, "model": 8}' in best.patch
