@@ -50,6 +50,8 @@ class Staged:
     """
 
     _wishes: tuple[Sequence[wishing.Wish], ...] = ()
+    #: Meshes of the same program under another partitioner: GSPMD's modules name none.
+    _meshes_beside: Mapping[str, Mesh] = {}
 
     def __init__(
         self,
@@ -235,6 +237,8 @@ class Staged:
             for name, mesh in self.graph(partitioner).meshes.items():
                 if isinstance(mesh, Mesh):
                     meshes.setdefault(name, mesh)
+        for name, mesh in self._meshes_beside.items():
+            meshes.setdefault(name, mesh)
         for asked in self.requested:
             if asked.sharding is not None and asked.sharding.mesh not in meshes.values():
                 name, number = "mesh", 0
@@ -266,7 +270,7 @@ class Staged:
         meshes |= {
             mesh for mesh in self.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
         }
-        return only_mesh(meshes)
+        return only_mesh(meshes | {*self._meshes_beside.values()})
 
     @cached_property
     def _propagated(self) -> dict[tuple[Partitioner, bool, bool], Propagated | CompilerError]:
@@ -652,6 +656,8 @@ class Staged:
         modules = {name: module for name, module in self.lowered.items() if name in kept}
         failures = {name: error for name, error in self.failures.items() if name in kept}
         program = self._with_modules(modules, failures)
+        program.partitioners = kept
+        program._meshes_beside = self.meshes
         program._asked, program._wishes = kept, self._wishes
         program.recorded, program._is_as_recorded = self.recorded, self._is_as_recorded
         # They are of the same modules: what is known of one is known of the other.

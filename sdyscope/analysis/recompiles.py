@@ -64,13 +64,17 @@ class _Program:
     def __init__(self, recorded: RecordedProgram, staged: Staged) -> None:
         self.recorded = recorded
         self.staged = staged
+        #: Whose module is compared: what was compiled, where that is looked at.
+        self.partitioner = staged.chosen(
+            recorded.partitioner if recorded.partitioner in staged.lowered else None
+        )
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:
         """Its ops, without those that only place values."""
         return tuple(
             op
-            for op in self.staged.graph(self.recorded.partitioner).operations()
+            for op in self.staged.graph(self.partitioner).operations()
             if op.kind not in ("sdy.mesh", "builtin.module") and not op.is_constraint
         )
 
@@ -83,7 +87,7 @@ class _Program:
     def boundary(self) -> Mapping[str, tuple[Annotation, ...]]:
         """Its arguments and results, as they are in the module."""
         boundary: dict[str, tuple[Annotation, ...]] = {"argument": (), "result": ()}
-        for annotation in self.staged.annotations(self.recorded.partitioner):
+        for annotation in self.staged.annotations(self.partitioner):
             if annotation.kind in boundary:
                 boundary[annotation.kind] += (annotation,)
         return boundary
@@ -201,7 +205,7 @@ def _type_text(annotation: Annotation) -> str:
 
 
 def _sharded(program: _Program, annotation: Annotation) -> Sharded:
-    graph = program.staged.graph(program.recorded.partitioner)
+    graph = program.staged.graph(program.partitioner)
     return annotation.sharded(graph.meshes, only_mesh(program.staged.meshes.values()))
 
 

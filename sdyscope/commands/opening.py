@@ -533,14 +533,14 @@ def _read_recorded(
             notes=_elided(folder / file),
         )
         for name, file in program.modules.items()
-        if name in partitioners
+        if name in partitioners or name == "shardy"
     }
     failures = {
         name: CompilerError(f"{program.label} was not lowered under {name}: {why}")
         for name, why in program.failures.items()
-        if name in partitioners
     }
-    inspection = of_modules(modules, failures)
+    # Shardy's module names the mesh, which GSPMD's does not.
+    inspection = of_modules(modules, failures).under(partitioners)
     compiled = _recorded_compile(folder, program, path)
     if compiled is not None:
         inspection.recorded[program.partitioner] = compiled

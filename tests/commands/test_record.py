@@ -161,6 +161,11 @@ def test_one_program_of_a_run_is_a_target(sdyscope, recorded):
     sdyscope("comms", "before").said("4 of them not functions of JAX", "before:NAME")
     sdyscope("show", "before:spawned", "--module", "x").said("Leave --module out")
     sdyscope("show", "after:spawned", "--partitioner", "gspmd").said("--partitioner both")
+    # GSPMD's module names no mesh: it is that of Shardy's.
+    under = sdyscope("show", "before:train_step.1", "--partitioner", "gspmd", "--kind", "argument")
+    assert "params['w']  f32[8,16]  P(None, 'model')" in under.out
+    every = sdyscope("show", "before", "--partitioner", "gspmd", columns=120)
+    assert (every.status, "train_step at train.py" in every.out) == (0, True)
     sdyscope("check", "before:spawned", "--mesh", "data=2").said("--mesh can't change")
 
 

@@ -316,10 +316,12 @@ class AnnotatedAxes:
             yield op.id, index if index is not None and index < len(op.types) else 0
 
     def _values_of(self, op: Op, index: int | None) -> Iterator[ValueId]:
+        """What a ``shard_map`` maps: under GSPMD each input has an op of its own."""
+        is_own = op.kind.endswith("custom_call")
         for producer, edge in self.graph.operands(op):
-            if edge.operand == index or index is None:
+            if is_own or index is None or edge.operand == index:
                 yield producer.id, edge.result
-        if op.types and op.kind.endswith("custom_call"):
+        if op.types and is_own:
             yield op.id, 0
 
     @cached_property

@@ -348,3 +348,24 @@ def test_a_shard_map_gathers_what_it_takes_and_what_its_body_returns() -> None:
     assert [annotation.kind for annotation in taken.annotations] == ["argument"]
     assert [annotation.kind for annotation in returned.annotations] == ["constraint"]
     assert "P('y', None) but manual_computation requires P(None, None)" in origin_text(returned)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_value_is_sharded_by_the_shard_map_that_takes_it(partitioner: Any) -> None:
+    """As its second input, which under GSPMD is the only operand of an op of its own."""
+    mesh = compat.abstract_mesh(MESH)
+    specs = (P(), P(None, "data"))
+
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=specs, out_specs=P(None, "data"))
+    def scaled(scale: Any, y: Any) -> Any:
+        return y * scale
+
+    def step(scale: Any, x: Any) -> Any:
+        y = jnp.tanh(x)
+        return y.max(axis=-1), scaled(scale, y)
+
+    arguments = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((16, 32), jnp.float32)
+    collectives = collectives_of(jax.jit(step), *arguments, partitioner=partitioner)
+    ((_, part, origin),) = parts_of(collectives)
+    assert part.primitive == "reduce_max"
+    assert [annotation.kind for annotation in origin.annotations] == ["shard_map input"]

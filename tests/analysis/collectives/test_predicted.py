@@ -440,7 +440,7 @@ def reductions(program_collectives, counted=True):
 @pytest.mark.parametrize("layout", FSDP)
 def test_gradients_are_scattered_or_summed_whole_as_xla_partitions_them(layout, looped):
     inspection = fsdp_step(layout, looped=looped)
-    module = read_hlo(spmd(inspection.lowered["shardy"], inspection.graph("shardy")))
+    module = read_hlo(spmd(inspection.lowered["shardy"], inspection.graph("shardy")).hlo)
     partitioned = reduce_scatters(collectives(module, inspection.meshes.values()), module)
     found = reductions(inspection.predicted_collectives().collectives)
     # XLA of JAX 0.12 says how often a loop runs when it has partitioned it, and not yet here.

@@ -67,7 +67,7 @@ def test_fsdp_sends_by_xlas_partitioner_what_the_textbook_says():
 
     weights = array((256, 128), "data")
     program = inspect(jax.jit(step, out_shardings=on("data")), weights, array((4096, 256), "data"))
-    module = read_hlo(spmd(program.lowered["shardy"], program.graph("shardy")))
+    module = read_hlo(spmd(program.lowered["shardy"], program.graph("shardy")).hlo)
     sent = 3 * 256 * 128 * 4 // 4
     assert AUTO.shape == dict(MESH.shape)
     assert set(traffic(reduce_scatters(collectives(module, (MESH,)), module))) == {

@@ -20,7 +20,7 @@ def test_types_and_blocks_are_the_programs_own():
         weights,
         partitioners=("shardy",),
     )
-    text = spmd(program.lowered["shardy"], program.graph("shardy"))
+    text = spmd(program.lowered["shardy"], program.graph("shardy")).hlo
     # A CPU would reduce f32, and a fusion would hide the matmul.
     assert "bf16[16,32]{1,0} all-reduce(" in text
     assert "bf16[16,16]{1,0} parameter(0)" in text
