@@ -134,7 +134,9 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
     known = program.recorded
     types = tuple(_types(program, before))
     shardings = tuple(_shardings(program, before, {change.name for change in types}))
-    meshes = set(program.staged.meshes.values()) != set(before.staged.meshes.values())
+    own, theirs = (
+        {mesh for mesh in each.staged.meshes.values() if mesh.axes} for each in (program, before)
+    )
     return Recompile(
         known.name,
         known.defined,
@@ -145,7 +147,7 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
         known.compile_seconds,
         known.called,
         (*types, *shardings),
-        meshes,
+        own != theirs,
         None if types else _first_change(program.ops, before.ops),
     )
 
@@ -183,7 +185,9 @@ def _shardings(program: _Program, before: _Program, changed: set[str]) -> Iterat
             if (new.text, new.mesh) == (old.text, old.mesh):
                 continue
             moved = None
-            if new.placement is not None and old.placement is not None:
+            # An array on no mesh is on one device, or wherever it is needed.
+            is_known = new.is_on_mesh == old.is_on_mesh
+            if is_known and new.placement is not None and old.placement is not None:
                 moved = new.placement != old.placement
             result = returned.get(number) if kind == "argument" else None
             lies = result is not None and result[1] == new.placement and new.placement is not None

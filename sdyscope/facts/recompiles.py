@@ -20,8 +20,8 @@ class ArgumentChange:
         type: the same in the program that was compiled again; empty where it is not there any more.
         was: its sharding before; null where its type changed, or it has none.
         now: its sharding afterwards; null likewise.
-        moved: whether its blocks lie on other devices; null where its type changed or a placement
-            is not known.
+        moved: whether its blocks lie on other devices; null where its type changed, a placement is
+            not known, or it is on a mesh only once.
         returned_as: the result of the program before that is its next value and lies where it lies
             now; empty where there is none.
     """

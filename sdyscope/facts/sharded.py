@@ -52,6 +52,11 @@ class Sharded:
         return "" if self.sharding is None else str(self.sharding)
 
     @property
+    def is_on_mesh(self) -> bool:
+        """Whether it is not said to be on a mesh without axes, as an array on no mesh is."""
+        return self.mesh is None or bool(self.mesh.axes)
+
+    @property
     def is_unreadable(self) -> bool:
         """Whether what is written is of no form that is known."""
         return isinstance(self.sharding, str)

@@ -94,7 +94,7 @@ def _few(words: Sequence[str]) -> str:
 def _sharding(sharded: Sharded | None) -> str:
     if sharded is None or sharded.sharding is None:
         return "without a sharding"
-    return short(sharded)
+    return short(sharded) if sharded.is_on_mesh else "on no mesh"
 
 
 def _op(alike: Sequence[OpChange], before: str) -> str:
@@ -160,7 +160,9 @@ def advice(recompile: Recompile) -> str:
 
 def _sharding_advice(arguments: Sequence[ArgumentChange]) -> list[str]:
     said = []
-    returned = [argument for argument in arguments if argument.returned_as and argument.moved]
+    returned = [
+        argument for argument in arguments if argument.returned_as and argument.moved is not False
+    ]
     moved = [
         argument
         for argument in arguments
@@ -169,10 +171,16 @@ def _sharding_advice(arguments: Sequence[ArgumentChange]) -> list[str]:
     if returned:
         first = returned[0]
         more = f" (likewise {len(returned) - 1:,} more)" if len(returned) > 1 else ""
-        said.append(
-            f"Place {first.name} as {_sharding(first.now)} before the first call, or keep "
-            f"{first.returned_as} as {_sharding(first.was)} with out_shardings{more}."
-        )
+        if first.was is not None and not first.was.is_on_mesh:
+            said.append(
+                f"Place {first.name} on the mesh as {_sharding(first.now)} before the first call, "
+                f"with jax.device_put{more}."
+            )
+        else:
+            said.append(
+                f"Place {first.name} as {_sharding(first.now)} before the first call, or keep "
+                f"{first.returned_as} as {_sharding(first.was)} with out_shardings{more}."
+            )
     if moved:
         names = listed([change.name for change in moved[:_LISTED]])
         said.append(

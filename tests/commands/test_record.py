@@ -218,6 +218,13 @@ for n in (1, 2, 3):
     scaled(w, float(n))
     unrolled(w, n)
     jax.jit(lambda x: jnp.cos(x))(w)
+
+@jax.jit
+def counted(n, w):
+    return n + 1, w * 2
+n, v = jnp.zeros((), jnp.int32), put(w, None, "data")
+for _ in range(2):
+    n, v = counted(n, v)
 """
 
 
@@ -235,7 +242,8 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     found = sdyscope("show", "run", "--json").document("show")["recompiles"]
     changes = {one["program"]: one for one in found}
     # A loss and its gradient are two programs, neither of them compiled again.
-    assert {one["name"] for one in found} == {"turned", "same", "scaled", "unrolled", "_lambda"}
+    names = {"turned", "same", "scaled", "unrolled", "_lambda", "counted"}
+    assert {one["name"] for one in found} == names
     assert all(one["compile_seconds"] > 0 for one in found)
     (moved,) = [one for one in changes["turned.2"]["arguments"] if one["kind"] == "argument"]
     assert (moved["name"], moved["moved"], moved["returned_as"]) == ("w", True, "result")
@@ -248,6 +256,9 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert changes["_lambda"]["times"] == 2
 
     said = " ".join(sdyscope("show", "run").out.split())
+    assert "argument n was on no mesh, then replicated, as counted.1 returns result[0]" in said
+    assert "Place n on the mesh as replicated before the first call, with jax.device_put." in said
+    assert "another mesh" not in said
     lines = AGAIN.splitlines()
     line = lines.index("    v = turned(v)") + 1
     seconds = changes["turned.2"]["compile_seconds"]
