@@ -160,27 +160,25 @@ def advice(recompile: Recompile) -> str:
 
 def _sharding_advice(arguments: Sequence[ArgumentChange]) -> list[str]:
     said = []
-    returned = [
-        argument for argument in arguments if argument.returned_as and argument.moved is not False
-    ]
-    moved = [
+    elsewhere = [argument for argument in arguments if argument.moved is not False]
+    unplaced = [
         argument
-        for argument in arguments
-        if argument.moved is not False and argument not in returned
+        for argument in elsewhere
+        if argument.was is not None and not argument.was.is_on_mesh
     ]
+    placed = [argument for argument in elsewhere if argument not in unplaced]
+    returned = [argument for argument in placed if argument.returned_as]
+    moved = [argument for argument in placed if not argument.returned_as]
+    if unplaced:
+        names = listed([change.name for change in unplaced[:_LISTED]])
+        said.append(f"Place {names} on the mesh before the first call, with jax.device_put.")
     if returned:
         first = returned[0]
         more = f" (likewise {len(returned) - 1:,} more)" if len(returned) > 1 else ""
-        if first.was is not None and not first.was.is_on_mesh:
-            said.append(
-                f"Place {first.name} on the mesh as {_sharding(first.now)} before the first call, "
-                f"with jax.device_put{more}."
-            )
-        else:
-            said.append(
-                f"Place {first.name} as {_sharding(first.now)} before the first call, or keep "
-                f"{first.returned_as} as {_sharding(first.was)} with out_shardings{more}."
-            )
+        said.append(
+            f"Place {first.name} as {_sharding(first.now)} before the first call, or keep "
+            f"{first.returned_as} as {_sharding(first.was)} with out_shardings{more}."
+        )
     if moved:
         names = listed([change.name for change in moved[:_LISTED]])
         said.append(

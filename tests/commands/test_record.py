@@ -256,8 +256,8 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert changes["_lambda"]["times"] == 2
 
     said = " ".join(sdyscope("show", "run").out.split())
-    assert "argument n was on no mesh, then replicated, as counted.1 returns result[0]" in said
-    assert "Place n on the mesh as replicated before the first call, with jax.device_put." in said
+    assert "argument n was on no mesh, then replicated" in said
+    assert "Place n on the mesh before the first call, with jax.device_put." in said
     assert "another mesh" not in said
     lines = AGAIN.splitlines()
     line = lines.index("    v = turned(v)") + 1
