@@ -270,7 +270,8 @@ class Staged:
         meshes |= {
             mesh for mesh in self.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
         }
-        return only_mesh(meshes | {*self._meshes_beside.values()})
+        # GSPMD's module names none: it is that of Shardy's.
+        return only_mesh(meshes or self.meshes.values())
 
     @cached_property
     def _propagated(self) -> dict[tuple[Partitioner, bool, bool], Propagated | CompilerError]:

@@ -82,9 +82,10 @@ class PropagatedValue(NamedTuple):
 
     def placed_at_calls(self, rank: int) -> tuple[Placement, ...]:
         """The same at each call of its function; nothing where that is the same at all of them."""
-        return tuple(
+        places = tuple(
             _whole(rank) if place is None else place.without_manual for place in self.calls
         )
+        return places if any(place != places[0] for place in places) else ()
 
 
 def _whole(rank: int) -> Placement:

@@ -164,6 +164,9 @@ def test_one_program_of_a_run_is_a_target(sdyscope, recorded):
     # GSPMD's module names no mesh: it is that of Shardy's.
     under = sdyscope("show", "before:train_step.1", "--partitioner", "gspmd", "--kind", "argument")
     assert "params['w']  f32[8,16]  P(None, 'model')" in under.out
+    for partitioner in ("both", "gspmd"):
+        held = sdyscope("memory", "before:train_step.1", "--partitioner", partitioner)
+        assert (held.out.count("train_step.1; "), "no name here" in held.out) == (1, False)
     every = sdyscope("show", "before", "--partitioner", "gspmd", columns=120)
     assert (every.status, "train_step at train.py" in every.out) == (0, True)
     sdyscope("check", "before:spawned", "--mesh", "data=2").said("--mesh can't change")
