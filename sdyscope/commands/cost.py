@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,9 +9,7 @@ import click
 from sdyscope.commands import opening, options, rates
 
 if TYPE_CHECKING:
-    from sdyscope.facts.calibration import Calibration
     from sdyscope.hardware.names import Hardware
-    from sdyscope.inspection import Inspection
 
 
 @options.command(
@@ -30,13 +26,8 @@ if TYPE_CHECKING:
 @options.one_partitioner("The partitioner to compile under.")
 @rates.bandwidths("the figures of the hardware table")
 @rates.latencies
-@click.option(
-    "--calibrate",
-    "traces",
-    multiple=True,
-    metavar="TRACE",
-    help="A trace of a run (`sdyscope profile`): fit the rates of axes, arithmetic and memory to "
-    "it. Can be repeated.",
+@rates.traces(
+    "A trace of a run (`sdyscope profile`): fit the rates of axes, arithmetic and memory to it."
 )
 @options.settings
 @opening.module
@@ -55,7 +46,7 @@ def command(
     partitioner: str | None,
     bandwidths: dict[str, float],
     latencies: dict[str, float],
-    traces: tuple[str, ...],
+    calibrate: tuple[str, ...],
     settings: dict[str, str],
     module: str | None,
     predicted: bool,
@@ -85,7 +76,7 @@ def command(
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
-    calibration = _calibration(traces, inspection) if traces else None
+    calibration = rates.calibration(calibrate, inspection.meshes.values())
     if predicted:
         opening.check_predictable(inspection)
         answer = predicted_cost_document(inspection, on, bandwidths, latencies, calibration)
@@ -110,18 +101,3 @@ def command(
     blocks.print_blocks(parts)
     paragraphs.print_paragraphs(account_paragraphs(answer.account))
     return status
-
-
-def _calibration(traces: Sequence[str], inspection: Inspection) -> Calibration:
-    """The rates of axes, arithmetic and memory at which programs ran in some traces."""
-    from sdyscope.analysis.cost.calibrate import calibrated
-    from sdyscope.analysis.profile.measured import measured
-    from sdyscope.analysis.profile.profile import traced_program
-    from sdyscope.stages.executed.traces import read_trace
-    from sdyscope.values.mesh import only_mesh
-
-    mesh = only_mesh(inspection.meshes.values())
-    meshes = [] if mesh is None else [mesh]
-    programs = {trace: traced_program(read_trace(Path(trace))) for trace in traces}
-    measurements = {trace: measured(program, meshes) for trace, program in programs.items()}
-    return calibrated(measurements, programs)

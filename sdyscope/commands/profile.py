@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import opening, options
+from sdyscope.commands import opening, options, rates
 from sdyscope.errors import TargetError
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     examples=(
         "profile /tmp/trace",
         "profile /tmp/trace train.py:step --mesh data=4,model=2",
+        "profile /tmp/trace train.py:step --on cuda:h100:1x1x8",
+        "profile /tmp/tuesday train.py:step --calibrate /tmp/monday",
         "profile /tmp/before /tmp/after",
     ),
 )
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Which program of the trace, such as jit_step; by default the one that took most time.",
 )
+@rates.traces(
+    "Another trace: fit rates to it, as `sdyscope cost` does, and show measured beside what they "
+    "predict."
+)
 @options.top(8, "rows of each table to show")
 @options.strict
 @options.json("analysis.profile.profile:ProfileDocument")
@@ -42,6 +48,7 @@ def command(
     partitioner: str | None,
     settings: dict[str, str],
     module: str | None,
+    calibrate: tuple[str, ...],
     top: int,
     strict: bool,
     as_json: bool,
@@ -50,9 +57,11 @@ def command(
 
     TRACE is the folder that `jax.profiler.trace` was given, or a .xplane.pb file. Shows the time
     of each source line, scope and collective; of collectives, waiting for the slowest device apart
-    from moving bytes, and the bandwidth by mesh axis. With TARGET, the program that ran,
-    collectives have the annotations that caused them, and with the hardware that it ran on (--on)
-    the bandwidth that is predicted. TARGET may also be another trace: then the two are compared.
+    from moving bytes, and the bandwidth by mesh axis; and one step over time. With TARGET, the
+    program that ran, collectives have the annotations that caused them, and with the hardware that
+    it ran on (--on) every op and collective has the time that is predicted. Where no figures of it
+    are known, --calibrate takes rates of another trace. TARGET may also be another trace: then the
+    two are compared.
     """
     from pathlib import Path
 
@@ -69,18 +78,29 @@ def command(
     if settings and target is None:
         raise TargetError("--set is a setting of the program.", hint="Name it behind the trace.")
     other = target is not None and is_trace(Path(target))
+    if other and calibrate:
+        raise TargetError(
+            "Two traces are compared with each other, not with what is predicted.",
+            hint="Leave --calibrate or the second trace out.",
+        )
     inspection = None
     if target is not None and not other:
         inspection = opening.open_under(target, partitioner, mesh=mesh, settings=settings)
     first = read_trace(Path(trace))
     second = read_trace(Path(target)) if target is not None and other else None
+    own = None if mesh is None else Mesh.of(mesh)
+    meshes = [
+        *([] if own is None else [own]),
+        *({} if inspection is None else inspection.meshes).values(),
+    ]
     answer = profile_document(
         first if second is None else second,
         inspection,
         None if inspection is None else inspection.partitioners[0],
         on=on,
-        mesh=None if mesh is None else Mesh.of(mesh),
+        mesh=own,
         module=module,
+        calibration=rates.calibration(calibrate, meshes),
         before=None if second is None else first,
     )
     status = 1 if strict and (answer.account or answer.measured.unknown) else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdyscope.commands import completing, opening, options, report_differences
+from sdyscope.commands import completing, opening, options, rates, report_differences
 from sdyscope.commands import fix as fixing
 from sdyscope.commands import run as running
 from sdyscope.process import child
@@ -110,9 +110,10 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
     "trace",
     type=click.Path(path_type=Path),
     metavar="TRACE",
-    help="Show beside each line of Source what a trace measured of it, as `sdyscope profile` takes "
-    "it.",
+    help="Show what a trace measured, as `sdyscope profile` takes it: of each line, of each op and "
+    "collective beside what is predicted, and of a step over time.",
 )
+@rates.traces("Another trace, whose rates are used for estimates, as in `sdyscope cost`.")
 @click.option(
     "--format",
     "form",
@@ -153,6 +154,7 @@ def command(
     run: bool,
     ran: Path | None,
     trace: Path | None,
+    calibrate: tuple[str, ...],
     form: str | None,
     paths: tuple[Path, ...],
     tensor: str | None,
@@ -194,6 +196,11 @@ def command(
         raise TargetError("SVG output is several files.", hint="Name a folder or a file with -o.")
     if tensor is not None and (chosen != "svg" or second is not None or not _is_picture(path)):
         raise TargetError("--tensor draws one picture.", hint="Leave it out, or name -o FILE.svg.")
+    if calibrate and trace is None:
+        raise TargetError(
+            "--calibrate is for what --profile has measured.",
+            hint="Name a trace with --profile, or use `sdyscope cost`.",
+        )
     if run and ran is not None:
         raise TargetError("--ran shows a finished run, --run makes another.", hint="Leave one out.")
     if len(on) > 2:
@@ -236,7 +243,7 @@ def command(
             hint="Leave --fix out.",
         )
     read_back = None if ran is None else _read(ran, inspection)
-    profile = None if trace is None else _profile(trace, inspection)
+    profile = None if trace is None else _profile(trace, calibrate, inspection, on)
     whole = report.document(
         inspection,
         target,
@@ -308,12 +315,19 @@ def _read(file: Path, inspection: Inspection) -> Run:
     return run
 
 
-def _profile(trace: Path, inspection: Inspection) -> ProfileDocument:
+def _profile(
+    trace: Path, calibrate: Sequence[str], inspection: Inspection, on: Sequence[Hardware]
+) -> ProfileDocument:
     """What a trace measured of the program."""
     from sdyscope.analysis.profile.profile import profile_document
     from sdyscope.stages.executed.traces import read_trace
 
-    return profile_document(read_trace(trace), inspection)
+    return profile_document(
+        read_trace(trace),
+        inspection,
+        on=on[0] if on else None,
+        calibration=rates.calibration(calibrate, inspection.meshes.values()),
+    )
 
 
 def _fix(

@@ -11,14 +11,19 @@ from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import Phase
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.schedule import Lane, Schedule
 from sdyscope.facts.work import Work
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-Unknown: TypeAlias = Literal["no program", "no mesh", "other program", "several clocks"]
+Unknown: TypeAlias = Literal[
+    "no program", "no mesh", "other program", "several clocks", "other instructions", "no rates"
+]
 """``no program``: the trace has no program, so nothing is known but what instructions are called;
 ``no mesh``: no mesh is known to name axes of; ``other program``: the program that was named has
-other collectives than the one that ran; ``several clocks``: who waits for whom can't be told."""
+other collectives than the one that ran; ``several clocks``: who waits for whom can't be told;
+``other instructions``: events are of instructions that the trace's program does not have;
+``no rates``: nothing can be predicted for the hardware that was named."""
 
 Occurrence: TypeAlias = tuple[int, int, float, float]
 """(step, device, seconds at which it starts, seconds that it takes)."""
@@ -89,6 +94,8 @@ class OpTime:
         typical: what one run of it takes, the median over devices and runs; None where a thread of
             a CPU took it over, and waiting for one is in its time.
         work: what one run of it computes and moves; None where the trace has no program.
+        predicted: seconds of a step that the model of the hardware, or rates that were fitted,
+            predict; None where they have no figures, of collectives, and of what has no known work.
     """
 
     name: str
@@ -103,6 +110,7 @@ class OpTime:
     most: float
     typical: float | None
     work: Work | None
+    predicted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +133,10 @@ class CollectiveTime:
         bandwidth: bytes a second that a device sends meanwhile; None where that is not known.
         typical: what one run of it takes while bytes move, the median over devices and runs; with
             the waiting where that is not told apart.
-        predicted: seconds that the model of the hardware predicts; None where it has no figures.
+        predicted: seconds of a step that the model of the hardware, or rates that were fitted,
+            predict; None where they have no figures.
         origin: why it is there; None where that is not known.
+        compiled: name of the same collective in the program that was named; empty likewise.
     """
 
     name: str
@@ -144,6 +154,7 @@ class CollectiveTime:
     typical: float
     predicted: float | None
     origin: CollectiveOrigin | None
+    compiled: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +226,67 @@ class AnnotationTime:
         return self.annotation.kind
 
 
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """Ops or collectives that are alike, measured beside predicted; those of repeated layers too.
+
+    Attributes:
+        what: a collective's kind; of other ops JAX's primitive, HLO's opcode or the instruction's
+            name, whichever is known first.
+        collective: whether they are collectives.
+        axes: mesh axes of collectives; None of other ops, and where they are not known.
+        scope: their scope, with ``*`` for the numbers of layers.
+        source: their line.
+        instructions: how many instructions they are.
+        seconds: what they take in a step, on average over devices and steps.
+        waiting: of these, waiting for the last device of a group; None where that is not known.
+        predicted: seconds that are predicted; None where that is not known of all of them.
+    """
+
+    what: str
+    collective: bool
+    axes: tuple[AxisRef, ...] | None
+    scope: str
+    source: SourceLocation | None
+    instructions: int
+    seconds: float
+    waiting: float | None
+    predicted: float | None
+
+    __document__ = (
+        *("what", "collective", "axes", "scope", "source", "instructions"),
+        *("seconds", "waiting", "predicted", "ratio", "difference"),
+    )
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted; None where nothing is predicted."""
+        return self.seconds / self.predicted if self.predicted else None
+
+    @property
+    def difference(self) -> float | None:
+        """Seconds of a step more than predicted; None where that is not known."""
+        return None if self.predicted is None else self.seconds - self.predicted
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """One step of one device over time.
+
+    Attributes:
+        step: which step of the trace, by how long it took the one in the middle; from 0.
+        device: the device that is least in collectives in that step, and so waits least.
+        seconds: from the first start on any device of its host to the last end.
+        lanes: compute first, then the links of mesh axes; ``exposed`` is what this device computes
+            nothing beside, so that waiting for others is.
+    """
+
+    step: int
+    device: int
+    seconds: float
+    lanes: tuple[Lane, ...]
+
+
 @dataclass(frozen=True)
 class Measured:
     """What a program took, by a trace.
@@ -241,7 +313,16 @@ class Measured:
         by_axes: collectives by mesh axes, likewise.
         by_annotation: collectives by the annotations that they come from, likewise.
         unknown: what is not known, and why.
-        predicted_for: what the compiler calls the device whose model predicts; empty without.
+        predicted_for: what the compiler calls the device whose model predicts; empty without, and
+            for rates that were fitted or given.
+        over_time: one step over time; None of a trace without steps.
+        schedule: the step as it is predicted, by the schedule of the program that ran; None where
+            no rates are known.
+        predicted_step: seconds of a step that are predicted; with rates that were fitted as much
+            longer than its schedule as the steps that they were fitted to. None likewise, and where
+            the time of a collective is not known.
+        deviations: ops and collectives, measured beside predicted: what takes most longer than
+            predicted first, and last, what takes most first, those that nothing is predicted of.
     """
 
     partitioner: Partitioner | None
@@ -263,6 +344,10 @@ class Measured:
     by_annotation: tuple[AnnotationTime, ...]
     unknown: tuple[Unknown, ...] = ()
     predicted_for: str = ""
+    over_time: MeasuredStep | None = None
+    schedule: Schedule | None = None
+    predicted_step: float | None = None
+    deviations: tuple[Deviation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

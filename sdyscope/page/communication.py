@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,13 @@ from sdyscope.analysis.cost.cost import Cost, cost_document
 from sdyscope.analysis.cost.remarks import basis, doubts, error_of_estimates, limits
 from sdyscope.analysis.cost.schedule import schedule_of
 from sdyscope.analysis.naming.scopes import folded_scopes
+from sdyscope.analysis.profile.profile import ProfileDocument
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.calibration import Calibration
+from sdyscope.facts.measured import CollectiveTime
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.schedule import Schedule
+from sdyscope.facts.schedule import Lane, Schedule
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
@@ -33,6 +36,21 @@ from sdyscope.words.mesh import axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
 from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
 from sdyscope.words.places import shortened, source_text
+from sdyscope.words.profile import (
+    CONCURRENT,
+    NOT_PREDICTED,
+    PREDICTED,
+    UNKNOWN_TEXTS,
+    WAITING,
+    collective_text,
+    deviation_text,
+    difference_text,
+    over_time_text,
+    predicted_text,
+    ratio_text,
+    steps_text,
+    total_text,
+)
 from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.schedule import (
@@ -86,10 +104,13 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         "rows": [
             row
             for number, program in enumerate(programs)
-            for row in _rows(program, number, pool, tensors, _folds(programs))
+            for row in _rows(
+                program, number, pool, tensors, _folds(programs), _times(report, program)
+            )
         ],
         "notes": [(SENT, "plain"), *notes],
         "estimates": estimates(report, inspection),
+        "measured": None if report.profile is None else _measured(report.profile, pool),
     }
 
 
@@ -191,6 +212,7 @@ def _rows(
     pool: Pool,
     tensors: dict[str, list[str]],
     folds: dict[str, str],
+    times: Mapping[str, CollectiveTime],
 ) -> Iterator[dict[str, Any]]:
     for group in collective_groups(program):
         labels: dict[str, dict[str, None]] = defaultdict(dict)
@@ -217,12 +239,29 @@ def _rows(
             "labels": {name: list(label) for name, label in labels.items()},
             "why": causes_text(group.origins, callers=group.callers),
             "of": len(group.members),
-            "members": [_member(member, pool, tensors) for member in group.members[:MEMBERS]],
+            "members": [
+                _member(member, pool, tensors, times.get(member.name))
+                for member in group.members[:MEMBERS]
+            ],
         }
 
 
-def _member(collective: Collective, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
+def _times(report: Report, program: Collectives) -> Mapping[str, CollectiveTime]:
+    """What a trace measured of the collectives of a program, by name."""
+    if report.profile is None or report.profile.measured.partitioner != program.partitioner:
+        return {}
+    times = report.profile.measured.collectives
+    return {timed.compiled: timed for timed in times if timed.compiled}
+
+
+def _member(
+    collective: Collective,
+    pool: Pool,
+    tensors: dict[str, list[str]],
+    timed: CollectiveTime | None,
+) -> dict[str, Any]:
     return {
+        "measured": None if timed is None else collective_text(timed),
         "name": collective.name,
         "line": collective.line,
         "channel": collective.channel_id,
@@ -284,7 +323,8 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
     """
     try:
         hardware = parse_hardware(report.hardware) if report.hardware else None
-        document = cost_document(inspection, hardware)
+        calibration = None if report.profile is None else report.profile.calibration
+        document = cost_document(inspection, hardware, calibration=calibration)
     except SdyscopeError as error:
         return {"unavailable": shortened(str(error))}
     explained = (
@@ -297,13 +337,16 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
     return {
         "words": remark_text(document.estimate),
         "programs": [
-            {**_cost(cost), "step": None if schedule is None else _step(schedule, longest)}
+            {
+                **_cost(cost, calibration),
+                "step": None if schedule is None else _step(schedule, longest, calibration),
+            }
             for cost, schedule in zip(document.programs, schedules, strict=True)
         ],
     }
 
 
-def _cost(cost: Cost) -> dict[str, Any]:
+def _cost(cost: Cost, calibration: Calibration | None) -> dict[str, Any]:
     return {
         "partitioner": cost.partitioner,
         "words": limit_texts(limits(cost)),
@@ -316,7 +359,9 @@ def _cost(cost: Cost) -> dict[str, Any]:
             }
             for roof in cost.roofs
         ],
-        "notes": [] if cost.limit is None else remark_texts((*doubts(cost), *basis(cost))),
+        "notes": []
+        if cost.limit is None
+        else remark_texts((*doubts(cost), *basis(cost, calibration))),
     }
 
 
@@ -327,20 +372,13 @@ def _schedule(cost: Cost, collectives: Collectives | None) -> Schedule | None:
         return None
 
 
-def _step(schedule: Schedule, longest: float) -> dict[str, Any]:
+def _step(schedule: Schedule, longest: float, calibration: Calibration | None) -> dict[str, Any]:
     """A step over time: each lane in columns, and what is exposed most."""
     exposed = [collective for collective in schedule.collectives if collective.exposed]
     return {
         "title": sentence(step_text(schedule)),
         "length": time_text(longest),
-        "lanes": [
-            {
-                "name": lane.name,
-                "time": time_text(lane.busy),
-                "columns": _runs(shares(track.spans, COLUMNS)),
-            }
-            for lane, track in zip(schedule.lanes, tracks(schedule, longest), strict=True)
-        ],
+        "lanes": [{"name": name, **lane} for name, lane in _lanes(schedule.lanes, longest).items()],
         "columns": COLUMNS,
         "exposed": [
             {
@@ -362,8 +400,65 @@ def _step(schedule: Schedule, longest: float) -> dict[str, Any]:
         "pipelines": [sentence(pipeline_text(pipeline)) for pipeline in schedule.pipelines],
         "notes": [
             *(sentence(words) for words in (MODEL, LEGEND, flags_text(schedule)) if words),
-            remark_text(error_of_estimates(schedule.device_kind)),
+            remark_text(error_of_estimates(schedule.device_kind, calibration)),
         ],
+    }
+
+
+def _lanes(lanes: Sequence[Lane], longest: float) -> dict[str, dict[str, Any]]:
+    """What is drawn of each lane, and for how long it is busy."""
+    return {
+        lane.name: {
+            "time": time_text(lane.busy),
+            "columns": _runs(shares(track.spans, COLUMNS)),
+        }
+        for lane, track in zip(lanes, tracks(lanes, longest), strict=True)
+    }
+
+
+def _measured(profile: ProfileDocument, pool: Pool) -> dict[str, Any]:
+    """One step over time as it was measured and is predicted, and what each op took."""
+    measured = profile.measured
+    step, schedule = measured.over_time, measured.schedule
+    lengths = [each.seconds for each in (step, schedule) if each is not None]
+    longest = max(lengths, default=0.0)
+    drawn = {} if step is None else _lanes(step.lanes, longest)
+    predicted = {} if schedule is None else _lanes(schedule.lanes, longest)
+    predicts = any(each.predicted is not None for each in measured.deviations)
+    error = error_of_estimates(measured.predicted_for, profile.calibration)
+    notes = [
+        CONCURRENT,
+        *([] if measured.waiting is None else [WAITING]),
+        *([] if step is None else [over_time_text(step)]),
+        f"{PREDICTED}. {remark_text(error)}" if predicts else NOT_PREDICTED,
+    ]
+    return {
+        "title": steps_text(measured),
+        "words": [
+            sentence(words) for words in (total_text(measured), predicted_text(measured)) if words
+        ],
+        "length": time_text(longest),
+        "columns": COLUMNS,
+        "predicts": predicts,
+        "lanes": [
+            {"name": name, "measured": drawn.get(name), "predicted": predicted.get(name)}
+            for name in dict.fromkeys([*drawn, *predicted])
+        ],
+        "rows": [
+            {
+                "what": deviation_text(each, measured.mesh),
+                "scope": each.scope,
+                "source": pool.source(each.source),
+                "seconds": (each.seconds, time_text(each.seconds)),
+                "waiting": (each.waiting, time_text(each.waiting)),
+                "predicted": (each.predicted, time_text(each.predicted)),
+                "ratio": (each.ratio, ratio_text(each.ratio)),
+                "difference": (each.difference, difference_text(each.difference)),
+            }
+            for each in measured.deviations
+        ],
+        "notes": [(sentence(words), "plain") for words in notes]
+        + [(sentence(UNKNOWN_TEXTS[unknown]), "warning") for unknown in measured.unknown],
     }
 
 

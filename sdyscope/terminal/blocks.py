@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from sdyscope.process.output import answers
-from sdyscope.terminal.chart import Area, print_area
+from sdyscope.terminal.chart import Area, Timeline, print_area, print_timeline
 from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
 from sdyscope.terminal.table import Table, print_table
 
-Block: TypeAlias = Table | Area | Iterable[Paragraph] | str
+Block: TypeAlias = Table | Area | Timeline | Iterable[Paragraph] | str
 """A string is written as it is, not folded."""
 
 
@@ -38,5 +38,7 @@ def print_blocks(blocks: Iterable[Block | None]) -> None:
                 print_table(block, output)
             case Area():
                 print_area(block, output)
+            case Timeline():
+                print_timeline(block, output)
             case _:
                 print_paragraphs(block, output)

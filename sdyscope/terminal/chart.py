@@ -85,10 +85,25 @@ class Track:
     tone: Tone = "plain"
 
 
-def print_tracks(tracks: Sequence[Track], length: str, output: Output | None = None) -> None:
-    """Prints a timeline as wide as the output's lines; ``length`` is how long it is, in words."""
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Lines on one scale of time.
+
+    Attributes:
+      tracks: the lines.
+      length: how long they are, in words.
+    """
+
+    tracks: Sequence[Track]
+    length: str
+
+
+def print_timeline(timeline: Timeline, output: Output | None = None) -> None:
+    """Prints a timeline as wide as the output's lines."""
     output = output or answers()
-    print_lines(track_lines(tracks, length, output.columns, plain=not _has_blocks(output)), output)
+    plain = not _has_blocks(output)
+    lines = track_lines(timeline.tracks, timeline.length, output.columns, plain=plain)
+    print_lines(lines, output)
 
 
 def track_lines(

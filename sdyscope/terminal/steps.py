@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sdyscope.facts.over_time import MemoryOverTime
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.schedule import Schedule
+from sdyscope.facts.schedule import Lane, Schedule
 from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.chart import Span, Track
 
@@ -38,20 +39,42 @@ def distinct_schedules(
     return by_partitioner(schedules, lambda step: (step.lanes, step.seconds, step.pipelines))
 
 
-def tracks(schedule: Schedule, longest: float) -> list[Track]:
-    """The lanes of a schedule as lines of a timeline.
+def tracks(lanes: Sequence[Lane], longest: float) -> list[Track]:
+    """The lanes of a step as lines of a timeline.
 
     Args:
-        schedule: one step.
-        longest: seconds that the timeline stands for, of all schedules that are compared.
+        lanes: of one step; what is computed has no name.
+        longest: seconds that the timeline stands for, of all steps that are compared.
     """
     whole = longest or 1.0
     lines = []
-    for number, lane in enumerate(schedule.lanes):
-        computes = number == 0
+    for lane in lanes:
         spans = [
-            Span(segment.start / whole, segment.end / whole, computes or segment.exposed)
+            Span(segment.start / whole, segment.end / whole, segment.exposed or not segment.name)
             for segment in lane.segments
         ]
+        computes = all(not segment.name for segment in lane.segments)
         lines.append(Track(lane.name, spans, "plain" if computes else "bad"))
+    return lines
+
+
+def measured_tracks(
+    measured: Sequence[Lane], predicted: Sequence[Lane], longest: float
+) -> list[Track]:
+    """Lanes of a step as it was measured, each above the same as it is predicted.
+
+    Args:
+        measured: what was measured.
+        predicted: what is predicted; empty where nothing is.
+        longest: seconds that the timeline stands for.
+    """
+    if not predicted:
+        return tracks(measured, longest)
+    of_measured = {track.name: track for track in tracks(measured, longest)}
+    of_predicted = {track.name: track for track in tracks(predicted, longest)}
+    lines = []
+    for name in dict.fromkeys([*of_measured, *of_predicted]):
+        for which, of in (("measured", of_measured), ("predicted", of_predicted)):
+            track = of.get(name, Track(name, ()))
+            lines.append(replace(track, name=f"{name} {which}" if of is of_measured else which))
     return lines

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sdyscope.analysis.cost.remarks import error_of_estimates
 from sdyscope.analysis.profile.profile import ProfileDocument
-from sdyscope.facts.measured import Difference, Measured, MeasuredDifference
+from sdyscope.facts.measured import Difference, Measured, MeasuredDifference, MeasuredStep
 from sdyscope.terminal.blocks import Block
+from sdyscope.terminal.chart import Timeline
 from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.steps import measured_tracks
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, fitted, number
 from sdyscope.words.counts import counted, listed, percent, size
 from sdyscope.words.mesh import over_text
@@ -16,9 +18,15 @@ from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import file_text, source_text
 from sdyscope.words.profile import (
     CONCURRENT,
+    PREDICTED,
     UNKNOWN_TEXTS,
     WAITING,
+    deviation_text,
+    difference_text,
     noise_text,
+    over_time_text,
+    predicted_text,
+    ratio_text,
     steps_text,
     total_text,
 )
@@ -41,6 +49,10 @@ def measured(
       title: what comes before its heading.
     """
     yield (*title, *heading(program))
+    if program.over_time is not None:
+        yield timeline(program, program.over_time)
+    if _predicts(program):
+        yield deviations(program, top, columns)
     if program.by_axes:
         yield axes(program)
         yield collectives(program, top, columns)
@@ -72,6 +84,53 @@ def heading(measured: Measured) -> Iterator[Paragraph]:
     """The steps, and what they are made of."""
     yield Paragraph(steps_text(measured), "heading", hang=2)
     yield Paragraph(total_text(measured), hang=2)
+    if predicted := predicted_text(measured):
+        yield Paragraph(predicted, hang=2)
+
+
+def _predicts(measured: Measured) -> bool:
+    return any(deviation.predicted is not None for deviation in measured.deviations)
+
+
+def timeline(measured: Measured, step: MeasuredStep) -> Timeline:
+    """One step over time: what was measured, above what is predicted."""
+    predicted = measured.schedule
+    longest = max(step.seconds, 0.0 if predicted is None else predicted.seconds)
+    lanes = () if predicted is None else predicted.lanes
+    return Timeline(measured_tracks(step.lanes, lanes, longest), time_text(longest))
+
+
+def deviations(measured: Measured, top: int, columns: int | None) -> Table:
+    """A row for ops or collectives that are alike: what they took, and what is predicted."""
+    return fitted(lambda brief: _deviations(measured, top, brief=brief), columns)
+
+
+def _deviations(measured: Measured, top: int, *, brief: bool) -> Table:
+    rows: list[Row] = []
+    for deviation in measured.deviations[: top or None]:
+        rows.append(
+            (
+                deviation_text(deviation, measured.mesh),
+                time_text(deviation.seconds),
+                time_text(deviation.predicted),
+                ratio_text(deviation.ratio),
+                difference_text(deviation.difference),
+                *([] if brief else [deviation.scope]),
+                source_text(deviation.source),
+            )
+        )
+    return Table(
+        (
+            Column("op"),
+            number("time"),
+            number("predicted"),
+            number("ratio"),
+            number("difference"),
+            *([] if brief else [Column("scope")]),
+            Column("line"),
+        ),
+        tuple(rows),
+    )
 
 
 def axes(measured: Measured) -> Table:
@@ -195,9 +254,11 @@ def footer(document: ProfileDocument, top: int) -> Iterator[Paragraph]:
     if measured.waiting is not None and measured.collectives:
         yield Paragraph(WAITING, "muted", hang=3)
     yield Paragraph(CONCURRENT, "muted", hang=3)
-    if measured.predicted_for:
-        error = remark_text(error_of_estimates(measured.predicted_for))
-        yield Paragraph(f"predicted: by the model of `sdyscope cost`. {error}", "muted", hang=3)
+    if measured.over_time is not None:
+        yield Paragraph(over_time_text(measured.over_time), "muted", hang=3)
+    if _predicts(measured):
+        error = error_of_estimates(measured.predicted_for, document.calibration)
+        yield Paragraph(f"{PREDICTED}. {remark_text(error)}", "muted", hang=3)
     others = [program for program in document.programs if program.name != measured.program]
     if others:
         named = [f"{program.name} ({time_text(program.seconds)})" for program in others[:_NAMED]]

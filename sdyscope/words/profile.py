@@ -6,8 +6,10 @@ import statistics
 from collections.abc import Mapping
 from typing import Final
 
-from sdyscope.facts.measured import Measured, Unknown
+from sdyscope.facts.measured import CollectiveTime, Deviation, Measured, MeasuredStep, Unknown
+from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted, percent
+from sdyscope.words.mesh import over_text
 from sdyscope.words.rates import time_text
 
 CONCURRENT = (
@@ -18,6 +20,17 @@ CONCURRENT = (
 WAITING = (
     "waiting: until the last device of a group arrives; moving: the rest, in which bytes move; "
     "late: the device that others wait for most"
+)
+
+PREDICTED = (
+    "predicted: by the estimates of `sdyscope cost`, an op at the longer of its arithmetic and its "
+    "memory, a collective by its bytes and hops; ratio: measured over predicted, waiting included; "
+    "a dash: not known"
+)
+
+NOT_PREDICTED = (
+    "nothing is predicted: name the hardware with --on, or with --calibrate a trace whose rates to "
+    "take"
 )
 
 UNKNOWN_TEXTS: Final[Mapping[Unknown, str]] = {
@@ -32,6 +45,14 @@ UNKNOWN_TEXTS: Final[Mapping[Unknown, str]] = {
     ),
     "several clocks": (
         "the devices are on several hosts, whose clocks differ: waiting is not told apart"
+    ),
+    "no rates": (
+        "nothing is predicted: no figures of this hardware are known; --calibrate TRACE takes the "
+        "rates of another trace"
+    ),
+    "other instructions": (
+        "events of instructions that the program in the trace does not have: what they are is not "
+        "known"
     ),
 }
 
@@ -70,3 +91,52 @@ def total_text(measured: Measured) -> str:
         f"compute {time_text(measured.compute)} ({percent(measured.compute, whole)}), collectives "
         f"{time_text(measured.collective)} ({percent(measured.collective, whole)}){waiting}"
     )
+
+
+def predicted_text(measured: Measured) -> str:
+    """How long a step is predicted to take, and how much longer it took; empty where unknown."""
+    if not measured.predicted_step or not measured.step_seconds:
+        return ""
+    ratio = statistics.median(measured.step_seconds) / measured.predicted_step
+    predicted = time_text(measured.predicted_step)
+    return f"predicted {predicted}: a step took {ratio_text(ratio)} times that"
+
+
+def over_time_text(step: MeasuredStep) -> str:
+    """Which step is drawn."""
+    return (
+        f"over time: step {step.step + 1} of the trace, the median, on device {step.device}, which "
+        "waits least; exposed, or dark: it computes nothing meanwhile"
+    )
+
+
+def ratio_text(ratio: float | None) -> str:
+    """Measured over predicted, to three digits; a dash where nothing is predicted."""
+    if ratio is None:
+        return "-"
+    return f"{ratio:.0f}" if ratio >= 99.5 else f"{ratio:.1f}" if ratio >= 9.95 else f"{ratio:.2f}"
+
+
+def difference_text(seconds: float | None) -> str:
+    """Seconds more than predicted, with their sign; a dash where that is not known."""
+    if seconds is None:
+        return "-"
+    return f"{'-' if seconds < 0 else '+'}{time_text(abs(seconds))}"
+
+
+def deviation_text(deviation: Deviation, mesh: Mesh | None) -> str:
+    """What ops or collectives that are alike are, and how many of them there are."""
+    axes = over_text(deviation.axes, mesh) if deviation.collective else ""
+    more = f" ({deviation.instructions})" if deviation.instructions > 1 else ""
+    return f"{deviation.what} {axes}".rstrip() + more
+
+
+def collective_text(timed: CollectiveTime) -> str:
+    """What a collective took in a step, beside what is predicted."""
+    words = time_text(timed.seconds)
+    if timed.waiting is not None:
+        words += f", {time_text(timed.waiting)} of it waiting"
+    if not timed.predicted:
+        return f"{words}; what is predicted is not known"
+    ratio = ratio_text(timed.seconds / timed.predicted)
+    return f"{words}; predicted {time_text(timed.predicted)}, ratio {ratio}"

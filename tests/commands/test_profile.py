@@ -71,6 +71,23 @@ def test_its_document(sdyscope, traces):
     )
 
 
+def test_measured_beside_rates_of_another_trace(sdyscope, traces):
+    words = ("profile", traces[0], "--mesh", "data=4,model=2", "--calibrate", traces[1])
+    done = sdyscope(*words, columns=80)
+    assert done.status == 0
+    out = " ".join(done.out.split())
+    assert re.search(r"predicted [0-9.]+ [mu]s: a step took [0-9.]+ times that", out)
+    assert "compute measured │" in done.out
+    assert "Estimates of the trace itself are off by" in out
+    assert max(map(len, done.out.splitlines())) <= 80
+    document = json.loads(sdyscope(*words, "--json").out)
+    assert document["calibration"]["traces"] == [traces[1]]
+    for deviation in document["measured"]["deviations"]:
+        if deviation["predicted"] is not None:
+            ratio = deviation["seconds"] / deviation["predicted"]
+            assert deviation["ratio"] == pytest.approx(ratio)
+
+
 def test_without_a_mesh_axes_are_not_known(sdyscope, traces):
     done = sdyscope("profile", traces[0])
     assert done.status == 0
@@ -97,10 +114,12 @@ def test_two_traces(sdyscope, traces):
     [
         (("--module", "train"), "No program of this trace is called train"),
         (("--set", "layers=2"), "--set is a setting of the program"),
+        (("TRACE", "--calibrate", "TRACE"), "Two traces are compared with each other"),
     ],
 )
 def test_what_can_not_be_asked(sdyscope, traces, words, said):
-    done = sdyscope("profile", traces[0], *words)
+    given = (traces[1] if word == "TRACE" else word for word in words)
+    done = sdyscope("profile", traces[0], *given)
     assert (done.status, done.out) == (2, "")
     assert said in done.err
 
@@ -123,5 +142,8 @@ def test_the_page_has_what_was_measured_beside_its_lines(sdyscope, traces, tmp_p
     assert re.search(
         r'"time":"[^"]+ [mun]?s","timeWords":"[^"]+s, [^"]+s of it in collectives"', text
     )
+    # What a collective took stands with it, and one step is drawn.
+    assert re.search(r'"measured":"[^"]+s of it waiting; what is predicted is not known"', text)
+    assert '"title":"jit_step: 3 steps on 8 devices' in text
     two = sdyscope("report", "mlp", "mlp", "--profile", traces[0])
     two.said("Two targets make a page of their differences")

@@ -1,10 +1,17 @@
 """What is sent, in the browser: the bars, what they pick, the collectives, the estimate."""
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from sdyscope.analysis.profile.profile import profile_document
+from sdyscope.facts.calibration import AxisRate, Calibration, ComputeRates
+from sdyscope.facts.measured import Trace, TracedProgram
 from sdyscope.hardware.names import parse_hardware
+from sdyscope.hardware.specs import EstimateError
+from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.page import (
     communication as report_communication,
@@ -150,6 +157,57 @@ def test_what_is_estimated_says_so(open_page, estimated):
     assert page.locator(".timeline-name").all_inner_texts() == ["compute", "data", "model"]
     assert all(bars.query_selector("rect") for bars in page.query_selector_all(".timeline-bars"))
     assert "models/mlp.py:100" in page.locator(".exposed").first.inner_text()
+
+
+@pytest.fixture(scope="module")
+def traced(mlp):
+    """A page with a trace in which every instruction took 10 us on each of eight devices."""
+    hlo = mlp.inspection.compiled("shardy").hlo
+    module = read_hlo(hlo)
+    names = [*module.computations[module.entry].instructions, "copy.of_another_program"]
+    ran = {
+        name: [(0, device, 20e-6 * at, 10e-6) for device in range(8)]
+        for at, name in enumerate(names)
+    }
+    trace = Trace((Path("trace"),), (TracedProgram("jit_step", hlo, 8, 1, 1, ran, [0] * 8),))
+    calibration = Calibration(
+        ("other",),
+        tuple(AxisRate(axis, 1e9, 1e-6, 1, 0.1) for axis in ("data", "model")),
+        ComputeRates({"f32": 1e11}, 1e10, 1e9, 1e10, 1e-6, 1),
+        1.0,
+        (EstimateError("steps", 0.1, count=1),),
+        0,
+    )
+    profile = profile_document(trace, mlp.inspection, calibration=calibration)
+    return report_page.page(replace(mlp.report, profile=profile), mlp.inspection)
+
+
+def test_measured_over_predicted(open_page, traced, violations):
+    page = open_page(traced, "#communication")
+    assert page.locator(".measured-lane .timeline-name").all_inner_texts()[0] == "compute"
+    assert page.locator(".measured-lane .timeline-which").all_inner_texts()[:2] == [
+        *("measured", "predicted"),
+    ]
+    assert all(bars.query_selector("rect") for bars in page.query_selector_all(".timeline-bars"))
+    table = page.locator(".measured-table")
+    differences = table.locator(".grid-cell:nth-child(6)").all_inner_texts()
+    assert differences[0] == "difference"
+    assert [text[0] for text in differences[1:3]] == ["+", "+"]
+    # What the program does not have is not known, and last, whichever way the rest is sorted.
+    for where in ("", "?sort=ratio:asc", "?sort=difference:desc"):
+        page.evaluate(f"location.hash = '#communication{where}'")
+        table.locator(".grid").focus()
+        page.keyboard.press("End")
+        last = table.locator("[data-active]").inner_text()
+        assert "copy.of_another_program" in last
+        assert last.count("not known") == 3
+    table.locator("button >> text=measured").click()
+    assert page.evaluate("location.hash") == "#communication?sort=seconds:desc"
+    page.locator(".collective-line").first.click()
+    assert "ratio" in page.inner_text(".member .pairs")
+    assert violations(page) == []
+    narrow = open_page(traced, "#communication", width=400)
+    assert narrow.evaluate("document.documentElement.scrollWidth") == 400
 
 
 def test_accessible(open_page, differing, violations):

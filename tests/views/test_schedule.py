@@ -84,7 +84,7 @@ def test_what_is_the_same_under_both_is_shown_once():
 
 
 def test_timelines_are_on_one_scale():
-    compute, data = tracks(STEP, longest=8e-6)
+    compute, data = tracks(STEP.lanes, longest=8e-6)
     assert [(span.start, span.end, span.dark) for span in compute.spans] == [(0.0, 0.375, True)]
     assert [span.dark for span in data.spans] == [False, True]
     assert data.spans[-1].end == 0.5

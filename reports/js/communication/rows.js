@@ -86,6 +86,7 @@ function member(one, row, context) {
       ),
     ],
     ["sent per step", `${size(one.sent)}, ×${whole(one.count)}`],
+    ["measured per step", one.measured],
     [
       "replica groups",
       one.groups ? el("code.groups", {}, el("bdi", {}, one.groups)) : "all devices",

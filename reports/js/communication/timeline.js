@@ -15,19 +15,8 @@ export function timeline(step, state) {
       { role: "img", "aria-label": step.title },
       step.lanes.map((lane, number) => row(lane, step.columns, number === 0)),
     ),
-    el(
-      "p.timeline-scale",
-      { "aria-hidden": "true" },
-      el("span", {}, "0"),
-      el("span", {}, step.length),
-    ),
-    el(
-      "ul.timeline-legend",
-      { "aria-hidden": "true" },
-      el("li", { data: { time: "compute" } }, "compute"),
-      el("li", { data: { time: "exposed" } }, "exposed"),
-      el("li", { data: { time: "hidden" } }, "hidden"),
-    ),
+    scale(step.length),
+    legend(),
     step.pipelines.map((words) => el("p", { dir: "auto" }, words)),
     step.exposed.length
       ? [
@@ -45,20 +34,47 @@ export function timeline(step, state) {
 }
 
 function row(lane, columns, computes) {
-  const bars = lane.columns.flatMap(([from, to, dark, light]) => [
-    bar(from, to, 0, dark, computes ? "compute" : "exposed"),
-    bar(from, to, dark, light, "hidden"),
-  ]);
   return el(
     "div.timeline-lane",
     {},
     el("span.timeline-name", {}, lane.name),
-    svg(
-      "svg.timeline-bars",
-      { viewBox: `0 0 ${columns} 10`, preserveAspectRatio: "none", "aria-hidden": "true" },
-      bars.filter(Boolean),
-    ),
+    bars(lane.columns, columns, computes),
     el("span.timeline-time", {}, lane.time),
+  );
+}
+
+/** What goes on in a lane when: runs of columns, of so many. */
+export function bars(runs, columns, computes) {
+  return svg(
+    "svg.timeline-bars",
+    { viewBox: `0 0 ${columns} 10`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    runs
+      .flatMap(([from, to, dark, light]) => [
+        bar(from, to, 0, dark, computes ? "compute" : "exposed"),
+        bar(from, to, dark, light, "hidden"),
+      ])
+      .filter(Boolean),
+  );
+}
+
+/** How long the lanes are. */
+export function scale(length) {
+  return el(
+    "p.timeline-scale",
+    { "aria-hidden": "true" },
+    el("span", {}, "0"),
+    el("span", {}, length),
+  );
+}
+
+/** What the colours are. */
+export function legend() {
+  return el(
+    "ul.timeline-legend",
+    { "aria-hidden": "true" },
+    el("li", { data: { time: "compute" } }, "compute"),
+    el("li", { data: { time: "exposed" } }, "exposed"),
+    el("li", { data: { time: "hidden" } }, "hidden"),
   );
 }
 

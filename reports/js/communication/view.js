@@ -1,11 +1,12 @@
 // What a device sends: in all, by kind, axis, scope and cause, and the collectives themselves.
 
-import { el, remarks } from "../base/dom.js";
+import { append, el, remarks } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
 import { escapeSearch } from "../base/keys.js";
 import { axisColour, coloured } from "../base/spec.js";
 import { causeOf } from "./cause.js";
 import { estimates } from "./estimates.js";
+import { measured } from "./measured.js";
 import { collectiveRow } from "./rows.js";
 
 /** How many bars, and how many collectives, are shown before the rest is asked for. */
@@ -27,6 +28,9 @@ export function mount(_root, context) {
   slots.totals.append(...totals(data));
   if (several) causeOf(slots.cause, data, context);
   slots.estimates.append(...estimates(data.estimates, state));
+  const trace = data.measured ? measured(data.measured, context) : null;
+  slots.measured.hidden = !trace;
+  if (trace) append(slots.trace, trace.elements);
   slots.notes.append(...remarks(data.notes));
   slots.partitioner.hidden = !several;
   const byButtons = segments(slots.by, Object.entries(BY), (by) =>
@@ -44,7 +48,17 @@ export function mount(_root, context) {
   });
   const texts = data.rows.map((row) => textOf(row, shared).toLowerCase());
 
-  function update({ by = "kind", pick = "", under = "", q = "", open = "", all = "", more = "" }) {
+  function update({
+    by = "kind",
+    pick = "",
+    under = "",
+    q = "",
+    open = "",
+    all = "",
+    more = "",
+    sort = "",
+  }) {
+    trace?.update(sort);
     const chosen = by in BY ? by : "kind";
     press(byButtons, chosen);
     const found = programs.findIndex((one) => one.partitioner === under);

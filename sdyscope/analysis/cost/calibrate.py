@@ -22,16 +22,14 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
-from sdyscope.analysis.collectives.slices import collectives_of
-from sdyscope.analysis.cost.cost import Given, cost, read_given
+from sdyscope.analysis.cost.cost import read_given
 from sdyscope.analysis.cost.links import flat_level
 from sdyscope.analysis.cost.schedule import schedule_of
 from sdyscope.analysis.cost.time import collective_seconds
-from sdyscope.analysis.profile.measured import traced_module
+from sdyscope.analysis.profile.traced import known_work, traced_cost, traced_module
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.calibration import AxisRate, Calibration, ComputeRates
-from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.measured import CollectiveTime, Measured, OpTime, TracedProgram
+from sdyscope.facts.measured import CollectiveTime, Measured, TracedProgram
 from sdyscope.hardware.specs import Estimated, EstimateError
 from sdyscope.values.mesh import Mesh
 
@@ -174,21 +172,10 @@ def _sample(timed: CollectiveTime, mesh: Mesh) -> _Sample | None:
 def _ops(measured: Measured) -> list[_OpSample]:
     collectives = {timed.name for timed in measured.collectives}
     return [
-        _OpSample(op.work, op.typical, op.typical * op.count)
+        _OpSample(work, op.typical, op.typical * op.count)
         for op in measured.ops
-        if op.work is not None
-        and op.typical
-        and op.name not in collectives
-        and _is_known(op, op.work)
+        if op.typical and op.name not in collectives and (work := known_work(op)) is not None
     ]
-
-
-def _is_known(op: OpTime, work: Work) -> bool:
-    """Whether an op is one instruction of known work, and no start or end of something."""
-    if op.opcode == "custom-call" and not work.matmuls:
-        return False
-    alone = not op.opcode.endswith(("-start", "-done", "-update"))
-    return alone and op.count > 0 and bool(work.flops or work.bytes)
 
 
 # Rates.
@@ -366,29 +353,8 @@ def _scheduled(run: _Run, fit: _Fit) -> float | None:
         for axis, (inverse, latency) in fit.axes.items()
     ]
     given = read_given({}, {}, Calibration((), tuple(rates), fit.compute, None, (), 0))
-    compiled = Compiled(
-        name=measured.program,
-        partitioner=measured.partitioner,
-        hardware=None,
-        devices=measured.devices,
-        device_kind="",
-        hlo=run.traced.hlo,
-    )
-    meshes = [] if measured.mesh is None else [measured.mesh]
     try:
-        read = module, collectives_of(compiled, module, meshes)
-        schedule = schedule_of(cost(compiled, meshes, _of_mesh(given, measured.mesh), read))
+        schedule = schedule_of(traced_cost(run.traced, module, measured.mesh, given))
     except SdyscopeError:
         return None
     return None if schedule.unknown else schedule.seconds
-
-
-def _of_mesh(given: Given, mesh: Mesh | None) -> Given:
-    """Rates of the axes that a mesh has."""
-    shape = {} if mesh is None else mesh.shape
-    return Given(
-        {axis: rate for axis, rate in given.bandwidths.items() if axis in shape},
-        {axis: rate for axis, rate in given.latencies.items() if axis in shape},
-        given.fitted & shape.keys(),
-        given.compute,
-    )

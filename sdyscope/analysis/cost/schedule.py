@@ -8,7 +8,7 @@ for at once. A loop takes as long as its trips times one iteration.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sdyscope.analysis.collectives.comms import CommsDocument
@@ -24,12 +24,13 @@ from sdyscope.hlo import Computation, HloModule, Instruction, call_sites, read_h
 from sdyscope.hlo.live import is_scheduled
 from sdyscope.hlo.loops import given_element, known_before
 from sdyscope.staged import Staged
+from sdyscope.values.mesh import AxisRef
 
 _DONE = 'custom_call_target="AsyncCollectiveDone"'
 _START = 'custom_call_target="AsyncCollectiveStart"'
 
 #: Segments of compute that are closer than this part of the step are one.
-_CLOSE = 1 / 2000
+CLOSE = 1 / 2000
 
 #: Work that would hide less than this part of what is exposed is none.
 _LITTLE = 1 / 100
@@ -355,7 +356,7 @@ class _Simulation:
                 return
         if cost is not None and instruction.name in self.costs:
             return  # Its own time is that of the links.
-        seconds = self.seconds(self.work(computation, instruction))
+        seconds = work_seconds(self.cost, self.work(computation, instruction))
         if seconds:
             self.compute.append((self.now, self.now + seconds))
             self.now += seconds
@@ -386,7 +387,8 @@ class _Simulation:
         times = {}
         for branch in every:
             times[branch.name] = sum(
-                self.seconds(self.work(branch, inner)) for inner in branch.instructions.values()
+                work_seconds(self.cost, self.work(branch, inner))
+                for inner in branch.instructions.values()
             )
         self.run(max(every, key=lambda branch: times[branch.name]))
 
@@ -414,16 +416,6 @@ class _Simulation:
             spent.segments[at:] = [
                 (longer(a), longer(b), alone) for a, b, alone in spent.segments[at:]
             ]
-
-    def seconds(self, work: Work) -> float:
-        """The longer of arithmetic and memory, as of a whole program."""
-        bandwidth = self.cost.memory.bandwidth
-        moved = max(work.bytes - work.on_chip, 0.0) / bandwidth if bandwidth else 0.0
-        seconds = max(self.cost.compute.time(work), moved)
-        fitted = self.cost.given.compute
-        if fitted is not None and (work.flops or work.bytes):
-            seconds += fitted.overhead
-        return seconds
 
     # What came of it.
 
@@ -464,12 +456,11 @@ class _Simulation:
         yield from sorted(exposures, key=lambda each: (-each.exposed, -each.seconds))
 
     def lanes(self) -> Iterator[Lane]:
-        yield Lane("compute", self.computing, tuple(_merged(self.compute, self.now * _CLOSE)))
+        yield Lane("compute", self.computing, tuple(merged_spans(self.compute, self.now * CLOSE)))
         by_axes: dict[str, list[Segment]] = defaultdict(list)
         busy: dict[str, float] = defaultdict(float)
         for timed in self.cost.collectives:
-            axes = timed.collective.axes
-            name = " x ".join(axis.name for axis in axes) if axes else "other groups"
+            name = lane_name(timed.collective.axes)
             for start, end, alone in self.spent[timed.collective.name].segments:
                 by_axes[name].append(Segment(start, end, timed.collective.name, alone))
             busy[name] += timed.seconds or 0.0
@@ -478,7 +469,23 @@ class _Simulation:
             yield Lane(name, busy[name], tuple(segments))
 
 
-def _merged(spans: Sequence[tuple[float, float]], close: float) -> Iterator[Segment]:
+def work_seconds(cost: Cost, work: Work) -> float:
+    """What an op takes by the rates of a cost: the longer of its arithmetic and its memory."""
+    bandwidth = cost.memory.bandwidth
+    moved = max(work.bytes - work.on_chip, 0.0) / bandwidth if bandwidth else 0.0
+    seconds = max(cost.compute.time(work), moved)
+    fitted = cost.given.compute
+    if fitted is not None and (work.flops or work.bytes):
+        seconds += fitted.overhead
+    return seconds
+
+
+def lane_name(axes: Sequence[AxisRef] | None) -> str:
+    """What the links of some mesh axes are called."""
+    return " x ".join(axis.name for axis in axes) if axes else "other groups"
+
+
+def merged_spans(spans: Iterable[tuple[float, float]], close: float) -> Iterator[Segment]:
     """Spans of time, those that are close to each other as one."""
     current: Segment | None = None
     for start, end in sorted(spans):

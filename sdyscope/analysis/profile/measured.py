@@ -8,6 +8,7 @@ that is named, as far as its compiled collectives are the same.
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,14 @@ from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
-from sdyscope.analysis.cost.cost import Cost, cost_of
+from sdyscope.analysis.cost.cost import Cost, Given
+from sdyscope.analysis.cost.schedule import (
+    CLOSE,
+    lane_name,
+    merged_spans,
+    schedule_of,
+    work_seconds,
+)
 from sdyscope.analysis.cost.work import instruction_work
 from sdyscope.analysis.naming.scopes import (
     folded_scopes,
@@ -26,13 +34,16 @@ from sdyscope.analysis.naming.scopes import (
     scope_of,
 )
 from sdyscope.analysis.naming.speakers import Speakers
-from sdyscope.errors import SdyscopeError
+from sdyscope.analysis.profile.traced import known_work, traced_cost, traced_module
+from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.measured import (
     AnnotationTime,
     AxesTime,
     CollectiveTime,
+    Deviation,
     LineTime,
     Measured,
+    MeasuredStep,
     Occurrence,
     OpTime,
     ScopeTime,
@@ -41,9 +52,10 @@ from sdyscope.facts.measured import (
 )
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.schedule import Lane, Schedule, Segment
 from sdyscope.facts.work import Work
 from sdyscope.hardware.names import Hardware
-from sdyscope.hlo import HloModule, Instruction, read_hlo
+from sdyscope.hlo import Instruction
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
@@ -58,6 +70,7 @@ def measured(
     program: Staged | None = None,
     partitioner: Partitioner | None = None,
     on: Hardware | str | None = None,
+    given: Given | None = None,
 ) -> Measured:
     """What a program took.
 
@@ -67,25 +80,13 @@ def measured(
         program: the program that ran; its collectives' causes are told.
         partitioner: under which it ran.
         on: what it ran on, as ``Staged.compiled`` takes it; what the model of that hardware
-            predicts of its collectives is told, too.
+            predicts is told, too.
+        given: rates that were fitted or given, of which the same is told.
 
     Raises:
         CompilerError: the program that is named can't be compiled.
     """
-    return _Join(traced, tuple(meshes), program, partitioner, on).measured()
-
-
-def traced_module(traced: TracedProgram) -> HloModule | None:
-    """The program of a trace; None where the trace does not have it, or it can't be read."""
-    if not traced.hlo:
-        return None
-    try:
-        module = read_hlo(traced.hlo)
-    except SdyscopeError:
-        return None
-    # The form in which it is kept leaves out for how many devices it is.
-    partitions = {"num_partitions": str(traced.devices)}
-    return replace(module, attributes={**module.attributes, **partitions})
+    return _Join(traced, tuple(meshes), program, partitioner, on, given or Given()).measured()
 
 
 class _Join:
@@ -98,8 +99,10 @@ class _Join:
         program: Staged | None,
         partitioner: Partitioner | None,
         on: Hardware | str | None,
+        given: Given,
     ) -> None:
         self.on = on
+        self.given = given
         self.traced = traced
         self.program = program
         self.partitioner = partitioner
@@ -117,6 +120,11 @@ class _Join:
         of_collectives = sum(timed.seconds for timed in self.collective_times)
         known = [timed.waiting for timed in self.collective_times if timed.waiting is not None]
         by_name = {timed.name: timed for timed in self.collective_times}
+        schedule = self.schedule()
+        if self.on is not None and self.module is not None and schedule is None:
+            self.unknown.append("no rates")
+        if self.module is not None and any(not op.opcode for op in ops):
+            self.unknown.append("other instructions")
         return Measured(
             partitioner=self.partitioner,
             program=self.traced.name,
@@ -136,7 +144,11 @@ class _Join:
             by_axes=tuple(_axes(self.collective_times)),
             by_annotation=tuple(_annotations(self.collective_times)),
             unknown=tuple(self.unknown),
-            predicted_for=self.cost.device_kind if any(self.predicted.values()) else "",
+            predicted_for="" if schedule is None or self.cost is None else self.cost.device_kind,
+            over_time=self.over_time(),
+            schedule=schedule,
+            predicted_step=self.predicted_step(schedule),
+            deviations=tuple(_deviations(ops, self.collective_times)),
         )
 
     # The program.
@@ -171,18 +183,49 @@ class _Join:
         }
 
     @cached_property
-    def cost(self) -> Cost:
-        """What the program that is named costs on what it ran on."""
-        assert self.program is not None
-        return cost_of(self.program, self.partitioner, self.on)
+    def cost(self) -> Cost | None:
+        """What the program that ran costs by the rates of what it ran on; None without rates."""
+        if self.module is None or self.compiled_collectives is None:
+            return None
+        on = None if self.program is None else self.on
+        if on is None and not self.given.bandwidths and self.given.compute is None:
+            return None
+        compiled = None
+        if on is not None and self.program is not None:
+            compiled = self.program.compiled(self.partitioner, on)
+        mesh = self.compiled_collectives.mesh
+        try:
+            return traced_cost(self.traced, self.module, mesh, self.given, compiled)
+        except TargetError:  # The rates are of axes that this mesh does not have.
+            return None
 
     @cached_property
-    def predicted(self) -> Mapping[str, float | None]:
-        """Seconds in a step that the model of the hardware predicts, of those of ``theirs``."""
-        if self.program is None or self.on is None or not self.theirs:
-            return {}
-        seconds = {timed.collective.name: timed.seconds for timed in self.cost.collectives}
-        return {name: seconds.get(same.name) for name, same in self.theirs.items()}
+    def predicted(self) -> Mapping[str, float]:
+        """Seconds of one run of a collective that are predicted, by name, where they are."""
+        every = () if self.cost is None else self.cost.collectives
+        return {timed.collective.name: timed.each for timed in every if timed.each is not None}
+
+    def schedule(self) -> Schedule | None:
+        """The step as it is predicted; None where no rates are known."""
+        try:
+            return None if self.cost is None else schedule_of(self.cost)
+        except TargetError:
+            return None
+
+    def predicted_step(self, schedule: Schedule | None) -> float | None:
+        """Seconds of a step that are predicted."""
+        if schedule is None or schedule.unknown:
+            return None
+        stretch = self.given.stretch
+        return schedule.seconds * (1.0 if stretch is None else stretch)
+
+    def predicted_op(self, op: OpTime) -> float | None:
+        """Seconds of a step that are predicted of what is no collective."""
+        cost = self.cost
+        if cost is None or cost.compute.seconds is None or cost.memory.seconds is None:
+            return None
+        work = None if op.name in self.parts else known_work(op)
+        return None if work is None else work_seconds(cost, work) * op.count
 
     # Times.
 
@@ -217,7 +260,7 @@ class _Join:
                 # What several ops communicate together is named after the largest of them.
                 scope, source = known.scope or scope, known.source or source
             each = [of_device.get(device, 0.0) / steps for device in range(self.traced.devices)]
-            yield OpTime(
+            timed = OpTime(
                 name,
                 "" if instruction is None else instruction.opcode,
                 scope,
@@ -233,6 +276,7 @@ class _Join:
                 else statistics.median(occurrence[3] for occurrence in occurrences),
                 works[name]() if name in works else None,
             )
+            yield replace(timed, predicted=self.predicted_op(timed))
 
     @cached_property
     def parts(self) -> Mapping[str, Part]:
@@ -277,11 +321,12 @@ class _Join:
         waiting = None if waits is None else sum(waits.values()) / self.device_steps
         moving = None if waiting is None else max(seconds - waiting, 0.0)
         part, same = collective.largest, self.theirs.get(collective.name)
+        count, each = len(occurrences) / self.device_steps, self.predicted.get(collective.name)
         return CollectiveTime(
             collective.name,
             collective.kind,
             collective.axes,
-            len(occurrences) / self.device_steps,
+            count,
             collective.sent,
             part.scope,
             part.source,
@@ -291,8 +336,9 @@ class _Join:
             late,
             collective.sent / moving if moving and collective.sent else None,
             _typical(occurrences, waits or {}),
-            self.predicted.get(collective.name),
+            None if each is None else each * count,
             None if same is None else same.largest.origin,
+            "" if same is None else same.name,
         )
 
     def nameless(self) -> Iterator[CollectiveTime]:
@@ -382,6 +428,55 @@ class _Join:
                 default=0.0,
             )
 
+    def over_time(self) -> MeasuredStep | None:
+        """The step in the middle, on the device that is least in collectives, over time."""
+        lengths = list(self.step_seconds())
+        if not any(lengths):
+            return None
+        step = sorted(range(len(lengths)), key=lengths.__getitem__)[(len(lengths) - 1) // 2]
+        begun: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        sent: dict[int, list[tuple[str, str, float, float]]] = defaultdict(list)
+        of_collectives = {timed.name: timed for timed in self.collective_times}
+        instructions = self.around()
+        for name, occurrences in self.traced.occurrences.items():
+            timed = of_collectives.get(name)
+            if timed is not None:
+                lane = lane_name(timed.axes)
+                for number, device, start, seconds in self.occurrences(name):
+                    if number == step:
+                        sent[device].append((lane, name, start, start + seconds))
+            elif name not in instructions and _begun(name) not in of_collectives:
+                for number, device, start, seconds in occurrences:
+                    if number == step:
+                        begun[device].append((start, start + seconds))
+        devices = begun.keys() | sent.keys()
+        device = min(
+            sorted(devices), key=lambda each: sum(end - start for *_, start, end in sent[each])
+        )
+        host = self.traced.host_of[device]
+        starts = [
+            start
+            for each in devices
+            if self.traced.host_of[each] == host
+            for start in (
+                *(start for start, _ in begun[each]),
+                *(start for *_, start, _ in sent[each]),
+            )
+        ]
+        lanes = _lanes(begun[device], sent[device], min(starts), lengths[step] * CLOSE)
+        return MeasuredStep(step, device, lengths[step], tuple(lanes))
+
+    def around(self) -> frozenset[str]:
+        """Instructions whose events have those of others in them."""
+        if self.module is None:
+            return frozenset()
+        return frozenset(
+            name
+            for computation in self.module.computations.values()
+            for name, instruction in computation.instructions.items()
+            if instruction.opcode in _AROUND
+        )
+
     def busy(self) -> float:
         """Seconds of a step in which a device runs anything."""
         of_device: dict[int, list[tuple[float, float]]] = defaultdict(list)
@@ -396,6 +491,91 @@ class _Join:
                 total += max(end - max(start, reached), 0.0)
                 reached = max(reached, end)
         return total / self.device_steps
+
+
+def _lanes(
+    computed: Sequence[tuple[float, float]],
+    sent: Sequence[tuple[str, str, float, float]],
+    begin: float,
+    close: float,
+) -> Iterator[Lane]:
+    """What a device computes and sends when, from the beginning of the step on."""
+    compute = list(merged_spans(((start - begin, end - begin) for start, end in computed), 0.0))
+    busy = sum(segment.end - segment.start for segment in compute)
+    spans = ((segment.start, segment.end) for segment in compute)
+    yield Lane("compute", busy, tuple(merged_spans(spans, close)))
+    starts = [segment.start for segment in compute]
+    by_lane: dict[str, list[Segment]] = defaultdict(list)
+    times: dict[str, float] = defaultdict(float)
+    for lane, name, start, end in sorted(sent, key=lambda each: each[2:]):
+        times[lane] += end - start
+        at, end = start - begin, end - begin
+        # Alone but where something is computed.
+        for segment in compute[max(bisect_right(starts, at) - 1, 0) : bisect_right(starts, end)]:
+            first, last = max(segment.start, at), min(segment.end, end)
+            if first >= last:
+                continue
+            if at < first:
+                by_lane[lane].append(Segment(at, first, name, True))
+            by_lane[lane].append(Segment(first, last, name))
+            at = last
+        if at < end:
+            by_lane[lane].append(Segment(at, end, name, True))
+    for lane in sorted(by_lane, key=lambda each: -times[each]):
+        yield Lane(lane, times[lane], tuple(by_lane[lane]))
+
+
+def _deviations(
+    ops: Sequence[OpTime], collectives: Sequence[CollectiveTime]
+) -> Iterator[Deviation]:
+    """Ops and collectives that are alike, measured beside predicted."""
+    named = {timed.name for timed in collectives}
+    every: list[OpTime | CollectiveTime] = [op for op in ops if _begun(op.name) not in named]
+    every += collectives
+    folded = folded_scopes(each.scope for each in every)
+    alike: dict[object, list[OpTime | CollectiveTime]] = defaultdict(list)
+    for each in every:
+        source = None if each.source is None else replace(each.source, column=0)
+        kind = isinstance(each, CollectiveTime), _what(each), _axes_of(each)
+        alike[*kind, folded[each.scope], source].append(each)
+    deviations = [
+        Deviation(
+            _what(members[0]),
+            isinstance(members[0], CollectiveTime),
+            _axes_of(members[0]),
+            folded[members[0].scope],
+            members[0].source,
+            len(members),
+            sum(each.seconds for each in members),
+            _sum(each.waiting if isinstance(each, CollectiveTime) else None for each in members),
+            _sum(each.predicted for each in members),
+        )
+        for members in alike.values()
+    ]
+    yield from sorted(
+        deviations,
+        key=lambda each: (each.difference is None, -(each.difference or 0.0), -each.seconds),
+    )
+
+
+def _what(timed: OpTime | CollectiveTime) -> str:
+    if isinstance(timed, CollectiveTime):
+        return timed.kind
+    return timed.primitive or timed.opcode or timed.name
+
+
+def _axes_of(timed: OpTime | CollectiveTime) -> tuple[AxisRef, ...] | None:
+    return timed.axes if isinstance(timed, CollectiveTime) else None
+
+
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    """The sum; None where one of them is not known."""
+    total = 0.0
+    for each in seconds:
+        if each is None:
+            return None
+        total += each
+    return total
 
 
 def _likeness(collective: Collective) -> object:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.analysis.account import account_of
+from sdyscope.analysis.cost.cost import Given, read_given
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.errors import TargetError, one_of
 from sdyscope.facts.account import Account
+from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.measured import Difference, Measured, MeasuredDifference, Trace, TracedProgram
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
@@ -44,6 +46,7 @@ class ProfileDocument:
         measured: the program that is looked at.
         before: the same of the first trace, where two are compared.
         difference: how the two differ; null where one is looked at.
+        calibration: the traces whose rates predict; null where those of the hardware do, or none.
         account: what is not known of the program that was named.
     """
 
@@ -53,6 +56,7 @@ class ProfileDocument:
     measured: Measured
     before: Measured | None = None
     difference: MeasuredDifference | None = None
+    calibration: Calibration | None = None
     account: Account
 
 
@@ -65,17 +69,20 @@ def profile_document(
     mesh: Mesh | None = None,
     module: str | None = None,
     before: Trace | None = None,
+    calibration: Calibration | None = None,
 ) -> ProfileDocument:
     """What a program took.
 
     Args:
         trace: the trace.
         program: the program that ran; None where it is not named.
-        partitioner: under which it ran.
+        partitioner: under which it ran; by default the first of the program's under which it has
+            the collectives that ran.
         on: on what, as ``Staged.compiled`` takes it; by default CPU devices.
         mesh: the mesh whose axes to name, where the program does not say.
         module: name of the program in the trace; by default what took most time.
         before: another trace to compare with.
+        calibration: rates of other traces that predict what this one measured.
 
     Raises:
         CompilerError: the program that is named can't be compiled.
@@ -85,7 +92,8 @@ def profile_document(
     meshes = [mesh] if mesh is not None else []
     if program is not None:
         meshes += program.meshes.values()
-    measurement = measured(chosen, meshes, program, partitioner, on)
+    given = None if calibration is None else read_given({}, {}, calibration)
+    measurement = _measured(chosen, meshes, program, partitioner, on, given)
     earlier = (
         None if before is None else measured(traced_program(before, module or chosen.name), meshes)
     )
@@ -100,8 +108,26 @@ def profile_document(
         measured=measurement,
         before=earlier,
         difference=None if earlier is None else compared(earlier, measurement),
+        calibration=calibration,
         account=Account() if program is None else account_of(program),
     )
+
+
+def _measured(
+    traced: TracedProgram,
+    meshes: Sequence[Mesh],
+    program: Staged | None,
+    partitioner: Partitioner | None,
+    on: Hardware | None,
+    given: Given | None,
+) -> Measured:
+    """What a program took, under the partitioner that it ran under."""
+    if program is None or partitioner is not None:
+        return measured(traced, meshes, program, partitioner, on, given)
+    every, _ = program.under_each(
+        lambda under: measured(traced, meshes, program, under, on, given), on
+    )
+    return next((each for each in every if "other program" not in each.unknown), every[0])
 
 
 def traced_program(trace: Trace, module: str | None = None) -> TracedProgram:

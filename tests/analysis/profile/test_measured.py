@@ -2,15 +2,21 @@
 
 # ruff: noqa: E501 - what is in a trace is long
 
+import math
+
 import pytest
 from jax.profiler import ProfileData
 
+from sdyscope.analysis.cost.cost import Given
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.profile.profile import compared, profile_document
 from sdyscope.errors import TargetError
+from sdyscope.facts.calibration import ComputeRates
 from sdyscope.inspection import Inspection
 from sdyscope.stages.executed.traces import read_trace
 from sdyscope.targets import resolve
+from sdyscope.terminal.chart import Timeline
+from sdyscope.terminal.table import Table
 from sdyscope.values.mesh import Mesh
 from sdyscope.views import profile as views
 
@@ -189,6 +195,83 @@ def test_bandwidths_are_set_against_those_that_are_predicted(written):
     plain = measured(traced, program.meshes.values())
     assert views.axes(plain).columns[-1].header == "while moving"
     assert plain.predicted_for == ""
+
+
+#: Rates at which the sine takes 8 us, and the collective 32 of its 15 us.
+RATES = Given(
+    bandwidths={"model": 1e6, "other": 1.0},
+    compute=ComputeRates({}, math.inf, 1e6, math.inf, 0.0, 1),
+    stretch=1.5,
+)
+
+
+def test_measured_beside_what_rates_predict(written):
+    """An op that the program does not have is not known, and neither is what it should take."""
+    other = [("copy.7", device, run, 1000 * run + 60, 5) for run in (1, 2) for device in range(4)]
+    (program,) = read_trace(written(space([*EVENTS, *other]), with_program(HLO))).programs
+    measurement = measured(program, [Mesh.of({"data": 2, "model": 2})], given=RATES)
+    sine, reduced, copy = measurement.deviations
+    assert (sine.what, reduced.what, copy.what) == ("sin", "all-reduce", "copy.7")
+    assert (sine.collective, reduced.collective) == (False, True)
+    assert [each.predicted for each in (reduced, sine)] == pytest.approx([32e-6, 8e-6])
+    assert [each.ratio for each in (reduced, sine)] == pytest.approx([15 / 32, 15 / 8])
+    assert [each.difference for each in (reduced, sine)] == pytest.approx([-17e-6, 7e-6])
+    assert (copy.predicted, copy.ratio, copy.difference) == (None, None, None)
+    assert copy.seconds == pytest.approx(5e-6)
+    assert measurement.unknown == ("other instructions",)
+    assert measurement.schedule.seconds == pytest.approx(40e-6)
+    assert measurement.predicted_step == pytest.approx(60e-6)
+    table = views.deviations(measurement, 0, None)
+    last = [cell.text for cell in table.cells[-1]]
+    assert last[:5] == ["copy.7", "5.00 us", "-", "-", "-"]
+    (timeline,) = [
+        block for block in views.measured(measurement, 0, None) if isinstance(block, Timeline)
+    ]
+    assert [track.name for track in timeline.tracks] == [
+        *("compute measured", "predicted"),
+        *("model measured", "predicted"),
+    ]
+
+
+def test_without_rates_nothing_is_predicted(written):
+    (program,) = read_trace(written(space(EVENTS), with_program(HLO))).programs
+    plain = measured(program, [Mesh.of({"data": 2, "model": 2})])
+    assert (plain.schedule, plain.predicted_step) == (None, None)
+    assert {each.predicted for each in plain.deviations} == {None}
+    assert len([each for each in views.measured(plain, 0, None) if isinstance(each, Table)]) == 4
+
+
+def test_a_step_over_time_is_that_of_the_device_that_waits_least(written):
+    hlo = HLO.replace(
+        "ROOT %all-reduce = f32[8]{0} all-reduce(%sine)",
+        "%all-reduce-start = f32[8]{0} all-reduce-start(%sine)",
+    ).replace(
+        "source_line=4}\n",
+        "source_line=4}\n  ROOT %all-reduce-done = f32[8]{0} all-reduce-done(%all-reduce-start)\n",
+    )
+    events = [
+        event
+        for run, scale in ((1, 1), (2, 3), (3, 2))
+        for device in range(4)
+        for event in (
+            ("all-reduce-start", device, run, 1000 * run, 2),
+            ("sine", device, run, 1000 * run + 10, 20),
+            ("all-reduce-done", device, run, 1000 * run + 40, scale * (10 if device == 2 else 20)),
+        )
+    ]
+    (program,) = read_trace(written(space(events), with_program(hlo))).programs
+    step = measured(program, [Mesh.of({"data": 2, "model": 2})]).over_time
+    assert (step.step, step.device) == (2, 2)
+    assert step.seconds == pytest.approx(80e-6)
+    compute, model = step.lanes
+    assert (compute.name, model.name) == ("compute", "model")
+    assert [(round(each.start * 1e6), round(each.end * 1e6)) for each in compute.segments] == [
+        (10, 30)
+    ]
+    assert [
+        (round(each.start * 1e6), round(each.end * 1e6), each.exposed) for each in model.segments
+    ] == [(0, 10, True), (10, 30, False), (30, 60, True)]
+    assert (compute.busy, model.busy) == pytest.approx((20e-6, 60e-6))
 
 
 def test_without_its_program_names_are_all_there_is(written):
