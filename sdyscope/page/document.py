@@ -188,7 +188,11 @@ def document(
         partitioners=shown.partitioners,
         hardware=None if first is None else str(first.hardware),
         device_kind=None if first is None else first.device_kind,
-        stages=stages(shown, checked, decided, held, sent, ran, missing),
+        stages=stages(
+            *(shown, checked, decided, held, sent, ran),
+            None if profile is None else profile.measured,
+            missing,
+        ),
         headlines=headlines(
             shown, checked, decided, held, sent, _begun(inspection, decided), fixed
         ),

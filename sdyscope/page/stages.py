@@ -12,11 +12,13 @@ from sdyscope.analysis.memory.memory import MemoryDocument
 from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
+from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import PathWords
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.findings import Check
 from sdyscope.words.partitioners import partitioner_name
+from sdyscope.words.profile import steps_text
 
 StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 
@@ -66,6 +68,7 @@ def stages(
     held: MemoryDocument | None,
     sent: CommsDocument | None,
     ran: Run | None,
+    timed: Measured | None,
     missing: Sequence[UnavailableStage],
 ) -> tuple[Stage, ...]:
     """The five, in order.
@@ -77,6 +80,7 @@ def stages(
         held: what a device holds, if it was compiled.
         sent: what a device sends, likewise.
         ran: what it did on devices, if it was run.
+        timed: what a trace measured of it, if one was given.
         missing: what is not there.
     """
     return (
@@ -84,7 +88,7 @@ def stages(
         _lowered(checked, missing),
         _propagated(decided, missing),
         _compiled(held, sent, missing),
-        _executed(ran, missing),
+        _executed(ran, timed, missing),
     )
 
 
@@ -210,12 +214,16 @@ def _compiled(
     return Stage("compiled", "good", "compiled", words)
 
 
-def _executed(ran: Run | None, missing: Sequence[UnavailableStage]) -> Stage:
+def _executed(
+    ran: Run | None, timed: Measured | None, missing: Sequence[UnavailableStage]
+) -> Stage:
+    measured = "" if timed is None else f"By a trace, {steps_text(timed)}."
     if ran is None:
         if any(part.stage == "executed" for part in missing):
             return _unknown("executed", missing)
         words = "With --run it is run, and every shard and number is checked."
-        return Stage("executed", "unknown", "not run", words)
+        verdict = "measured" if measured else "not run"
+        return Stage("executed", "unknown", verdict, f"{measured} {words}".strip())
     machine = ran.machine
     virtual = "virtual " if machine.virtual else ""
     devices = counted(len(machine.devices), f"{virtual}{machine.platform.upper()} device")
@@ -242,6 +250,7 @@ def _executed(ran: Run | None, missing: Sequence[UnavailableStage]) -> Stage:
                 f"{ran.reference.function} computes" if ran.reference.function else "on one device"
             )
             parts.append(f"{close:,} of {counted(len(results), 'result')} as {what}.")
+    parts += [measured] if measured else []
     state: State = "good" if ran.passed else "bad"
     return Stage("executed", state, "as placed" if ran.passed else "with findings", " ".join(parts))
 

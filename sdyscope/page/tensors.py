@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -11,6 +12,7 @@ from sdyscope.analysis.propagation.propagate import ProgramValue
 from sdyscope.analysis.run.values import Executed
 from sdyscope.analysis.show import ShownTensor
 from sdyscope.facts.decided import AxisOrigin
+from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
@@ -18,6 +20,7 @@ from sdyscope.terminal.document import plain
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import shown_name
 from sdyscope.words.propagation import FOLLOWED
+from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_texts
 
 Verdict: TypeAlias = Literal[
@@ -109,6 +112,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             columns[f"compiled.{p}"] = (_held(row.held.get(p)) for row in listed)
         if any(p in row.executed for row in listed):
             columns[f"executed.{p}"] = (_executed(row.executed.get(p)) for row in listed)
+    if report.profile is not None:
+        columns["time"] = _times(listed, report.profile.measured)
     return {
         "partitioners": list(_of(report)),
         "stages": {
@@ -119,6 +124,21 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         },
         **table(columns),
     }
+
+
+def _times(listed: Sequence[Row], measured: Measured) -> Iterator[tuple[float, str, int] | None]:
+    """What the instructions that have the name of a value take in a step, and of how many values.
+
+    Instructions that the compiler made of several ops are named after one of them.
+    """
+    seconds: dict[tuple[str, str], float] = defaultdict(float)
+    for op in measured.ops:
+        seconds[op.scope, op.primitive] += op.seconds
+    names = Counter((row.value.name, row.value.primitive) for row in listed if row.value)
+    for row in listed:
+        name = ("", "") if row.value is None else (row.value.name, row.value.primitive)
+        known = seconds.get(name) if name[1] else None
+        yield None if known is None else (known, time_text(known), names[name])
 
 
 def _origin(origin: AxisOrigin, pool: Pool) -> tuple[str, str, str, int | None, str]:

@@ -1,7 +1,6 @@
 """What is sent, in the browser: the bars, what they pick, the collectives, the estimate."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -179,7 +178,8 @@ def traced(mlp):
         0,
     )
     profile = profile_document(trace, mlp.inspection, calibration=calibration)
-    return report_page.page(replace(mlp.report, profile=profile), mlp.inspection)
+    document = report.document(mlp.inspection, "mlp", profile=profile)
+    return report_page.page(document, mlp.inspection)
 
 
 def test_measured_over_predicted(open_page, traced, violations):
@@ -206,6 +206,12 @@ def test_measured_over_predicted(open_page, traced, violations):
     page.locator(".collective-line").first.click()
     assert "ratio" in page.inner_text(".member .pairs")
     assert violations(page) == []
+    # The last stage has a time, and so has each value whose instructions ran.
+    assert "By a trace, jit_step: 1 step on 8 devices" in open_page(traced).inner_text(".stages")
+    tensors = open_page(traced, "#tensors?flat=1&sort=time:desc", width=1800)
+    headers = tensors.locator(".grid-headcell").all_inner_texts()
+    slowest = tensors.locator(".grid-body .grid-row").first.locator(".grid-cell").all_inner_texts()
+    assert re.fullmatch(r"(≤ )?[0-9.]+ us", slowest[headers.index("time")])
     narrow = open_page(traced, "#communication", width=400)
     assert narrow.evaluate("document.documentElement.scrollWidth") == 400
 

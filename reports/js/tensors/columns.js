@@ -1,7 +1,7 @@
 // The columns of the tensors' table: what is in their cells, and how wide they are.
 
 import { el } from "../base/dom.js";
-import { partitionerName, size, whole } from "../base/format.js";
+import { count, partitionerName, size, whole } from "../base/format.js";
 import { spec } from "../base/spec.js";
 import { VERDICTS } from "./rows.js";
 
@@ -124,6 +124,19 @@ export function columns(rows, totals, worst, isFlat) {
       least: chars,
       priority: 7,
       render: leaf((cell, row) => executedCell(cell, get[name](row))),
+    });
+  }
+  if (get.time) {
+    made.push({
+      name: "time",
+      title: "time",
+      hint: "What the instructions named after it took in a step, by the trace",
+      chars: 10,
+      least: 9,
+      end: true,
+      priority: 3.2,
+      sortable: true,
+      render: leaf((cell, row) => timeCell(cell, get.time(row))),
     });
   }
   made.push(
@@ -339,6 +352,14 @@ function heldCell(cell, rows, row, name) {
 }
 
 /** "=" where every shard was the block that was asked for. */
+/** Of several values of one name, all of their instructions. */
+function timeCell(cell, time) {
+  if (!time) return;
+  const [, words, values] = time;
+  cell.append(values > 1 ? `≤ ${words}` : words);
+  if (values > 1) cell.title = `${words} for ${count(values, "value")} of this name`;
+}
+
 function executedText(executed) {
   if (!executed) return "";
   const [verdict, short] = executed;

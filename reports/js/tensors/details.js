@@ -30,6 +30,7 @@ export function details(rows, row, context, close) {
     ["bytes", `${size(get.bytes(row))} whole, ${size(rows.bytesPerDevice(row))} per device`],
     ["kind", get.kind(row)],
     ["SSA name", get.ssa(row)],
+    ["time", timeWords(get.time?.(row))],
     ["donated", get.donated(row) ? "its buffer may be used again" : ""],
   ];
   const tensor = described(rows, row);
@@ -66,6 +67,14 @@ export function details(rows, row, context, close) {
     slot("ir/tensors.js"),
   );
   return root;
+}
+
+/** What a trace measured of the instructions that have its name. */
+function timeWords(time) {
+  if (!time) return "";
+  const [, words, values] = time;
+  const all = values > 1 ? `, of ${count(values, "value")} of this name` : "";
+  return `${words} per step${all}, by the trace`;
 }
 
 /** Where else on the page it is shown. */

@@ -172,6 +172,7 @@ export class Rows {
       block: (row) => this.bytesPerDevice(row) ?? -1,
       replicas: (row) => this.replicas(row) ?? -1,
       verdict: (row) => -this.severity[row],
+      time: (row) => this.get.time?.(row)?.[0] ?? -1,
     }[name];
     if (made) return Array.from({ length: this.length }, (_, row) => made(row));
     const get = this.get[name];
