@@ -86,6 +86,7 @@ RemarkKind: TypeAlias = Literal[
     "predicted",
     "order of chips",
     "no latency",
+    "times of NCCL",
     "figures",
     "error measured",
     "error of other traces",

@@ -153,6 +153,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "other links."
     ),
     "no latency": "Latency over {listed}: not known, counted as 0; --latency gives it.",
+    "times of NCCL": (
+        "Times over NVLink and the network: what NCCL expects of its fastest algorithm ({said}), "
+        "fitted to published tables."
+    ),
     "figures": "Figures of {said}: {titles}.",
     "error measured": "Estimates are known to be off by {errors}: medians, on {said}.",
     "error of other traces": (

@@ -98,7 +98,7 @@ def test_which_dimensions_of_a_slice_are_rings():
 def test_the_table_is_package_data():
     assert files("sdyscope.hardware").joinpath("specs.toml").is_file()
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert "hardware/specs.toml" in settings["package-data"]["sdyscope"]
+    assert "hardware/*.toml" in settings["package-data"]["sdyscope"]
 
 
 def test_what_was_measured_of_estimates_is_said_and_nothing_else_is():

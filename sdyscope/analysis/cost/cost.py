@@ -19,7 +19,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
 from sdyscope.analysis.cost.pipelines import pipelines
 from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
-from sdyscope.analysis.cost.time import collective_seconds
+from sdyscope.analysis.cost.time import group_seconds
 from sdyscope.analysis.cost.work import WorkCount, count_work
 from sdyscope.analysis.memory.memory import Group, memory_of
 from sdyscope.analysis.memory.predicted import predicted_memory
@@ -666,12 +666,13 @@ class _Linker:
     def timed(self, collective: Collective) -> CollectiveCost:
         """A collective with its time."""
         levels = self.levels(collective.axes)
-        each = (
+        return CollectiveCost(
+            collective,
+            levels,
             None
             if levels is None
-            else collective_seconds(collective.kind, collective.bytes, levels)
+            else group_seconds(collective.kind, collective.bytes, levels, self.chip),
         )
-        return CollectiveCost(collective, levels, each)
 
     def levels(self, axes: tuple[AxisRef, ...] | None) -> tuple[Level, ...] | None:
         """The levels, from the inside out; None where they are not known."""

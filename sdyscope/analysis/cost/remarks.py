@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from sdyscope.analysis.cost.cost import Cost
 from sdyscope.analysis.cost.roofline import Roof
+from sdyscope.analysis.cost.time import is_of_nccl
 from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.cost import Busy, StepLimits
 from sdyscope.facts.remarks import Remark
+from sdyscope.hardware.nccl import nccl
 from sdyscope.hardware.specs import chip_of, estimate_errors
 
 
@@ -88,18 +90,23 @@ def basis(cost: Cost, calibration: Calibration | None = None) -> Iterator[Remark
         yield Remark("further trips added", count=round(compute.by_xla), of=bytes_)
     else:
         yield Remark("counted by XLA")
-    levels = [level for roof in cost.roofs for level in roof.levels or ()]
+    axes = [roof.levels for roof in cost.roofs if roof.levels]
+    levels = [level for axis in axes for level in axis]
     if any(level.name == "ICI" for level in levels):
         yield Remark("order of chips")
     silent = sorted(
         {
             level.name
-            for level in levels
+            for axis in axes
+            if not is_of_nccl(axis, cost.chip)
+            for level in axis
             if level.latency is None and level.name not in ("given", "fitted")
         }
     )
     if silent:
         yield Remark("no latency", names=tuple((name, 0) for name in silent))
+    if any(is_of_nccl(axis, cost.chip) for axis in axes):
+        yield Remark("times of NCCL", nccl().source.title)
     if cost.chip is not None and cost.chip.figures:
         titles = tuple((title, 0) for title in cost.chip.titles)
         yield Remark("figures", cost.chip.name, names=titles)

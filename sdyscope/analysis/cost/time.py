@@ -28,10 +28,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sdyscope.analysis.cost.links import Level
+from sdyscope.analysis.cost.nccl import nccl_seconds
 from sdyscope.facts.traffic import CollectiveKind
+from sdyscope.hardware.nccl import nccl
+from sdyscope.hardware.specs import Chip
 
 _GATHERS = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 2}
 _EXCHANGES = ("all-to-all", "ragged-all-to-all")
+
+
+def group_seconds(
+    kind: CollectiveKind, size: int, levels: Sequence[Level], chip: Chip | None
+) -> float | None:
+    """Seconds of one run of a collective; of GPUs those of NCCL, where the table says their links.
+
+    Args:
+        kind: as ``collective_seconds`` takes it.
+        size: likewise.
+        levels: likewise.
+        chip: what the devices are; None where that is not known.
+
+    Returns:
+        The seconds; None where a bandwidth is not known.
+    """
+    if chip is not None and is_of_nccl(levels, chip):
+        return nccl_seconds(kind, size, levels, chip)
+    return collective_seconds(kind, size, levels)
+
+
+def is_of_nccl(levels: Sequence[Level], chip: Chip | None) -> bool:
+    """Whether times over some levels are NCCL's: those of links as the table has them."""
+    return (
+        chip is not None
+        and chip.gpu is not None
+        and chip.gpu.compute_capability[0] in nccl().gpus
+        and all(level.name in ("NVLink", "network") and level.latency is None for level in levels)
+    )
 
 
 def collective_seconds(kind: CollectiveKind, size: int, levels: Sequence[Level]) -> float | None:
