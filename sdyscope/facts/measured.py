@@ -17,11 +17,18 @@ from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
 Unknown: TypeAlias = Literal[
-    "no program", "no mesh", "other program", "several clocks", "other instructions", "no rates"
+    "no program",
+    "no mesh",
+    "other program",
+    "several clocks",
+    "several runs",
+    "other instructions",
+    "no rates",
 ]
 """``no program``: the trace has no program, so nothing is known but what instructions are called;
 ``no mesh``: no mesh is known to name axes of; ``other program``: the program that was named has
 other collectives than the one that ran; ``several clocks``: who waits for whom can't be told;
+``several runs``: it ran on more devices than it is for, each host on its own;
 ``other instructions``: events are of instructions that the trace's program does not have;
 ``no rates``: nothing can be predicted for the hardware that was named."""
 
@@ -350,6 +357,11 @@ class Measured:
     deviations: tuple[Deviation, ...] = ()
 
 
+NotCompared: TypeAlias = Literal["no program", "waiting", "other program"]
+"""``no program``: a trace has no program, so scopes, lines and collectives are not compared;
+``waiting``: it is told apart in one trace only; ``other program``: next to nothing ran in both."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """What something took in two traces.
@@ -384,6 +396,7 @@ class MeasuredDifference:
         collectives: by kind, scope and axes, likewise.
         noise: how far steps of one trace are from their median, at most, as a part of it: what
             changed less may well be chance.
+        not_compared: what is not, and why.
     """
 
     totals: tuple[Difference, ...]
@@ -391,3 +404,4 @@ class MeasuredDifference:
     lines: tuple[Difference, ...]
     collectives: tuple[Difference, ...]
     noise: float
+    not_compared: tuple[NotCompared, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from sdyscope.analysis.cost.remarks import error_of_estimates
 from sdyscope.analysis.profile.profile import ProfileDocument
@@ -18,6 +19,7 @@ from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import file_text, source_text
 from sdyscope.words.profile import (
     CONCURRENT,
+    NOT_COMPARED,
     PREDICTED,
     UNKNOWN_TEXTS,
     WAITING,
@@ -33,6 +35,8 @@ from sdyscope.words.profile import (
 from sdyscope.words.rates import bandwidth_text, time_text
 from sdyscope.words.remarks import remark_text
 
+#: What is not said where two traces are compared: it is of one, or said otherwise.
+_OF_ONE: Final = ("no mesh", "no program", "other program", "no rates")
 #: How many other programs of a trace are named.
 _NAMED = 3
 
@@ -77,7 +81,15 @@ def compared(
     ):
         if rows:
             yield differences(title, rows, top, difference.noise)
-    yield [Paragraph(noise_text(difference.noise), "muted", hang=3)]
+    notes = [Paragraph(noise_text(difference.noise), "muted", hang=3)]
+    notes += [Paragraph(NOT_COMPARED[each], "warning", hang=3) for each in difference.not_compared]
+    notes += [
+        Paragraph(f"{which}: {UNKNOWN_TEXTS[unknown]}", "warning", hang=3)
+        for which, measured in (("before", before), ("after", after))
+        for unknown in measured.unknown
+        if unknown not in _OF_ONE
+    ]
+    yield notes
 
 
 def heading(measured: Measured) -> Iterator[Paragraph]:
@@ -259,9 +271,9 @@ def footer(document: ProfileDocument, top: int) -> Iterator[Paragraph]:
     if _predicts(measured):
         error = error_of_estimates(measured.predicted_for, document.calibration)
         yield Paragraph(f"{PREDICTED}. {remark_text(error)}", "muted", hang=3)
-    others = [program for program in document.programs if program.name != measured.program]
+    others = [program for program in document.programs if program.module != document.module]
     if others:
-        named = [f"{program.name} ({time_text(program.seconds)})" for program in others[:_NAMED]]
+        named = [f"{program.module} ({time_text(program.seconds)})" for program in others[:_NAMED]]
         more = len(others) - len(named)
         named += [f"{more} more"] if more else []
         yield Paragraph(

@@ -6,7 +6,14 @@ import statistics
 from collections.abc import Mapping
 from typing import Final
 
-from sdyscope.facts.measured import CollectiveTime, Deviation, Measured, MeasuredStep, Unknown
+from sdyscope.facts.measured import (
+    CollectiveTime,
+    Deviation,
+    Measured,
+    MeasuredStep,
+    NotCompared,
+    Unknown,
+)
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted, percent
 from sdyscope.words.mesh import over_text
@@ -46,6 +53,10 @@ UNKNOWN_TEXTS: Final[Mapping[Unknown, str]] = {
     "several clocks": (
         "the devices are on several hosts, whose clocks differ: waiting is not told apart"
     ),
+    "several runs": (
+        "the program is for fewer devices than ran it: the files are of several runs, not of the "
+        "hosts of one; name one file"
+    ),
     "no rates": (
         "nothing is predicted: no figures of this hardware are known; --calibrate TRACE takes the "
         "rates of another trace"
@@ -54,6 +65,15 @@ UNKNOWN_TEXTS: Final[Mapping[Unknown, str]] = {
         "events of instructions that the program in the trace does not have: what they are is not "
         "known"
     ),
+}
+
+NOT_COMPARED: Final[Mapping[NotCompared, str]] = {
+    "no program": (
+        "a trace has no program: which lines, scopes and collectives took more or less time is not "
+        "known"
+    ),
+    "waiting": "waiting is told apart in one of the traces only, and is not compared",
+    "other program": "next to nothing ran in both traces: they are of different programs",
 }
 
 

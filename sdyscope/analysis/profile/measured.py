@@ -156,9 +156,20 @@ class _Join:
     def _collectives(self, meshes: tuple[Mesh, ...]) -> Collectives:
         assert self.module is not None
         program_collectives = collectives(self.module, meshes)
-        if program_collectives.mesh is None and program_collectives.collectives:
+        if self.traced.hosts > 1 and self.is_several_runs(program_collectives.collectives):
+            self.unknown.append("several runs")
+        elif program_collectives.mesh is None and program_collectives.collectives:
             self.unknown.append("no mesh")
         return program_collectives
+
+    def is_several_runs(self, every: Sequence[Collective]) -> bool:
+        """Whether the devices of a collective are fewer than those that ran it."""
+        for collective in every:
+            ran = {occurrence[1] for occurrence in self.traced.occurrences.get(collective.name, ())}
+            groups = self.groups(collective) if ran else None
+            if groups and sum(map(len, groups)) < len(ran):
+                return True
+        return False
 
     @cached_property
     def theirs(self) -> Mapping[str, Collective]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,11 +14,21 @@ from sdyscope.analysis.profile.measured import measured
 from sdyscope.errors import TargetError, one_of
 from sdyscope.facts.account import Account
 from sdyscope.facts.calibration import Calibration
-from sdyscope.facts.measured import Difference, Measured, MeasuredDifference, Trace, TracedProgram
+from sdyscope.facts.measured import (
+    Difference,
+    Measured,
+    MeasuredDifference,
+    NotCompared,
+    Trace,
+    TracedProgram,
+)
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
+
+#: Two traces are of different programs where less of their time is in scopes of both.
+_OTHER_PROGRAM = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +37,13 @@ class ProgramTime:
 
     Attributes:
         name: its name in HLO.
+        module: what names it as `--module`: the name, with a number where others have it too.
         steps: how often it runs.
         seconds: what all its runs take on all devices.
     """
 
     name: str
+    module: str
     steps: int
     seconds: float
 
@@ -43,6 +56,7 @@ class ProfileDocument:
         schema: name and version of this form.
         traces: files of the trace, one a host.
         programs: what ran, what took most time first.
+        module: which of them is looked at.
         measured: the program that is looked at.
         before: the same of the first trace, where two are compared.
         difference: how the two differ; null where one is looked at.
@@ -53,6 +67,7 @@ class ProfileDocument:
     schema: Literal["sdyscope.profile/1"] = "sdyscope.profile/1"
     traces: tuple[str, ...]
     programs: tuple[ProgramTime, ...]
+    module: str
     measured: Measured
     before: Measured | None = None
     difference: MeasuredDifference | None = None
@@ -80,7 +95,8 @@ def profile_document(
             the collectives that ran.
         on: on what, as ``Staged.compiled`` takes it; by default CPU devices.
         mesh: the mesh whose axes to name, where the program does not say.
-        module: name of the program in the trace; by default what took most time.
+        module: name of the program in the trace, ``NAME:2`` for the second of that name; by
+            default what took most time.
         before: another trace to compare with.
         calibration: rates of other traces that predict what this one measured.
 
@@ -92,19 +108,17 @@ def profile_document(
     meshes = [mesh] if mesh is not None else []
     if program is not None:
         meshes += program.meshes.values()
+    modules = _modules(trace)
     given = None if calibration is None else read_given({}, {}, calibration)
     measurement = _measured(chosen, meshes, program, partitioner, on, given)
-    earlier = (
-        None if before is None else measured(traced_program(before, module or chosen.name), meshes)
-    )
+    earlier = None if before is None else measured(_earlier(before, module, chosen), meshes)
     return ProfileDocument(
         traces=tuple(map(str, trace.files)),
         programs=tuple(
-            ProgramTime(
-                programs_of_module.name, programs_of_module.steps, programs_of_module.seconds
-            )
-            for programs_of_module in trace.programs
+            ProgramTime(program.name, name, program.steps, program.seconds)
+            for name, program in modules.items()
         ),
+        module=next(name for name, program in modules.items() if program is chosen),
         measured=measurement,
         before=earlier,
         difference=None if earlier is None else compared(earlier, measurement),
@@ -130,6 +144,17 @@ def _measured(
     return next((each for each in every if "other program" not in each.unknown), every[0])
 
 
+def _modules(trace: Trace) -> Mapping[str, TracedProgram]:
+    """The programs of a trace by what names them as ``--module``."""
+    numbers: Counter[str] = Counter()
+    modules = {}
+    for program in trace.programs:
+        numbers[program.name] += 1
+        number = numbers[program.name]
+        modules[program.name if number == 1 else f"{program.name}:{number}"] = program
+    return modules
+
+
 def traced_program(trace: Trace, module: str | None = None) -> TracedProgram:
     """A program of a trace by name; by default what took most time.
 
@@ -145,28 +170,44 @@ def traced_program(trace: Trace, module: str | None = None) -> TracedProgram:
         )
     if module is None:
         return trace.programs[0]
-    candidates = [
-        program for program in trace.programs if program.name in (module, f"jit_{module}")
-    ]
-    if not candidates:
-        names = [program.name for program in trace.programs[:8]]
+    modules = _modules(trace)
+    program = modules.get(module) or modules.get(f"jit_{module}")
+    if program is None:
         raise TargetError(
             f"No program of this trace is called {module}.",
             file=file,
-            hint=f"Name {one_of(names)}.",
+            hint=f"Name {one_of(list(modules)[:8])}.",
         )
-    return candidates[0]
+    return program
+
+
+def _earlier(before: Trace, module: str | None, chosen: TracedProgram) -> TracedProgram:
+    """The program of an earlier trace: that of the same name, or else what took most time."""
+    if module is None and all(program.name != chosen.name for program in before.programs):
+        return traced_program(before)
+    return traced_program(before, module or chosen.name)
 
 
 def compared(before: Measured, after: Measured) -> MeasuredDifference:
     """Two traces beside each other."""
+    totals = [
+        Difference("step", _step(before), _step(after)),
+        Difference("compute", before.compute, after.compute),
+        Difference("collectives", before.collective, after.collective),
+    ]
+    not_compared: list[NotCompared] = []
+    known = [each.waiting is not None for each in (before, after)]
+    if all(known):
+        totals.append(Difference("waiting", before.waiting, after.waiting))
+    if any("no program" in each.unknown for each in (before, after)):
+        noise = max(map(_noise, (before.step_seconds, after.step_seconds)))
+        return MeasuredDifference(tuple(totals), (), (), (), noise, ("no program",))
+    if any(known) and not all(known):
+        not_compared.append("waiting")
+    if _in_common(before, after) < _OTHER_PROGRAM:
+        not_compared.append("other program")
     return MeasuredDifference(
-        totals=(
-            Difference("step", _step(before), _step(after)),
-            Difference("compute", before.compute, after.compute),
-            Difference("collectives", before.collective, after.collective),
-            Difference("waiting", before.waiting, after.waiting),
-        ),
+        totals=tuple(totals),
         scopes=_differences(
             {scope_time.scope: scope_time.seconds for scope_time in before.by_scope},
             {scope_time.scope: scope_time.seconds for scope_time in after.by_scope},
@@ -174,6 +215,20 @@ def compared(before: Measured, after: Measured) -> MeasuredDifference:
         lines=_differences(_lines(before), _lines(after)),
         collectives=_differences(_collectives(before), _collectives(after)),
         noise=max(map(_noise, (before.step_seconds, after.step_seconds))),
+        not_compared=tuple(not_compared),
+    )
+
+
+def _in_common(before: Measured, after: Measured) -> float:
+    """The part of their time that is in scopes of both traces, the smaller of the two."""
+    scopes = [
+        {each.scope: each.seconds for each in measurement.by_scope if each.scope}
+        for measurement in (before, after)
+    ]
+    both = scopes[0].keys() & scopes[1].keys()
+    return min(
+        sum(each[scope] for scope in both) / total if (total := sum(each.values())) else 1.0
+        for each in scopes
     )
 
 

@@ -25,6 +25,8 @@ _ENDING: Final = ".xplane.pb"
 _METADATA: Final = b"/host:metadata"
 _PROGRAM: Final = b"Hlo Proto"
 
+_WRITTEN: Final = "A trace is written when jax.profiler.trace ends: did the program end before?"
+
 #: Lines of a device's plane whose events are instructions.
 _OP_LINES: Final = ("XLA Ops", "Async XLA Ops")
 _DEVICE: Final = re.compile(r"/device:(?:TPU|GPU):(\d+)")
@@ -32,6 +34,8 @@ _DEVICE: Final = re.compile(r"/device:(?:TPU|GPU):(\d+)")
 _NAMED: Final = re.compile(r"%?([\w.\-]+)(?: = |$)")
 #: ``jit_step(34)``
 _NUMBERED: Final = re.compile(r"(.*)\((\d+)\)$")
+#: Where an instruction is from, which is nothing that runs.
+_METADATA_OF_OPS: Final = re.compile(r", metadata=\{[^}]*\}")
 #: Events of which there are many, and that are no instructions.
 _NO_OPS: Final = ("ThreadpoolListener", "$", "Rendezvous", "Wait")
 #: Where an instruction of a CPU ends, on whichever thread (``cpu/runtime/thunk_executor.cc``).
@@ -81,7 +85,9 @@ def read_trace(path: Path) -> Trace:
     files = trace_files(path)
     hosts = [_host(file, number, len(files)) for number, file in enumerate(files)]
     names = dict.fromkeys(name for host in hosts for name in host.events)
-    programs = [_program(name, hosts) for name in names]
+    programs = [
+        _program(name, text, together) for name in names for text, together in _alike(name, hosts)
+    ]
     return Trace(files, tuple(sorted(programs, key=lambda program: -program.seconds)))
 
 
@@ -111,13 +117,18 @@ def _host(file: Path, number: int, files: int) -> _Host:
     doing(f"reading {file.name}{which}")
     try:
         space = file.read_bytes()
+    except OSError as error:
+        raise TargetError(
+            f"The trace can't be read: {error.strerror or error}.", file=file
+        ) from error
+    if not space:
+        raise TargetError("The trace can't be read: the file is empty.", file=file, hint=_WRITTEN)
+    try:
         programs = dict(_programs(space))  # First: older ProfileData aborts at a file cut off.
         planes = list(ProfileData.from_serialized_xspace(space).planes)
-    except (RuntimeError, OSError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:
         raise TargetError(
-            "The trace can't be read: it is cut off, or no trace.",
-            file=file,
-            hint="A trace is written when jax.profiler.trace ends: did the program end before?",
+            "The trace can't be read: it is cut off, or no trace.", file=file, hint=_WRITTEN
         ) from error
     host = _Host()
     host.texts.update(programs)
@@ -213,8 +224,28 @@ def _key(module: str, program: Any) -> str:
     return module if program is None else f"{module}({program})"
 
 
-def _program(name: str, hosts: Sequence[_Host]) -> TracedProgram:
-    """One program on all hosts, whose steps are those of each host in order."""
+def _alike(name: str, hosts: Sequence[_Host]) -> Iterator[tuple[str, Sequence[_Host]]]:
+    """The hosts that ran one program of a name, with its text: other runs have other texts."""
+    protos = dict.fromkeys(host.texts[name] for host in hosts if name in host.texts)
+    texts = {proto: hlo_text_of(proto) or "" for proto in protos}
+    #: By what a text runs, the first text that runs it, and its hosts.
+    programs: dict[str, tuple[str, list[_Host]]] = {}
+    for host in hosts:
+        if name in host.texts and (len(protos) == 1 or name in host.events):
+            text = texts[host.texts[name]]
+            runs = _METADATA_OF_OPS.sub("", text.partition("\n")[2]) if len(protos) > 1 else ""
+            programs.setdefault(runs, (text, []))[1].append(host)
+    if len(programs) < 2:
+        # Hosts that have no text ran the only one that there is.
+        yield next(iter(programs.values()), ("", []))[0], hosts
+        return
+    yield from programs.values()
+    if nameless := [host for host in hosts if name in host.events and name not in host.texts]:
+        yield "", nameless
+
+
+def _program(name: str, text: str, hosts: Sequence[_Host]) -> TracedProgram:
+    """One program on its hosts, whose steps are those of each host in order."""
     occurrences: dict[str, list[Occurrence]] = defaultdict(list)
     host_of: list[int] = []
     steps = 0
@@ -235,8 +266,6 @@ def _program(name: str, hosts: Sequence[_Host]) -> TracedProgram:
     for times in occurrences.values():
         times.sort(key=lambda time: time[2])
     match = _NUMBERED.match(name)
-    proto = next((host.texts[name] for host in hosts if name in host.texts), None)
-    text = "" if proto is None else hlo_text_of(proto) or ""
     return TracedProgram(
         match[1] if match is not None else name,
         text,

@@ -19,6 +19,7 @@ from sdyscope.terminal.chart import Timeline
 from sdyscope.terminal.table import Table
 from sdyscope.values.mesh import Mesh
 from sdyscope.views import profile as views
+from sdyscope.words.profile import NOT_COMPARED
 
 HLO = """HloModule jit_f, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}, num_partitions=4
 
@@ -291,10 +292,39 @@ def test_several_hosts_have_several_clocks(written):
     (program,) = read_trace(written(space(later), name="b")).programs
     assert (program.devices, program.hosts, program.steps) == (8, 2, 2)
     measurement = measured(program, [Mesh.of({"data": 4, "model": 2})])
-    assert "several clocks" in measurement.unknown
+    assert measurement.unknown == ("several runs", "several clocks")
     assert measurement.collectives[0].waiting is None
     # Each host's step is by its own clock.
     assert measurement.step_seconds == pytest.approx((40e-6, 40e-6))
+
+
+def test_hosts_of_one_run_have_a_program_for_all_their_devices(written):
+    hlo = HLO.replace("{{0,1},{2,3}}", "{{0,1},{2,3},{4,5},{6,7}}")
+    written(space(EVENTS), with_program(hlo), name="a")
+    (program,) = read_trace(written(space(EVENTS), with_program(hlo), name="b")).programs
+    measurement = measured(program, [Mesh.of({"data": 4, "model": 2})])
+    assert measurement.unknown == ("several clocks",)
+
+
+def test_files_of_other_programs_of_that_name_are_no_hosts_of_one(written):
+    written(space(EVENTS), with_program(HLO), name="a")
+    elsewhere = HLO.replace("f.py", "g.py")
+    other = HLO.replace("sine(", "cosine(")
+    written(space(EVENTS), with_program(elsewhere), name="b")
+    slower = [(op, device, run, start, 2 * length) for op, device, run, start, length in EVENTS]
+    trace = read_trace(written(space(slower), with_program(other), name="c"))
+    assert [(program.name, program.hosts) for program in trace.programs] == [
+        ("jit_f", 2),
+        ("jit_f", 1),
+    ]
+    second = profile_document(trace, module="f:2")
+    assert (second.module, second.measured.hosts) == ("jit_f:2", 1)
+    assert [program.module for program in second.programs] == ["jit_f", "jit_f:2"]
+    said = [each.text for each in views.footer(second, 0)]
+    assert any(each.startswith("also in the trace: jit_f (") for each in said)
+    with pytest.raises(TargetError, match="called f:3") as raised:
+        profile_document(trace, module="f:3")
+    assert raised.value.hint == "Name jit_f or jit_f:2."
 
 
 def test_what_is_started_and_done_is_one(written):
@@ -349,6 +379,36 @@ def test_two_traces(written, tmp_path):
     assert difference.lines[0].name == "f.py:3"
     assert difference.lines[0].change == pytest.approx(30e-6)
     assert difference.noise == pytest.approx(0.0)
+    assert difference.not_compared == ()
+
+
+def test_two_traces_that_can_not_be_compared(written):
+    (known,) = read_trace(written(space(EVENTS), with_program(HLO))).programs
+    (nameless,) = read_trace(written(space(EVENTS))).programs
+    elsewhere = with_program(HLO.replace("layer0", "encoder"))
+    (other,) = read_trace(written(space(EVENTS), elsewhere)).programs
+    written(space(EVENTS), with_program(HLO), name="a")
+    (hosts,) = read_trace(written(space(EVENTS), with_program(HLO), name="b")).programs
+    before = measured(known)
+    for program, why, totals in (
+        (nameless, ("no program",), 3),
+        (other, ("other program",), 4),
+        (hosts, ("waiting",), 3),
+    ):
+        after = measured(program)
+        difference = compared(before, after)
+        assert (difference.not_compared, len(difference.totals)) == (why, totals)
+        assert bool(difference.collectives) == (program is not nameless)
+        *_, notes = views.compared(before, after, difference, 0)
+        assert NOT_COMPARED[why[0]] in [each.text for each in notes]
+
+
+def test_a_program_that_the_first_trace_has_under_another_name(written):
+    before = read_trace(written(space(EVENTS, module="jit_old")))
+    after = read_trace(written(space(EVENTS)))
+    assert profile_document(after, before=before).before.program == "jit_old"
+    with pytest.raises(TargetError, match="called f"):
+        profile_document(after, module="f", before=before)
 
 
 def test_what_is_no_trace(written, tmp_path):
@@ -360,8 +420,10 @@ def test_what_is_no_trace(written, tmp_path):
     with pytest.raises(TargetError, match="cut off"):
         read_trace(folder)
     file.write_bytes(b"")
+    with pytest.raises(TargetError, match="the file is empty"):
+        read_trace(folder)
     with pytest.raises(TargetError, match="No instruction of any program ran"):
-        profile_document(read_trace(folder))
+        profile_document(read_trace(written(with_program(HLO))))
 
 
 def test_a_program_of_another_name(written):
