@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from sdyscope.facts.work import Work
 from sdyscope.hardware.specs import EstimateError
 
 
@@ -40,6 +41,8 @@ class ComputeRates:
         bandwidth: bytes a second that ops read and write; infinite likewise.
         overhead: seconds that an op takes, however small it is.
         ops: of how many ops.
+        beside: seconds that a collective takes longer for each that is computed next to it, where
+            devices share the cores of a host; else 0.
     """
 
     matmuls: Mapping[str, float]
@@ -48,6 +51,19 @@ class ComputeRates:
     bandwidth: float
     overhead: float
     ops: int
+    beside: float = 0.0
+
+    def of_op(self, work: Work) -> float:
+        """Seconds of an op."""
+        arithmetic = work.other / self.other + work.transcendentals / self.transcendentals
+        arithmetic += sum(flops / self.matmuls[kind] for kind, flops in work.matmuls.items())
+        moved = max(work.bytes - work.on_chip, 0.0) / self.bandwidth
+        return max(arithmetic, moved) + self.overhead
+
+    def of_beside(self, ops: Iterable[Work]) -> float:
+        """Seconds that a collective takes longer for the ops next to it."""
+        known = (op for op in ops if op.matmuls.keys() <= self.matmuls.keys())
+        return self.beside * sum(map(self.of_op, known))
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class TracedProgram:
         host_of: the host of each device.
         handed_on: instructions that other threads of a CPU computed: their time has in it what they
             waited for a thread.
+        shares_cores: whether its devices compute on the same cores, as virtual CPU devices do.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TracedProgram:
     occurrences: Mapping[str, Sequence[Occurrence]]
     host_of: Sequence[int]
     handed_on: frozenset[str] = frozenset()
+    shares_cores: bool = False
 
     @property
     def seconds(self) -> float:

@@ -126,6 +126,8 @@ def rates(calibration: Calibration) -> Table:
             for name, rate, text in fitted
         ]
         rows.append(("each op", "", time_text(compute.overhead), counted(compute.ops, "op")))
+        if compute.beside:
+            rows.append(("beside a collective", "", f"{compute.beside:.3g} s a second", ""))
     columns = (Column("fitted"), number("rate"), number("besides"), number("to"))
     return Table(columns, tuple(rows))
 
@@ -200,7 +202,11 @@ def _links(roof: Roof) -> str | Cell:
 def _level(level: Level) -> str:
     rate = "unknown" if level.bandwidth is None else bandwidth_text(level.bandwidth)
     if level.name in ("given", "fitted"):
-        return "latency alone" if level.bandwidth == math.inf else f"{rate}, as {level.name}"
+        return (
+            f"{_NO_LIMIT}, as {level.name}"
+            if level.bandwidth == math.inf
+            else f"{rate}, as {level.name}"
+        )
     spans = [span for span in level.spans if span.dimension]
     if not spans:
         return f"{level.name} of {level.size}: {rate}"

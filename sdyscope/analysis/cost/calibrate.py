@@ -6,8 +6,9 @@ that it moves, as everywhere (``schedule.py``), and some time more, however smal
 those by which estimates are off by the smallest factors (least squares of their logarithms, in
 which outliers count less; ``scipy.optimize.least_squares``); what an op takes in a step is its
 weight. What is fitted to is the median over devices and runs, without waiting for the slowest
-device where the trace tells it apart. Steps take longer than what their schedule comes to by such
-rates, by a factor that is fitted last.
+device where the trace tells it apart. Where devices share the cores of a host, a collective takes
+longer by a part of what is computed next to it (``beside.py``), which is fitted with it. Steps take
+longer than what their schedule comes to by such rates, by a factor that is fitted last.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 from scipy.optimize import least_squares, nnls
 
+from sdyscope.analysis.cost.beside import work_beside
 from sdyscope.analysis.cost.cost import read_given
 from sdyscope.analysis.cost.links import flat_level
 from sdyscope.analysis.cost.schedule import schedule_of
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from sdyscope.facts.traffic import CollectiveKind
     from sdyscope.facts.work import Work
+    from sdyscope.hlo import HloModule
 
 #: What has no bytes to send, and takes a second a hop: its time is the hops of the model.
 _HOPS = math.inf, 1.0
@@ -50,13 +54,11 @@ _NO_DIFFERENCE = 1e-3
 class _Sample:
     """One collective over one mesh axis: what a run of it sends, its hops, and what it took."""
 
+    name: str
     axis: str
     sent: float
     hops: float
     seconds: float
-
-    def estimate(self, inverse: float, latency: float) -> float:
-        return self.sent * inverse + self.hops * latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,14 @@ class _Fit:
     compute: ComputeRates | None
     stretch: float | None = None
 
+    def of(self, sample: _Sample, run: _Run) -> float:
+        """What a collective over one of the axes takes."""
+        inverse, latency = self.axes[sample.axis]
+        seconds = sample.sent * inverse + sample.hops * latency
+        if self.compute is not None and self.compute.beside:
+            seconds += self.compute.of_beside(run.beside.get(sample.name, ()))
+        return seconds
+
 
 @dataclass(frozen=True)
 class _Run:
@@ -91,6 +101,18 @@ class _Run:
     traced: TracedProgram | None
     collectives: Sequence[_Sample]
     ops: Sequence[_OpSample]
+
+    @cached_property
+    def module(self) -> HloModule | None:
+        """Its program."""
+        return None if self.traced is None else traced_module(self.traced)
+
+    @cached_property
+    def beside(self) -> Mapping[str, Sequence[Work]]:
+        """What is computed next to its collectives, where its devices share cores."""
+        if self.traced is None or not self.traced.shares_cores or self.module is None:
+            return {}
+        return work_beside(self.module, {timed.name for timed in self.measured.collectives})
 
     @property
     def busy(self) -> float:
@@ -114,7 +136,7 @@ def calibrated(
         trace: _Run(measured, (programs or {}).get(trace), _samples(measured), _ops(measured))
         for trace, measured in measurements.items()
     }
-    every = [sample for run in runs.values() for sample in run.collectives]
+    every = [(sample, run) for run in runs.values() for sample in run.collectives]
     collectives = sum(len(measured.collectives) for measured in measurements.values())
     fit = _fit(runs.values())
     if not fit.axes and fit.compute is None:
@@ -126,8 +148,8 @@ def calibrated(
         )
     rates = []
     for axis, (inverse, latency) in fit.axes.items():
-        own = [sample for sample in every if sample.axis == axis]
-        error = statistics.median(_off(sample.estimate(inverse, latency), sample) for sample in own)
+        own = [(sample, run) for sample, run in every if sample.axis == axis]
+        error = statistics.median(_off(fit.of(sample, run), sample) for sample, run in own)
         bandwidth = _three_digits(1 / inverse) if inverse else None
         rates.append(AxisRate(axis, bandwidth, _three_digits(latency), len(own), error))
     return Calibration(
@@ -166,7 +188,7 @@ def _sample(timed: CollectiveTime, mesh: Mesh) -> _Sample | None:
         return None
     kind = cast("CollectiveKind", timed.kind)
     hops = collective_seconds(kind, 0, (flat_level(size, *_HOPS),)) or 0.0
-    return _Sample(ref.name, timed.sent / timed.count, hops, timed.typical)
+    return _Sample(timed.name, ref.name, timed.sent / timed.count, hops, timed.typical)
 
 
 def _ops(measured: Measured) -> list[_OpSample]:
@@ -183,23 +205,43 @@ def _ops(measured: Measured) -> list[_OpSample]:
 
 def _fit(runs: Iterable[_Run]) -> _Fit:
     runs = list(runs)
-    of_axis: dict[str, list[_Sample]] = defaultdict(list)
-    for run in runs:
-        for sample in run.collectives:
-            of_axis[sample.axis].append(sample)
-    axes: dict[str, tuple[float, float]] = {}
-    for axis, own in of_axis.items():
-        work = np.array([[sample.sent, sample.hops] for sample in own])
-        seconds = np.array([sample.seconds for sample in own])
-        inverse, latency = _rates(work, seconds, np.ones(len(own)), lambda times: times.sum(axis=1))
-        axes[axis] = float(inverse), float(latency)
-    fit = _Fit(axes, _compute_rates([run for run in runs if run.ops]))
+    compute = _compute_rates([run for run in runs if run.ops])
+    every = [(sample, run) for run in runs for sample in run.collectives]
+    if compute is not None and any(run.beside for run in runs):
+        axes, beside = _axis_rates(every, replace(compute, beside=1.0))
+        fit = _Fit(axes, replace(compute, beside=beside))
+    else:
+        of_axis: dict[str, list[tuple[_Sample, _Run]]] = defaultdict(list)
+        for sample, run in every:
+            of_axis[sample.axis].append((sample, run))
+        separate = [_axis_rates(own, None)[0] for own in of_axis.values()]
+        axes = {axis: rates for fitted in separate for axis, rates in fitted.items()}
+        fit = _Fit(axes, compute)
     stretches = [
         statistics.median(run.measured.step_seconds) / scheduled
         for run in runs
         if (scheduled := _scheduled(run, fit))
     ]
     return replace(fit, stretch=statistics.median(stretches) if stretches else None)
+
+
+def _axis_rates(
+    every: Sequence[tuple[_Sample, _Run]], compute: ComputeRates | None
+) -> tuple[dict[str, tuple[float, float]], float]:
+    """By axis seconds a byte and a hop; and seconds for each that is computed beside."""
+    axes = list(dict.fromkeys(sample.axis for sample, _ in every))
+    if not axes:
+        return {}, 0.0
+    work = np.zeros((len(every), 2 * len(axes) + 1))
+    for row, (sample, run) in zip(work, every, strict=True):
+        at = 2 * axes.index(sample.axis)
+        row[at : at + 2] = sample.sent, sample.hops
+        if compute is not None:
+            row[-1] = compute.of_beside(run.beside.get(sample.name, ()))
+    seconds = np.array([sample.seconds for sample, _ in every])
+    *rates, beside = _rates(work, seconds, np.ones(len(every)), lambda times: times.sum(axis=1))
+    pairs = zip(rates[::2], rates[1::2], strict=True)
+    return dict(zip(axes, pairs, strict=True)), _three_digits(beside)
 
 
 def _compute_rates(runs: Sequence[_Run]) -> ComputeRates | None:
@@ -303,11 +345,10 @@ def _offs(
         fit, busy = fit_for(run), run.busy
         for sample in run.collectives:
             if sample.axis in fit.axes:
-                estimate = sample.estimate(*fit.axes[sample.axis])
-                offs["collectives"].append((_off(estimate, sample), 1.0))
+                offs["collectives"].append((_off(fit.of(sample, run), sample), 1.0))
         for op in run.ops:
             if fit.compute is not None and op.work.matmuls.keys() <= fit.compute.matmuls.keys():
-                off = _off(op_seconds(op.work, fit.compute), op)
+                off = _off(fit.compute.of_op(op.work), op)
                 offs[op.of].append((off, op.a_step / busy))
         scheduled = None if fit.stretch is None else _scheduled(run, fit)
         if scheduled is not None and fit.stretch is not None:
@@ -333,17 +374,10 @@ def _median(weighed: Sequence[tuple[float, float]]) -> float:
     raise AssertionError("what is in no half")
 
 
-def op_seconds(work: Work, rates: ComputeRates) -> float:
-    """What an op takes by fitted rates."""
-    arithmetic = work.other / rates.other + work.transcendentals / rates.transcendentals
-    arithmetic += sum(flops / rates.matmuls[kind] for kind, flops in work.matmuls.items())
-    return max(arithmetic, max(work.bytes - work.on_chip, 0.0) / rates.bandwidth) + rates.overhead
-
-
 def _scheduled(run: _Run, fit: _Fit) -> float | None:
     """What the program's own schedule takes by some rates; None where a time is not known."""
     measured = run.measured
-    module = None if run.traced is None else traced_module(run.traced)
+    module = run.module
     if module is None or run.traced is None or fit.compute is None or not measured.step_seconds:
         return None
     if any(not op.work.matmuls.keys() <= fit.compute.matmuls.keys() for op in run.ops):

@@ -16,6 +16,7 @@ from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.collectives.comms import collectives_under, predicted_collectives
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.cost.beside import work_beside
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
 from sdyscope.analysis.cost.pipelines import pipelines
 from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
@@ -634,6 +635,9 @@ def cost(
     check_given(given, () if mesh is None else (mesh,))
     linker = _Linker(compiled, chip, mesh, given)
     work = count_work(module)
+    timed = [linker.timed(collective) for collective in counted.collectives]
+    if given.compute is not None and given.compute.beside:
+        timed = _lengthened(timed, module, given.compute)
     by_xla = compiled.cost or {}
     devices_a_chip = 1 if topology is None else topology.size("core")
     return Cost(
@@ -641,7 +645,7 @@ def cost(
         chip=chip,
         mesh=mesh,
         given=given,
-        collectives=tuple(linker.timed(collective) for collective in counted.collectives),
+        collectives=tuple(timed),
         counted=counted,
         work=work,
         compute=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip, given.compute),
@@ -652,6 +656,20 @@ def cost(
         },
         pipelines=pipelines(module, mesh),
     )
+
+
+def _lengthened(
+    timed: Iterable[CollectiveCost], module: HloModule, rates: ComputeRates
+) -> list[CollectiveCost]:
+    """Collectives with what other devices compute meanwhile on the cores that they share."""
+    by_name = {each.collective.name: each for each in timed}
+    beside = work_beside(module, by_name)
+    return [
+        cost
+        if cost.each is None
+        else replace(cost, each=cost.each + rates.of_beside(beside.get(name, ())))
+        for name, cost in by_name.items()
+    ]
 
 
 class _Linker:

@@ -101,6 +101,7 @@ class _Host:
         devices: numbers of the devices that ran anything.
         begun: the events that another one ends, by what connects the two: program, and which.
         handed_on: by program the instructions that end on another thread.
+        on_cpus: whether its devices are virtual ones, of its CPU.
     """
 
     events: dict[str, list[tuple[Any, int, str, float, float]]] = field(
@@ -110,6 +111,7 @@ class _Host:
     devices: set[int] = field(default_factory=set)
     begun: dict[object, tuple[str, int]] = field(default_factory=dict)
     handed_on: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    on_cpus: bool = False
 
 
 def _host(file: Path, number: int, files: int) -> _Host:
@@ -162,6 +164,7 @@ def _on_cpus(host: _Host, line: Any, ends: dict[object, float]) -> None:
         name = _key(str(said.get("hlo_module", "")), said.get("program_id"))
         device = int(said.get("device_ordinal", 0))
         host.devices.add(device)
+        host.on_cpus = True
         start, seconds = event.start_ns * 1e-9, event.duration_ns * 1e-9
         if "_p" in said:
             host.begun[said["_p"]] = name, len(host.events[name])
@@ -275,6 +278,7 @@ def _program(name: str, text: str, hosts: Sequence[_Host]) -> TracedProgram:
         occurrences,
         host_of,
         frozenset(op for host in hosts for op in host.handed_on.get(name, ())),
+        all(host.on_cpus for host in hosts),
     )
 
 

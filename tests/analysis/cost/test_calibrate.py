@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sdyscope.analysis.cost.beside import work_beside
 from sdyscope.analysis.cost.calibrate import calibrated
 from sdyscope.analysis.cost.cost import CostDocument, read_given
 from sdyscope.analysis.cost.cost import cost as cost_of_compiled
@@ -21,6 +22,7 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.measured import CollectiveTime, Measured, OpTime, TracedProgram
 from sdyscope.facts.work import Work
 from sdyscope.hardware.names import Hardware
+from sdyscope.hlo import read_hlo
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.views import cost
 from sdyscope.words.remarks import remark_text
@@ -193,6 +195,48 @@ def stepped(factor):
         [0] * 8,
     )
     return traced, replace(measure(traced, [MESH]), step_seconds=(8 * each,))
+
+
+#: The same with a dot and a collective more, between those.
+BESIDE = STEP.replace(
+    "  ROOT %all-reduce.1 = f32[64,64]{1,0} all-reduce(%dot.1)",
+    """  %dot.2 = f32[64,64]{1,0} dot(%dot.1, %p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %all-reduce.2 = f32[64,64]{1,0} all-reduce(%dot.2), channel_id=2, replica_groups=[2,4]<=[4,2]T(1,0), use_global_device_ids=true, to_apply=%add
+  ROOT %all-reduce.1 = f32[64,64]{1,0} all-reduce(%all-reduce.2)""",  # noqa: E501
+)
+
+
+def test_what_is_computed_next_to_collectives_makes_them_longer_where_devices_share_cores():
+    module = read_hlo(BESIDE)
+    beside = work_beside(module, {"all-reduce.1", "all-reduce.2"})
+    flops = {name: sum(op.flops for op in ops) for name, ops in beside.items()}
+    assert flops == {"all-reduce.2": 4 * 64**3, "all-reduce.1": 0}
+    # A dot takes a millisecond, the collective beside both 1 and 3 more, the other only 1.
+    times = {"dot.1": 1e-3, "dot.2": 1e-3, "all-reduce.2": 4e-3, "all-reduce.1": 1e-3}
+    traced = TracedProgram(
+        *("jit_step", BESIDE, 8, 1, 1),
+        {
+            name: [(0, device, 0.01 * at, seconds) for device in range(8)]
+            for at, (name, seconds) in enumerate(times.items())
+        },
+        [0] * 8,
+        shares_cores=True,
+    )
+    shared = calibrated({"shared": measure(traced, [MESH])}, {"shared": traced})
+    assert shared.compute.beside == pytest.approx(1.5, rel=0.02)
+    assert shared.rates[0].error < 0.02
+    assert "beside a collective" in [cells[0].text for cells in cost.rates(shared).cells]
+    compiled = Compiled(
+        *("step", "shardy", Hardware("cpu", 8), 8, "cpu", BESIDE),
+        *(None, None, (), (), (), 0.0),
+    )
+    step = cost_of_compiled(compiled, [MESH], read_given({}, {}, shared))
+    seconds = {each.collective.name: each.each for each in step.collectives}
+    assert seconds["all-reduce.2"] == pytest.approx(4e-3, rel=0.03)
+    assert seconds["all-reduce.1"] == pytest.approx(1e-3, rel=0.03)
+    alone = replace(traced, shares_cores=False)
+    apart = calibrated({"apart": measure(alone, [MESH])}, {"apart": alone})
+    assert apart.compute.beside == 0
 
 
 def test_a_whole_step_is_its_schedule_and_as_much_longer_as_others_were():
