@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @click.option(
     "--module",
     metavar="NAME",
-    help="Which program of the trace, such as jit_step; by default the one that took most "
-    "time. NAME:2 is the second of that name.",
+    help="Which program of the trace, such as jit_step; by default the one with the "
+    "collectives of TARGET, or that took most time. NAME:2 is the second of that name.",
 )
 @rates.traces(
     "Another trace: fit rates to it, as `sdyscope cost` does, and show measured beside what they "

@@ -27,6 +27,8 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
+#: So many programs of a trace are compared with the one that is named.
+_TRIED = 8
 #: Two traces are of different programs where less of their time is in scopes of both.
 _OTHER_PROGRAM = 0.1
 
@@ -96,7 +98,8 @@ def profile_document(
         on: on what, as ``Staged.compiled`` takes it; by default CPU devices.
         mesh: the mesh whose axes to name, where the program does not say.
         module: name of the program in the trace, ``NAME:2`` for the second of that name; by
-            default what took most time.
+            default the one with the collectives of the program that is named, or what took most
+            time.
         before: another trace to compare with.
         calibration: rates of other traces that predict what this one measured.
 
@@ -111,6 +114,12 @@ def profile_document(
     modules = _modules(trace)
     given = None if calibration is None else read_given({}, {}, calibration)
     measurement = _measured(chosen, meshes, program, partitioner, on, given)
+    if module is None and "other program" in measurement.unknown:
+        for other in trace.programs[1:_TRIED]:
+            theirs = _measured(other, meshes, program, partitioner, on, given)
+            if theirs.collectives and not {"other program", "no program"} & set(theirs.unknown):
+                chosen, measurement = other, theirs
+                break
     earlier = None if before is None else measured(_earlier(before, module, chosen), meshes)
     return ProfileDocument(
         traces=tuple(map(str, trace.files)),

@@ -7,6 +7,7 @@ import math
 import pytest
 from jax.profiler import ProfileData
 
+from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.cost.cost import Given
 from sdyscope.analysis.profile.measured import measured
 from sdyscope.analysis.profile.profile import compared, profile_document
@@ -325,6 +326,20 @@ def test_files_of_other_programs_of_that_name_are_no_hosts_of_one(written):
     with pytest.raises(TargetError, match="called f:3") as raised:
         profile_document(trace, module="f:3")
     assert raised.value.hint == "Name jit_f or jit_f:2."
+
+
+def test_of_several_programs_the_one_that_is_named_is_looked_at(written):
+    program = Inspection(resolve("mlp"), ["shardy"])
+    hlo = program.compiled("shardy").hlo
+    names = [each.name for each in collectives_under(program, "shardy").collectives]
+    events = [(name, device, 1, 10 * at, 5) for at, name in enumerate(names) for device in range(8)]
+    longer = [(op, device, run, start, 9000) for op, device, run, start, _ in EVENTS]
+    written(space(longer), with_program(HLO), name="a")
+    trace = read_trace(written(space(events), with_program(hlo), name="b"))
+    assert "other program" in profile_document(trace, program, module="f").measured.unknown
+    document = profile_document(trace, program)
+    assert (document.module, document.measured.unknown) == ("jit_f:2", ())
+    assert {each.name for each in document.measured.collectives} == set(names)
 
 
 def test_what_is_started_and_done_is_one(written):
