@@ -105,7 +105,8 @@ class TensorDifference:
         tensor: its path or scope.
         kind: what it is.
         change: what happened to it.
-        what: which of type, placement, open dimensions, manual axes and memory changed.
+        what: which of type, placement, open dimensions, manual axes, memory, priorities and
+            replicated axes changed.
         a: the tensor on the first side; None where only the second has it.
         b: the tensor on the second side; None where only the first has it.
     """
@@ -137,6 +138,9 @@ class OpDifference:
         count_b: how many the second side has.
         types_a: result types that the first side has more ops with, and how many more.
         types_b: result types that the second side has more ops with.
+        attributes_a: where their result types are the same, the attributes that the first side has
+            more ops with, as ``permutation = (1, 0)``, and how many more.
+        attributes_b: attributes that the second side has more ops with.
     """
 
     scope: str
@@ -145,10 +149,14 @@ class OpDifference:
     count_b: int
     types_a: Mapping[str, int]
     types_b: Mapping[str, int]
+    attributes_a: Mapping[str, int] = field(default_factory=dict)
+    attributes_b: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """How many ops of the side that has more have no equal on the other."""
+        """How many ops of the side that has more have no equal on the other, at least."""
+        if not (self.types_a or self.types_b):
+            return max(*self.attributes_a.values(), *self.attributes_b.values(), 0, 0)
         return max(sum(self.types_a.values()), sum(self.types_b.values()))
 
 

@@ -280,7 +280,15 @@ def _lowered(diff: LoweredDiff, pool: Pool) -> dict[str, Any]:
             )
         ],
         "ops": [
-            (op.scope, op.kind, op.count_a, op.count_b, op.types_a, op.types_b) for op in diff.ops
+            (
+                op.scope,
+                op.kind,
+                op.count_a,
+                op.count_b,
+                {**op.types_a, **op.attributes_a},
+                {**op.types_b, **op.attributes_b},
+            )
+            for op in diff.ops
         ],
         "notes": list(lowered_notes(diff)),
     }

@@ -153,19 +153,28 @@ def _ops_table(diff: LoweredDiff, limit: int | None) -> Table:
         Column("op", fold=False),
         Column(diff.a, align="right"),
         Column(diff.b, align="right"),
-        Column("result types"),
+        Column("result types, attributes"),
     )
     return Table(columns, tuple(rows))
 
 
 def _types(op: OpDifference) -> str:
+    sides = {"-": {**op.types_a, **op.attributes_a}, "+": {**op.types_b, **op.attributes_b}}
     shown = [
-        f"{sign}{f'{count} x ' if count > 1 else ''}{_short_types(text)}"
-        for sign, types in (("-", op.types_a), ("+", op.types_b))
-        for text, count in list(types.items())[:2]
+        f"{sign}{f'{count} x ' if count > 1 else ''}{_short(_short_types(text))}"
+        for sign, texts in sides.items()
+        for text, count in list(texts.items())[:2]
     ]
-    hidden = len(op.types_a) + len(op.types_b) - len(shown)
+    hidden = sum(map(len, sides.values())) - len(shown)
     return ", ".join(shown) + (f", {hidden} more" if hidden > 0 else "")
+
+
+#: How much of an attribute is shown.
+_LONGEST = 100
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 #: A tensor's type as MLIR writes it, when its shape is known and its elements are simple.

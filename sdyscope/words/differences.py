@@ -64,7 +64,8 @@ def lowered_verdict(lowered: LoweredDiff) -> str:
     if lowered.ops:
         ops = sum(op.size for op in lowered.ops)
         differ.append(f"{counted(ops, 'op')} in {counted(len(lowered.ops), 'place')}")
-    verb = "differs" if len(differ) == 1 and len(lowered.tensors) == 1 else "differ"
+    count = len(lowered.tensors) or sum(op.size for op in lowered.ops)
+    verb = "differs" if len(differ) == 1 and count == 1 and not lowered.meshes else "differ"
     return f"{listed(differ)} {verb} between {lowered.a} and {lowered.b}"
 
 

@@ -25,8 +25,10 @@ from sdyscope.facts.differences import (
     TensorSide,
 )
 from sdyscope.facts.tensors import tensor_name
-from sdyscope.graph import OpGraph
+from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.attribute_values import Structure
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import line_of
 
 
@@ -104,7 +106,9 @@ def lowered_diff(
         meshes=() if across_partitioners else tuple(_lone_meshes(a, b)),
         tensors=tensors,
         ops_compared=not across_partitioners,
-        ops=() if across_partitioners else tuple(_op_differences(a.graph, b.graph, *paths)),
+        ops=()
+        if across_partitioners
+        else tuple(_op_differences(a.graph, b.graph, *paths, attributes=not across_versions)),
         left_out=left_out,
     )
 
@@ -199,7 +203,26 @@ def written(annotation: Annotation) -> Hashable:
         annotation.open_dims,
         _boundary_manual(annotation),
         annotation.memory,
+        _priorities(annotation),
+        _kept_whole(annotation),
     )
+
+
+def _priorities(annotation: Annotation) -> tuple[int, ...]:
+    """The priority of each dimension, where one has another than the default."""
+    sharding = annotation.sharding
+    if not isinstance(sharding, TensorSharding):
+        return ()
+    priorities = tuple(dim.priority or 0 for dim in sharding.dim_shardings)
+    return priorities if any(priorities) else ()
+
+
+def _kept_whole(annotation: Annotation) -> Hashable:
+    """The axes that no open dimension may be sharded over; nothing where none is open."""
+    sharding = annotation.sharding
+    if not isinstance(sharding, TensorSharding) or not annotation.open_dims:
+        return ()
+    return frozenset(sharding.replicated_axes)
 
 
 def _boundary_manual(annotation: Annotation) -> Hashable:
@@ -267,6 +290,10 @@ def _what_changed(a: Annotation, b: Annotation) -> list[str]:
         what.append("manual axes")
     if a.memory != b.memory:
         what.append("memory")
+    if keys_a[7] != keys_b[7]:
+        what.append("priorities")
+    if a.open_dims == b.open_dims and keys_a[8] != keys_b[8]:
+        what.append("replicated axes")
     return what
 
 
@@ -281,35 +308,85 @@ def _lone_meshes(a: LoweredSide, b: LoweredSide) -> list[LoneMesh]:
 
 
 def _op_differences(
-    a: OpGraph, b: OpGraph, path_a: Callable[[str], str], path_b: Callable[[str], str]
+    a: OpGraph,
+    b: OpGraph,
+    path_a: Callable[[str], str],
+    path_b: Callable[[str], str],
+    *,
+    attributes: bool,
 ) -> list[OpDifference]:
-    ours, theirs = _op_types(a, path_a), _op_types(b, path_b)
-    differences = [
-        OpDifference(
-            *key,
-            ours[key].total(),
-            theirs[key].total(),
-            dict(ours[key] - theirs[key]),
-            dict(theirs[key] - ours[key]),
-        )
-        for key in dict.fromkeys([*ours, *theirs])
-        if ours[key] != theirs[key]
-    ]
+    ours, theirs = _ops(a, path_a), _ops(b, path_b)
+    differences: list[OpDifference] = []
+    for key in dict.fromkeys([*ours, *theirs]):
+        types = _types(ours[key]), _types(theirs[key])
+        counts = len(ours[key]), len(theirs[key])
+        if types[0] != types[1]:
+            more, fewer = types[0] - types[1], types[1] - types[0]
+            differences.append(OpDifference(*key, *counts, dict(more), dict(fewer)))
+        elif attributes:
+            own, other = _attributes(ours[key]), _attributes(theirs[key])
+            if own != other:
+                more, fewer = _values_in(own - other), _values_in(other - own)
+                differences.append(OpDifference(*key, *counts, {}, {}, dict(more), dict(fewer)))
     return sorted(differences, key=lambda difference: -difference.size)
+
+
+def _types(ops: Iterable[Op]) -> Counter[str]:
+    return Counter(", ".join(type_.text for type_ in op.types) for op in ops)
+
+
+def _attributes(ops: Iterable[Op]) -> Counter[tuple[tuple[str, ...], str, object]]:
+    """By result types and name, the values of the attributes that say what ops compute.
+
+    What is about shardings is compared as annotations; names of functions and numbers of channels
+    are JAX's to choose, and what a custom call is configured with holds lines and addresses.
+    """
+    return Counter(
+        (tuple(type_.text for type_ in op.types), name, value)
+        for op in ops
+        for attribute, whole in op.attributes.items()
+        if attribute == "sdy.sharding_rule" or not ("." in attribute or attribute in _NOT_COMPARED)
+        for name, value in (whole if isinstance(whole, Structure) else {attribute: whole}).items()
+    )
+
+
+#: Attributes that make no difference, beside those of dialects.
+_NOT_COMPARED = frozenset(
+    {
+        "api_version",
+        "backend_config",
+        "called_computations",
+        "callee",
+        "channel_handle",
+        "channel_id",
+        "decomposition",
+        "in_shardings",
+        "manual_axes",
+        "out_shardings",
+        "sharding",
+        "sharding_per_value",
+        "sym_name",
+    }
+)
+
+
+def _values_in(attributes: Counter[tuple[tuple[str, ...], str, object]]) -> Counter[str]:
+    texts: Counter[str] = Counter()
+    for (_, name, value), count in attributes.items():
+        texts[f"{name} = {value}"] += count
+    return texts
 
 
 _DEFINITIONS = ("func.func", "sdy.mesh")
 
 
-def _op_types(
-    graph: OpGraph, path: Callable[[str], str]
-) -> defaultdict[tuple[str, str], Counter[str]]:
-    """(scope, kind) -> how many ops of it have which result types."""
-    types: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+def _ops(graph: OpGraph, path: Callable[[str], str]) -> defaultdict[tuple[str, str], list[Op]]:
+    """The ops by their scope and kind."""
+    ops: defaultdict[tuple[str, str], list[Op]] = defaultdict(list)
     for op in graph.operations():
         if op.parent is None or op.kind in _DEFINITIONS or op.is_constraint:
             continue
         scope, _ = split_scope(op.scope)
         kind = f"{op.kind} @{op.call_target}" if op.call_target else op.kind
-        types[path(scope), kind][", ".join(type_.text for type_ in op.types)] += 1
-    return types
+        ops[path(scope), kind].append(op)
+    return ops

@@ -210,7 +210,10 @@ def test_another_type():
     assert types["batch['x']"] == ("type",)
     assert "params['w1']" not in types
     assert all(op.count_a == op.count_b for op in differing.ops), "other types, not other ops"
-    assert all(op.types_a and op.types_b for op in differing.ops)
+    by_type = [op for op in differing.ops if op.types_a or op.types_b]
+    assert all(op.types_a and op.types_b for op in by_type)
+    # What a mean divides by is a constant of the same type.
+    assert {op.kind for op in differing.ops if op not in by_type} == {"stablehlo.constant"}
 
 
 def test_constraints_that_are_gone():
@@ -227,6 +230,47 @@ def test_other_ops():
         ("stablehlo.tanh", 1),
         ("stablehlo.sine", -1),
     }
+
+
+def test_other_attributes_of_the_same_ops():
+    form = """
+module @m {{
+  func.func public @main(%arg0: tensor<8x8xf32>) -> tensor<8x8xf32> {{
+    %0 = stablehlo.dot_general %arg0, %arg0, contracting_dims = [{0}] x [0] : (tensor<8x8xf32>,
+        tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }}
+}}
+"""
+    differing = differences(form.format(1), form.format(0))
+    assert (differing.tensors, differing.same) == ((), False)
+    (op,) = differing.ops
+    assert (op.kind, op.types_a, op.size) == ("stablehlo.dot_general", {}, 1)
+    assert op.attributes_a == {"lhs_contracting_dimensions = (1,)": 1}
+    assert op.attributes_b == {"lhs_contracting_dimensions = (0,)": 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "what"),
+    [
+        ('[{"data"}p1, {?}]', "priorities"),
+        ('[{"data"}, {?}], replicated={"model"}', "replicated axes"),
+    ],
+)
+def test_what_directs_propagation_is_a_difference_though_it_places_nothing(written, what):
+    form = """
+module @m attributes {{mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32}} {{
+  sdy.mesh @mesh = <["data"=4, "model"=2]>
+  func.func public @main(%arg0: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, {0}>}})
+      -> tensor<8x8xf32> {{
+    return %arg0 : tensor<8x8xf32>
+  }}
+}}
+"""
+    plain = form.format('[{"data"}, {?}]')
+    (difference,) = differences(plain, form.format(written)).tensors
+    assert difference.what == (what,)
+    assert differences(plain, plain).same
 
 
 def test_one_more_argument_is_the_only_difference():
