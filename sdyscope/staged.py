@@ -19,7 +19,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import LoweredTensors, TensorTable, tensor_table
 from sdyscope.graph import OpGraph, build, read_text
 from sdyscope.hardware.names import Hardware, parse_hardware
-from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.process.progress import doing
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.mesh import Mesh, only_mesh
@@ -483,23 +482,10 @@ class Staged:
         outcome = self._compiled[key]
         if isinstance(outcome, CompilerError):
             raise outcome
-        return replace(outcome, notes=(remark, *outcome.notes)) if remark else outcome
-
-    def hlo(
-        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
-    ) -> HloModule:
-        """The text of the compiled program, read once.
-
-        Args:
-            partitioner: as ``compiled`` takes it.
-            on: likewise.
-
-        Raises:
-            SdyscopeError: as of ``compiled``, or its text can't be read.
-        """
-        compiled = self.compiled(partitioner, on)
-        key = (read_hlo, compiled.partitioner, compiled.hardware, compiled.recorded_by)
-        return self.once(key, lambda: read_hlo(compiled.hlo))
+        if remark is None:
+            return outcome
+        remarked = (remark, *outcome.notes)
+        return self.once((Compiled, key, remark), lambda: replace(outcome, notes=remarked))
 
     def check_compilable(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.topology import Topology
+from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
@@ -84,7 +86,7 @@ class MemoryAnalysis:
         return self.arguments + self.results + self.temporaries + self.generated_code
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compiled:
     """The SPMD program that every device runs, as the compiler of some hardware made it.
 
@@ -136,6 +138,15 @@ class Compiled:
     path: Path | None = None
     mesh: Mesh | None = None
     recorded_by: Versions | None = None
+
+    @cached_property
+    def module(self) -> HloModule:
+        """Its text, read once.
+
+        Raises:
+            SdyscopeError: it can't be read.
+        """
+        return read_hlo(self.hlo)
 
     def placement(
         self, kind: Literal["argument", "result"], number: int, rank: int, mesh: Mesh | None = None

@@ -20,7 +20,7 @@ import msgspec
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.remarks import Remark
-from sdyscope.graph.strings import label
+from sdyscope.syntax.strings import label
 from sdyscope.values.source import FilePath, PathWords
 
 __all__ = [

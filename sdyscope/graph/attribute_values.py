@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any, NoReturn, TypeAlias
 
-from sdyscope.graph.strings import unescape
 from sdyscope.graph.types import TensorType
+from sdyscope.syntax.strings import unescape
 
 AttributeValue: TypeAlias = Any
 """The value of an attribute.

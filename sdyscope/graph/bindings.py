@@ -27,8 +27,8 @@ from sdyscope.graph.model import (
     ValueId,
 )
 from sdyscope.graph.op_graph import OpGraph
-from sdyscope.graph.strings import label, string_value
 from sdyscope.graph.types import TensorType, parse_type
+from sdyscope.syntax.strings import label, string_value
 
 #: Attributes of a function that say the same as its arguments and results.
 _SAID_BEFORE = frozenset({"arg_attrs", "res_attrs"})

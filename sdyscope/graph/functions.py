@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from sdyscope.graph.attributes import result_shardings
 from sdyscope.graph.locations import UNKNOWN, Location, with_sites
 from sdyscope.graph.model import RESULT, Argument, AttributeValue, Op, Result
-from sdyscope.graph.strings import label
 from sdyscope.graph.types import TensorType
+from sdyscope.syntax.strings import label
 
 if TYPE_CHECKING:
     from sdyscope.graph.op_graph import OpGraph

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from sdyscope.graph.strings import label
+from sdyscope.syntax.strings import label
 from sdyscope.values.source import (
     EVERY_LINE,
     ONLY_SHARD,

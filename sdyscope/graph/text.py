@@ -35,11 +35,11 @@ from sdyscope.graph.model import (
     ValueId,
 )
 from sdyscope.graph.op_graph import OpGraph
-from sdyscope.graph.strings import label
 from sdyscope.graph.text_records import OpRecord
 from sdyscope.graph.text_structure import KEPT, StructureReader
 from sdyscope.graph.text_values import LocationTexts
 from sdyscope.graph.types import TensorType, parse_type
+from sdyscope.syntax.strings import label
 
 
 def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sdyscope.graph.strings import unescape
 from sdyscope.graph.text_pretty import pretty_attributes
 from sdyscope.graph.text_tokens import Token
 from sdyscope.graph.text_values import split
+from sdyscope.syntax.strings import unescape
 
 #: Ops that are printed without their dialect inside a function or module.
 SHORT_NAMES = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sdyscope.graph.model import ARGUMENT, NotUnderstood
-from sdyscope.graph.strings import unescape
 from sdyscope.graph.text_records import OpenStatement, OpRecord, Region
 from sdyscope.graph.text_signatures import function_results, generic_argument_attributes
 from sdyscope.graph.text_statements import BlockArgument, Statement, is_op_start
 from sdyscope.graph.text_tokens import Token, TokenStream
+from sdyscope.syntax.strings import unescape
 
 _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _CLOSE = frozenset(_OPEN.values())

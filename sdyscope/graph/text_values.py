@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from sdyscope.graph.locations import UNKNOWN, Location, call_site, file_place, fused, named
-from sdyscope.graph.strings import unescape
+from sdyscope.syntax.strings import unescape
 
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?:\s+to\s+(?:\d+)?:\d+)?')
 _OPEN, _CLOSE = "([{<", ")]}>"

@@ -52,29 +52,34 @@ CallSites: TypeAlias = Mapping[str, Sequence[tuple[Instruction, str]]]
 
 def call_sites(module: HloModule) -> CallSites:
     """Which computations each computation runs, by which instruction; only those that are there."""
-    return {
-        name: [
-            (instruction, called)
-            for instruction in computation.instructions.values()
-            if (attributes := _CALLERS.get(instruction.opcode)) is not None
-            for called in instruction.called(*attributes)
-            if called in module.computations
-        ]
-        for name, computation in module.computations.items()
-    }
+    return module.once(
+        call_sites,
+        lambda: {
+            name: [
+                (instruction, called)
+                for instruction in computation.instructions.values()
+                if (attributes := _CALLERS.get(instruction.opcode)) is not None
+                for called in instruction.called(*attributes)
+                if called in module.computations
+            ]
+            for name, computation in module.computations.items()
+        },
+    )
 
 
-def executions(module: HloModule, sites: CallSites | None = None) -> dict[str, ExecutionCount]:
+def executions(module: HloModule) -> Mapping[str, ExecutionCount]:
     """How often each computation runs that runs at all, by name.
 
     Args:
         module: the module.
-        sites: its call sites, where they are known already.
 
     Raises:
         SdyscopeError: a computation calls itself, or the text of a call is cut off.
     """
-    sites = call_sites(module) if sites is None else sites
+    return module.once(executions, lambda: _executions(module, call_sites(module)))
+
+
+def _executions(module: HloModule, sites: CallSites) -> dict[str, ExecutionCount]:
     counts = {module.entry: ExecutionCount(1)}
     for name in _callers_first(module, sites):
         own, computation = counts[name], module.computations[name]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.attributes import (
@@ -27,6 +29,11 @@ _ONLY_SHARDS = re.compile(rf'op_name="[^"]*/(?:{"|".join(ONLY_SHARD)})"')
 
 #: How many characters of a line are kept in a list of what is not understood.
 _KEPT = 200
+
+#: Of how many instructions it is remembered what they were taken apart into.
+_REMEMBERED = 1 << 16
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,8 @@ class Instruction:
     @property
     def operands(self) -> tuple[str, ...]:
         """Names of the operands, without ``%``; of a parameter or constant what stands there."""
-        return operand_names(self.rest[: self._split()])
+        self._split()
+        return _operands(self.rest)
 
     @property
     def operand_text(self) -> str:
@@ -72,9 +80,10 @@ class Instruction:
         return self.rest[: self._split()]
 
     @property
-    def attributes(self) -> dict[str, str]:
+    def attributes(self) -> Mapping[str, str]:
         """The attributes behind the operands, by name, as they are written."""
-        return split_attributes(self.rest[self._split() + 1 :])
+        self._split()
+        return _attributes(self.rest)
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -128,12 +137,26 @@ class Instruction:
         )
 
     def _split(self) -> int:
-        end = end_of_operands(self.rest)
+        end = _end(self.rest)
         if end < 0:
             raise SdyscopeError(
                 f"the operands of %{self.name} do not end; the text is cut off", line=self.line
             )
         return end
+
+
+# Who looks at a program asks for the same again and again: its flow, its memory, its cost.
+_end = lru_cache(_REMEMBERED)(end_of_operands)
+
+
+@lru_cache(_REMEMBERED)
+def _operands(rest: str) -> tuple[str, ...]:
+    return operand_names(rest[: _end(rest)])
+
+
+@lru_cache(_REMEMBERED)
+def _attributes(rest: str) -> Mapping[str, str]:
+    return MappingProxyType(split_attributes(rest[_end(rest) + 1 :]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +266,22 @@ class HloModule:
         """How many times the partitions are there; 1 where it does not say."""
         text = self.attributes.get("replica_count", "1")
         return int(text) if text.isdecimal() else 1
+
+    @cached_property
+    def _derived(self) -> dict[object, Any]:
+        return {}
+
+    def once(self, key: object, make: Callable[[], _Made]) -> _Made:
+        """What is worked out of the module, made when it is first asked for.
+
+        Args:
+            key: what it is.
+            make: makes it.
+        """
+        if key not in self._derived:
+            self._derived[key] = make()
+        value: _Made = self._derived[key]
+        return value
 
     def instructions(self) -> Iterator[Instruction]:
         """Every instruction of every computation."""

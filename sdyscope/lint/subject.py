@@ -94,11 +94,6 @@ class Lintable(Protocol):
     ) -> Collectives:
         """What a device sends."""
 
-    def hlo(
-        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
-    ) -> HloModule:
-        """The text of the compiled program."""
-
     def check_compilable(self, partitioner: Partitioner) -> None:
         """Raises a ``TargetError`` where it is known that virtual CPU devices can't be had."""
 
@@ -223,8 +218,7 @@ class Subject:
     @cached_property
     def hlo(self) -> HloModule:
         """The text of the compiled program, read; raises as ``compiled`` does."""
-        _ = self.compiled
-        return self.program.hlo(self.partitioner, self.on)
+        return self.compiled.module
 
     @cached_property
     def memory(self) -> Memory:

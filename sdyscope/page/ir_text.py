@@ -34,9 +34,9 @@ _RESOURCE = re.compile(rf'"0x[0-9A-Fa-f]{{{CONSTANT},}}"')
 _ALIASES = re.compile(r"\bmhlo\.input_output_alias = \[")
 #: A sharding that is written in a line; of Shardy's up to its first bracket.
 _WRITTEN = re.compile(
-    r"\bsdy\.sharding = #sdy\.sharding(?:_per_value)?(?=<)"
-    r'|\bmhlo\.sharding = "(?:[^"\\]|\\.)*"'
-    r"|(?<=\bsdy\.reshard )%[\w.$#-]+ (?=<)|(?<=\bsdy\.sharding_constraint )%[\w.$#-]+ (?=<)"
+    r"sdy\.(?<=\bsdy\.)(?:sharding = #sdy\.sharding(?:_per_value)?(?=<)"
+    r"|(?:reshard|sharding_constraint) (%[\w.$#-]+ )(?=<))"
+    r'|mhlo\.(?<=\bmhlo\.)sharding = "(?:[^"\\]|\\.)*"'
 )
 
 #: By the bracket that is opened: what can close it, open another, or begin or end a string.
@@ -84,8 +84,9 @@ def text_part(pool: Pool, lines: Iterable[IrLine]) -> dict[str, Any]:
     counts: dict[Change, int] = {"added": 0, "changed": 0}
     for line in lines:
         short = elided(line.text)
-        pieces = list(broken(short))
-        spans = _spans(short, line.changes)
+        written = written_in(short)
+        pieces = list(broken(short, written))
+        spans = _spans(written, line.changes)
         for _, _, change in spans:
             counts[change] += 1
         source = pool.source(line.source)
@@ -142,8 +143,13 @@ def elided(line: str) -> str:
     return _RESOURCE.sub(lambda match: f'"0x… {len(match[0]):,} characters"', line)
 
 
-def broken(line: str) -> Iterator[str]:
-    """A long line in pieces, which are indented further; a function's arguments each on a line."""
+def broken(line: str, written: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """A long line in pieces, which are indented further; a function's arguments each on a line.
+
+    Args:
+        line: the line.
+        written: where the shardings stand that are written in it, which stay in one piece.
+    """
     if len(line) <= WIDTH:
         yield line
         return
@@ -156,13 +162,12 @@ def broken(line: str) -> Iterator[str]:
             )
             yield f"{indent if number else ''}{piece}{end}"
         return
-    kept = [_span(line, match) for match in _WRITTEN.finditer(line)]
     start = last = 0
     own = ""
     for match in _BREAKS.finditer(line):
         at = match.start()
-        if any(first < at < end for first, end in kept):
-            continue  # A sharding stays in one piece.
+        if any(first < at < end for first, end in written):
+            continue
         if at - start + len(own) > WIDTH and last > start:
             yield own + line[start:last]
             start, own = last + 1, indent
@@ -173,23 +178,25 @@ def broken(line: str) -> Iterator[str]:
     yield own + line[start:]
 
 
+def written_in(line: str) -> list[tuple[int, int]]:
+    """Where the shardings stand that are written in a line: first character, one after the last."""
+    return [_span(line, match) for match in _WRITTEN.finditer(line)]
+
+
 def _indent(line: str) -> str:
     """What stands before the further pieces of a line."""
     return " " * (len(line) - len(line.lstrip()) + 4)
 
 
-def _spans(line: str, changes: Sequence[Change | None]) -> list[_Span]:
+def _spans(written: Sequence[tuple[int, int]], changes: Sequence[Change | None]) -> list[_Span]:
     """Where in a line the shardings stand that propagation added or changed.
 
     None, where it has others than were said: then it is not known which is which.
     """
-    if not any(changes):
-        return []
-    spans = [_span(line, match) for match in _WRITTEN.finditer(line)]
-    if len(spans) != len(changes):
+    if not any(changes) or len(written) != len(changes):
         return []
     return [
-        (*span, change) for span, change in zip(spans, changes, strict=True) if change is not None
+        (*span, change) for span, change in zip(written, changes, strict=True) if change is not None
     ]
 
 
@@ -197,7 +204,7 @@ def _span(line: str, match: re.Match[str]) -> tuple[int, int]:
     """A written sharding from its first character to the one after its last."""
     if match[0].startswith("mhlo."):
         return match.span()
-    start = match.start() if match[0].startswith("sdy.") else match.end()
+    start = match.start() if match[1] is None else match.end()
     return start, _closing(line, match.end()) + 1
 
 

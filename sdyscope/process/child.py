@@ -38,7 +38,7 @@ import click
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import LARGEST_CPU
-from sdyscope.process import compiler_log, output, progress
+from sdyscope.process import compiler_log, lifeline, output, progress
 from sdyscope.process.python import Interpreter, python
 from sdyscope.process.scratch import scratch_file, scratch_folder, sweep
 
@@ -366,7 +366,7 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     Path(task.status).write_text(str(status))
     if not task.alone:
         _end_now(status)
-    sys.exit(status)
+    lifeline.end_now(status)
 
 
 def _told_to_stop(signum: int, _: FrameType | None) -> NoReturn:

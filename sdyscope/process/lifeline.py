@@ -6,14 +6,17 @@ the parent's process id, and ends the process once it gets the lock.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
 import signal
+import sys
 import threading
 import time
+from typing import Any, NoReturn
 
-__all__ = ["end_if_orphaned", "end_with", "wire"]
+__all__ = ["end_if_orphaned", "end_now", "end_with", "wire"]
 
 #: Seconds between two looks at the parent.
 _PERIOD = 0.5
@@ -77,3 +80,19 @@ def end_if_orphaned() -> None:
     # A forked process has another parent than the child that it comes from.
     if _tie and _tie[0][0] == os.getpid() and os.getppid() != _tie[0][1]:
         os._exit(2)
+
+
+def end_now(status: int) -> NoReturn:
+    """Ends this process as Python does, but without freeing all that it holds, which takes long.
+
+    Args:
+      status: the exit status.
+    """
+    ending: Any = threading
+    with contextlib.suppress(Exception):  # Python has then said what went wrong.
+        ending._shutdown()  # Waits for the threads that Python waits for.
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(status)

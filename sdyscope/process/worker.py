@@ -15,8 +15,9 @@ import struct
 import subprocess
 import threading
 from collections.abc import Callable
-from typing import IO
+from typing import IO, NoReturn
 
+from sdyscope.process import lifeline
 from sdyscope.process.compiler_log import signal_name
 from sdyscope.process.python import python
 
@@ -143,7 +144,7 @@ class Worker:
         return self._status
 
 
-def serve(answer: Callable[[bytes], bytes]) -> None:
+def serve(answer: Callable[[bytes], bytes]) -> NoReturn:
     """Answers requests until the parent closes the pipe; what a child process runs."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     requests = os.fdopen(os.dup(0), "rb")
@@ -154,6 +155,7 @@ def serve(answer: Callable[[bytes], bytes]) -> None:
         answered = answer(request)
         answers.write(_LENGTH.pack(len(answered)) + answered)
         answers.flush()
+    lifeline.end_now(0)
 
 
 def _frame(source: IO[bytes]) -> bytes | None:

@@ -91,17 +91,23 @@ def folded_rows(
     same = Counter(rows)
     each = list(same)
     names = [str(name) for name, *_ in each]
+    known: dict[Cell | str, Cell | str] = {}
+
+    def look(cells: Cells) -> Cells:
+        # Rows share their cells' texts, tens of thousands of them.
+        return tuple([known.get(cell) or known.setdefault(cell, _masked(cell)) for cell in cells])
+
     if everything:
         groups = [Folded(name, (place,), False) for place, name in enumerate(names)]
     else:
-        looks = [(*map(_masked, row[1:]), same[row]) for row in each]
+        looks = [(*look(row[1:]), same[row]) for row in each]
         groups = folded(names, looks, kind)
     for group in groups:
         first = each[group.members[0]]
         count = sum(same[each[place]] for place in group.members)
         if group.is_one:
             suffix = f" ({count:,})" if group.name != first[0] else f" (×{count:,})"
-            yield (group.name + suffix, *map(_masked, first[1:]))
+            yield (group.name + suffix, *look(first[1:]))
         else:
             yield (f"{group.name} (×{count:,})" if count > 1 else group.name, *first[1:])
 

@@ -62,7 +62,7 @@ def _remarks(diff: PropagatedDiff) -> Iterator[Paragraph]:
     notes = [
         f"{label}: {note}"
         for label, side in ((diff.a, diff.propagation_a), (diff.b, diff.propagation_b))
-        for note in remark_texts(side.remarks)
+        for note in remark_texts((*side.doubts, *side.notes))
     ]
     not_compared = [not_compared_text(each, diff.across) for each in diff.not_compared]
     if not_compared or notes:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sdyscope.graph.strings import label, unescape
+from sdyscope.syntax.strings import label, unescape
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
 from sdyscope.words.counts import counted
 

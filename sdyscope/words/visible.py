@@ -15,6 +15,8 @@ def visible(text: str) -> str:
     Tabs and newlines stay. The form is JSON's, so a JSON document means the same afterwards.
     Bytes that are no UTF-8 are ``\xff``.
     """
+    if text.isprintable():
+        return text
     text = without_surrogates(text)
     return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 

@@ -11,7 +11,7 @@ from sdyscope.inspection import inspect
 from sdyscope.page import document as report
 from sdyscope.page import ir as report_ir
 from sdyscope.page.columns import Pool
-from sdyscope.page.ir_text import WIDTH, IrLine, broken, elided, text_part
+from sdyscope.page.ir_text import WIDTH, IrLine, broken, elided, text_part, written_in
 
 pytestmark = pytest.mark.compiles
 
@@ -139,7 +139,7 @@ def test_what_is_donated_is_left_out_of_a_modules_first_line():
 def test_broken_lines_are_the_same_tokens(differing):
     for module in differing.inspection.lowered.values():
         for line in module.text(debug_info=False).splitlines():
-            pieces = list(broken(line))
+            pieces = list(broken(line, written_in(line)))
             assert "".join("".join(pieces).split()) == "".join(line.split())
             assert len(pieces) == 1 or max(map(len, pieces)) < max(2 * WIDTH, len(line))
 
@@ -148,7 +148,7 @@ def test_a_sharding_stays_in_one_piece(differing):
     for partitioner in ("shardy", "gspmd"):
         written = re.compile(r"sdy\.sharding = #sdy[^}]*|mhlo\.sharding = \"[^\"]*\"")
         for line in differing.inspection.propagated(partitioner).text.splitlines():
-            pieces = list(broken(line))
+            pieces = list(broken(line, written_in(line)))
             for sharding in written.findall(line):
                 assert any(sharding in piece for piece in pieces), line
             assert len(pieces) == 1 or max(map(len, pieces)) < max(2 * WIDTH, len(line))

@@ -111,7 +111,7 @@ def collectives_under(
     which = (compiled.partitioner, compiled.hardware, compiled.recorded_by)
     read = program.once(
         (read_collectives, *which),
-        lambda: read_collectives(compiled, program.hlo(partitioner, on), program.meshes.values()),
+        lambda: read_collectives(compiled, program.meshes.values()),
     )
     if not origins:
         return explained(read, compiled)

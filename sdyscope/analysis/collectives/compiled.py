@@ -13,7 +13,6 @@ from sdyscope.analysis.propagation.explain import Explainer
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.remarks import Remark
-from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
@@ -31,23 +30,22 @@ def compiled_collectives(
     Raises:
         SdyscopeError: the program can't be read.
     """
-    return explained(read_collectives(compiled, read_hlo(compiled.hlo), meshes), compiled, lowered)
+    return explained(read_collectives(compiled, meshes), compiled, lowered)
 
 
-def read_collectives(compiled: Compiled, module: HloModule, meshes: Iterable[Mesh]) -> Collectives:
+def read_collectives(compiled: Compiled, meshes: Iterable[Mesh]) -> Collectives:
     """The collectives of a compiled program, without origins.
 
     Args:
         compiled: the program.
-        module: its text.
         meshes: meshes to name axes of.
 
     Raises:
         SdyscopeError: the program can't be read.
     """
     return replace(
-        collectives_of(compiled, module, meshes),
-        rematerializations=rematerializations(compiled.rematerializations, module),
+        collectives_of(compiled, compiled.module, meshes),
+        rematerializations=rematerializations(compiled.rematerializations, compiled.module),
     )
 
 

@@ -133,7 +133,7 @@ class _Reader:
         collectives: list[Collective] = []
         unread: list[UnreadLine] = []
         continued: dict[tuple[str, int], int] = {}
-        for name, execution in executions(self.module, self.sites).items():
+        for name, execution in executions(self.module).items():
             computation = self.module.computations[name]
             for instruction in computation.instructions.values():
                 kind = _kind(instruction.opcode)

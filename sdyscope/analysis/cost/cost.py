@@ -37,7 +37,7 @@ from sdyscope.facts.work import Work
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import Chip, EstimateError, chip_of, chips, estimate_errors
-from sdyscope.hlo import HloModule, read_hlo
+from sdyscope.hlo import HloModule
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
@@ -448,8 +448,9 @@ def cost_of(
     given = read_given(bandwidths or {}, latencies or {}, calibration)
     meshes = program.meshes.values()
     check_given(given, meshes)
-    read = program.hlo(partitioner, on), collectives_under(program, partitioner, on, origins=False)
-    step = cost(program.compiled(partitioner, on), meshes, given, read)
+    compiled = program.compiled(partitioner, on)
+    read = compiled.module, collectives_under(program, partitioner, on, origins=False)
+    step = cost(compiled, meshes, given, read)
     return replace(step, arguments=_arguments(program, partitioner, on, step.memory.bandwidth))
 
 
@@ -628,7 +629,7 @@ def cost(
     chip = chip_of(compiled.device_kind)
     topology = compiled.topology
     if read is None:
-        module = read_hlo(compiled.hlo)
+        module = compiled.module
         read = module, collectives_of(compiled, module, meshes)
     module, counted = read
     mesh = counted.mesh

@@ -20,7 +20,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.schedule import Exposed, Lane, Schedule, Segment, Way
 from sdyscope.facts.work import Work
 from sdyscope.hardware.names import Hardware
-from sdyscope.hlo import Computation, HloModule, Instruction, call_sites, read_hlo, trip_count
+from sdyscope.hlo import Computation, HloModule, Instruction, call_sites, trip_count
 from sdyscope.hlo.live import is_scheduled
 from sdyscope.hlo.loops import given_element, known_before
 from sdyscope.staged import Staged
@@ -89,7 +89,7 @@ def schedule_of(cost: Cost, collectives: Collectives | None = None) -> Schedule:
             f"No rates of {kind} are known, so nothing has a time.",
             hint="Compile for TPUs or GPUs, present or not: --on tpu:v5e:2x4 or cuda:h100:1x1x8.",
         )
-    module = read_hlo(cost.compiled.hlo)
+    module = cost.compiled.module
     if not is_scheduled(module):
         raise TargetError("The program is not scheduled: its text is in no order of time.")
     return _Simulation(cost, module, collectives).schedule()

@@ -100,7 +100,11 @@ _BOOKKEEPING = frozenset(
 
 
 def count_work(module: HloModule) -> WorkCount:
-    """Counts the work of one run of a module; it must not call itself (see ``executions``)."""
+    """The work of one run of a module, counted once; it must not call itself (``executions``)."""
+    return module.once(count_work, lambda: _counted(module))
+
+
+def _counted(module: HloModule) -> WorkCount:
     counter = _Counter(module)
     once, total = counter.computation(module.computations[module.entry], moves=True)
     return WorkCount(

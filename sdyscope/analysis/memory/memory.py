@@ -36,7 +36,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.facts.zero import TrainingState
 from sdyscope.hardware.names import Hardware
-from sdyscope.hlo import read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import EntryLayout, read_entry_layout
 from sdyscope.values.mesh import Mesh
@@ -284,7 +283,7 @@ def memory(table: TensorTable | None, compiled: Compiled, mesh: Mesh | None = No
 
 def _blocks(compiled: Compiled, layout: EntryLayout) -> Iterator[Held]:
     """Arguments and results of a compiled program's text; arguments have names there."""
-    module = read_hlo(compiled.hlo)
+    module = compiled.module
     names = {
         int(instruction.operand_text): instruction.op_name
         for instruction in module.computations[module.entry].instructions.values()

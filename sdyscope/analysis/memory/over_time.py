@@ -43,7 +43,7 @@ from sdyscope.facts.over_time import (
     Stretch,
 )
 from sdyscope.hardware.specs import chip_of
-from sdyscope.hlo import HloModule, Instruction, read_hlo, trip_count
+from sdyscope.hlo import Instruction, trip_count
 from sdyscope.hlo.allocation import Allocation, Platform, allocate
 from sdyscope.hlo.live import LiveRanges, elements, live_ranges
 from sdyscope.staged import Staged
@@ -136,7 +136,7 @@ class _OverTime:
         self.compiled = memory.compiled
         self.decisions = decisions
         self.platform = platform_of(self.compiled)
-        self.module: HloModule = read_hlo(self.compiled.hlo)
+        self.module = self.compiled.module
         layout = read_entry_layout(self.compiled.hlo)
         self.live: LiveRanges = live_ranges(self.module, layout)
         self.allocation: Allocation = allocate(self.live, self.platform)

@@ -170,7 +170,6 @@ class Trials:
             TargetError: there is no such hardware, or its compiler is not installed.
         """
         from sdyscope.analysis.collectives.slices import collectives_of
-        from sdyscope.hlo import read_hlo
         from sdyscope.stages.compiled.compiler import compile_module
         from sdyscope.stages.propagated.annotate import annotate
 
@@ -181,7 +180,7 @@ class Trials:
             there.lowered["shardy"], there.graph("shardy"), self.changes(written, there)
         )
         compiled = compile_module(changed, self.hardware, partitioner="shardy")
-        collectives = collectives_of(compiled, read_hlo(compiled.hlo), (self.mesh,))
+        collectives = collectives_of(compiled, compiled.module, (self.mesh,))
         memory = compiled.memory
         measured = Prediction(
             traffic(collectives),

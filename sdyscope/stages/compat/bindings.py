@@ -16,8 +16,8 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 from jaxlib import _jax
 
-from sdyscope.graph.strings import string_value
 from sdyscope.stages.compat.versions import version_tuple
+from sdyscope.syntax.strings import string_value
 
 # A module of its own from JAX 0.10 on.
 hlo: Any = importlib.import_module(

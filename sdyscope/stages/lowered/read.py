@@ -18,12 +18,12 @@ from typing import Any
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, caret_snippet
 from sdyscope.facts.remarks import Remark
-from sdyscope.graph.strings import label
 from sdyscope.process.child import cpu_limit
 from sdyscope.process.compiler_log import last_words
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
+from sdyscope.syntax.strings import label
 
 #: Larger files can't be addressed by MLIR's source locations.
 LARGEST = 2**31

@@ -18,8 +18,8 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
-from sdyscope.graph.strings import string_value
 from sdyscope.process import worker
+from sdyscope.syntax.strings import string_value
 
 #: The attribute with steps.
 EDGES = "sdy.propagation_edges"
@@ -299,9 +299,18 @@ class _Reader:
                 self.answer.locations += [()] * len(block.arguments)
                 for view in block.operations:
                     inner = view.operation
-                    names = _NAMED.findall(str(inner.location))
-                    self.answer.locations.append(tuple(map(self.text, names)))
-                    self.locations(inner)
+                    self.answer.locations.append(self.location(inner.location))
+                    if len(inner.regions):
+                        self.locations(inner)
+
+    def location(self, location: Any) -> tuple[int, ...]:
+        """The numbers of the names in a location."""
+        if (
+            type(location).__name__ == "NameLoc"
+            and type(location.child_loc).__name__ == "UnknownLoc"
+        ):
+            return (self.text(location.name_str),)  # A tag and nothing else, as nearly all are.
+        return tuple(map(self.text, _NAMED.findall(str(location))))
 
 
 def digest(kinds: Iterable[str]) -> int:

@@ -224,10 +224,10 @@ def reorder(block: Any) -> None:
     operands = []
     uses = [0] * len(operations)
     for number, operation in enumerate(operations):
-        mine = [producer.get(hash(operand), -1) for operand in operation.operands]
+        mine = [producer[key] for o in operation.operands if (key := hash(o)) in producer]
         if number in nested:
-            mine += [producer.get(key, -1) for key in nested[number]]
-        mine = [source for source in mine if source not in (-1, number)]
+            used = [producer[key] for key in nested[number] if key in producer]
+            mine = [source for source in (*mine, *used) if source != number]
         for source in mine:
             uses[source] += 1
         operands.append(mine)

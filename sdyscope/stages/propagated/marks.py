@@ -9,7 +9,7 @@ otherwise is not taken over.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,6 +45,7 @@ class Marked:
         flow_arguments: likewise, to an argument of a region.
         names: nodes by what Shardy calls them in origins.
         missing: sharded ops that this run does not have, or shards otherwise.
+        has_unread: whether there are origins of a kind that is not known.
     """
 
     edges: Mapping[int, str] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Marked:
     flow_arguments: Mapping[tuple[int, int], EdgeOrigins] = field(default_factory=dict)
     names: Mapping[str, int] = field(default_factory=dict)
     missing: int = 0
+    has_unread: bool = False
 
 
 def marked_on(answer: debug_info_child.DebugInfoAnswer, graph: OpGraph) -> Marked:
@@ -99,6 +101,7 @@ def marked_on(answer: debug_info_child.DebugInfoAnswer, graph: OpGraph) -> Marke
             answer.texts[name]: alike[node] for node, name in answer.names.items() if node in alike
         },
         missing=sum(op.id not in known and shardings.here(op) != 0 for op in ops),
+        has_unread=any(origins.unread for each in written for origins in each),
     )
 
 
@@ -109,7 +112,7 @@ def _by_location(
 
     Of several that are alike the first is the first. Arguments of regions go with their op.
     """
-    free: dict[tuple[str, int, frozenset[object]], list[int]] = defaultdict(list)
+    free: dict[tuple[str, int, object], list[int]] = defaultdict(list)
     arguments: dict[int, list[Op]] = defaultdict(list)
     for op in reversed(graph.without_results()):
         if op.is_argument:
@@ -126,7 +129,7 @@ def _by_location(
                 if shardings.there(node, 1) == shardings.here(op):
                     alike[node] = op.id
             continue
-        names = _told_by(answer.texts[name] for name in answer.locations[node])
+        names = _told_by([answer.texts[name] for name in answer.locations[node]])
         sharding = shardings.there(node, answer.counts[node])
         left = free.get((answer.texts[kind], sharding, names))
         if left:
@@ -134,10 +137,12 @@ def _by_location(
     return alike
 
 
-def _told_by(names: Iterable[str]) -> frozenset[object]:
+def _told_by(names: Sequence[str]) -> object:
     """What tells an op from others: its tags, else what its location names."""
-    known = tuple(names)
-    return frozenset(sids(known) or known)
+    if len(names) == 1 and names[0].startswith("sid") and names[0][3:].isdecimal():
+        return int(names[0][3:])  # Nearly all have one tag.
+    tags = sids(names)
+    return tags[0] if len(tags) == 1 else frozenset(tags or names)
 
 
 class _Shardings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from sdyscope.facts.propagated import Origins
 from sdyscope.syntax import shardy
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding
+
+_NUMBER = re.compile(r"\d+")
 
 
 class WrittenOrigins(NamedTuple):
@@ -48,6 +51,19 @@ def _parsed_origins(items: tuple[tuple[str, str], ...]) -> WrittenOrigins:
 
 @lru_cache(1 << 12)
 def _annotation(text: str) -> OriginSharding:
+    """An origin; of texts that differ in numbers only, one is parsed."""
+    numbers = [int(number) for number in _NUMBER.findall(text)]
+    places = iter(range(len(numbers)))
+    shape = _parse_shape(_NUMBER.sub(lambda _: str(next(places)), text))
+    return OriginSharding(
+        shape.type,
+        None if shape.index is None else numbers[shape.index],
+        None if shape.source_id is None else numbers[shape.source_id],
+    )
+
+
+@lru_cache(1 << 12)
+def _parse_shape(text: str) -> OriginSharding:
     return shardy.parse_origin_sharding(text)
 
 

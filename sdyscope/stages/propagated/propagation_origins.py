@@ -89,6 +89,8 @@ class OriginReader:
 
     def unread(self) -> list[NotUnderstood]:
         """The origins of a kind that is not known, value by value: their axes have none."""
+        if not self.marked.has_unread:
+            return []
         return [
             NotUnderstood(op.id, ORIGINS, text, error)
             for op in self.graph.without_results()
