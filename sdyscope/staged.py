@@ -19,6 +19,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import LoweredTensors, TensorTable, tensor_table
 from sdyscope.graph import OpGraph, build, read_text
 from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.once import Once
 from sdyscope.process.progress import doing
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.mesh import Mesh, only_mesh
@@ -37,7 +38,7 @@ _Compile: TypeAlias = tuple[Partitioner, Hardware]
 _Made = TypeVar("_Made")
 
 
-class Staged:
+class Staged(Once):
     """One program, or one module read from a file, through the stages.
 
     Args:
@@ -246,22 +247,6 @@ class Staged:
                     name = f"mesh_{number}"
                 meshes[name] = asked.sharding.mesh
         return meshes
-
-    @cached_property
-    def _derived(self) -> dict[object, Any]:
-        return {}
-
-    def once(self, key: object, make: Callable[[], _Made]) -> _Made:
-        """What is worked out of the program, made when it is first asked for.
-
-        Args:
-            key: what it is.
-            make: makes it.
-        """
-        if key not in self._derived:
-            self._derived[key] = make()
-        value: _Made = self._derived[key]
-        return value
 
     def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
         """The mesh with axes that shardings are on, where there is just one."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import AnnotationKind
+from sdyscope.once import Once
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
@@ -71,7 +72,7 @@ class OriginAnnotation:
 
 
 @dataclass(frozen=True)
-class Together:
+class Together(Once):
     """Annotations that say axes on dimensions that hold these together.
 
     There is one for all collectives over them, however many: what is worked out of it is kept.
@@ -135,11 +136,17 @@ class CollectiveOrigin:
     @property
     def otherwise(self) -> Iterator[OriginAnnotation]:
         """Where the axes of the value come from without the annotations that are named."""
+        # By identity: there is an annotation for each layer, and a key takes long to compare.
+        left_out = set(map(id, self.named_together))
+        every = self.together.by_key.values()
+        return (annotation for annotation in every if id(annotation) not in left_out)
+
+    @property
+    def named_together(self) -> list[OriginAnnotation]:
+        """Those of ``together.by_key`` that are named: all others are ``otherwise``."""
         by_key = self.together.by_key
         named = {annotation.key for annotation in self.annotations if annotation.role == "has"}
-        # By identity: there is an annotation for each layer, and a key takes long to compare.
-        left_out = {id(by_key[key]) for key in named if key in by_key}
-        return (annotation for annotation in by_key.values() if id(annotation) not in left_out)
+        return [by_key[key] for key in named if key in by_key]
 
     @property
     def is_known(self) -> bool:

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(.+)>", re.DOTALL)
 
@@ -40,8 +41,9 @@ class TensorType:
     @property
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape; None where it is dynamic, and of no tensor."""
-        sizes = tuple(size for size in self.shape or () if size is not None)
-        return sizes if self.shape is not None and len(sizes) == len(self.shape) else None
+        if self.shape is None or None in self.shape:
+            return None
+        return cast("tuple[int, ...]", self.shape)
 
     def __str__(self) -> str:
         return self.text

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import NoReturn
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.attributes import (
@@ -19,6 +19,7 @@ from sdyscope.hlo.attributes import (
     split_attributes,
 )
 from sdyscope.hlo.shape import Shape, parse_shape
+from sdyscope.once import Once
 from sdyscope.syntax.replica_groups import parse_replica_groups
 from sdyscope.values.replica_groups import ReplicaGroups
 from sdyscope.values.source import ONLY_SHARD, Sites, SourceLocation, callers, own_line, sites_of
@@ -31,9 +32,7 @@ _ONLY_SHARDS = re.compile(rf'op_name="[^"]*/(?:{"|".join(ONLY_SHARD)})"')
 _KEPT = 200
 
 #: Of how many instructions it is remembered what they were taken apart into.
-_REMEMBERED = 1 << 16
-
-_Made = TypeVar("_Made")
+_REMEMBERED = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +70,20 @@ class Instruction:
     @property
     def operands(self) -> tuple[str, ...]:
         """Names of the operands, without ``%``; of a parameter or constant what stands there."""
-        self._split()
-        return _operands(self.rest)
+        names = _operands(self.rest)
+        return self._cut_off() if names is None else names
 
     @property
     def operand_text(self) -> str:
         """What stands between the parentheses."""
-        return self.rest[: self._split()]
+        end = end_of_operands(self.rest)
+        return self._cut_off() if end < 0 else self.rest[:end]
 
     @property
     def attributes(self) -> Mapping[str, str]:
         """The attributes behind the operands, by name, as they are written."""
-        self._split()
-        return _attributes(self.rest)
+        attributes = _attributes(self.rest)
+        return self._cut_off() if attributes is None else attributes
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -136,27 +136,23 @@ class Instruction:
             if word.strip()
         )
 
-    def _split(self) -> int:
-        end = _end(self.rest)
-        if end < 0:
-            raise SdyscopeError(
-                f"the operands of %{self.name} do not end; the text is cut off", line=self.line
-            )
-        return end
+    def _cut_off(self) -> NoReturn:
+        raise SdyscopeError(
+            f"the operands of %{self.name} do not end; the text is cut off", line=self.line
+        )
 
 
 # Who looks at a program asks for the same again and again: its flow, its memory, its cost.
-_end = lru_cache(_REMEMBERED)(end_of_operands)
+@lru_cache(_REMEMBERED)
+def _operands(rest: str) -> tuple[str, ...] | None:
+    end = end_of_operands(rest)
+    return None if end < 0 else operand_names(rest[:end])
 
 
 @lru_cache(_REMEMBERED)
-def _operands(rest: str) -> tuple[str, ...]:
-    return operand_names(rest[: _end(rest)])
-
-
-@lru_cache(_REMEMBERED)
-def _attributes(rest: str) -> Mapping[str, str]:
-    return MappingProxyType(split_attributes(rest[_end(rest) + 1 :]))
+def _attributes(rest: str) -> Mapping[str, str] | None:
+    end = end_of_operands(rest)
+    return None if end < 0 else MappingProxyType(split_attributes(rest[end + 1 :]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +230,7 @@ class StackFrames:
 
 
 @dataclass(frozen=True)
-class HloModule:
+class HloModule(Once):
     """A module.
 
     Attributes:
@@ -266,22 +262,6 @@ class HloModule:
         """How many times the partitions are there; 1 where it does not say."""
         text = self.attributes.get("replica_count", "1")
         return int(text) if text.isdecimal() else 1
-
-    @cached_property
-    def _derived(self) -> dict[object, Any]:
-        return {}
-
-    def once(self, key: object, make: Callable[[], _Made]) -> _Made:
-        """What is worked out of the module, made when it is first asked for.
-
-        Args:
-            key: what it is.
-            make: makes it.
-        """
-        if key not in self._derived:
-            self._derived[key] = make()
-        value: _Made = self._derived[key]
-        return value
 
     def instructions(self) -> Iterator[Instruction]:
         """Every instruction of every computation."""

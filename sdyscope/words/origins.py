@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from sdyscope.annotations import AnnotationKind
@@ -112,7 +114,7 @@ class OriginDocument:
 
 def origin_document(origin: CollectiveOrigin) -> OriginDocument:
     """The document of an origin."""
-    otherwise = tuple(origin.otherwise)
+    otherwise = islice(origin.otherwise, _OTHERWISE)
     return OriginDocument(
         kind=origin.kind,
         known=origin.is_known,
@@ -125,8 +127,8 @@ def origin_document(origin: CollectiveOrigin) -> OriginDocument:
         scope=origin.scope,
         source=origin.source,
         annotations=tuple(map(origin_annotation_document, origin.annotations)),
-        otherwise=tuple(map(origin_annotation_document, otherwise[:_OTHERWISE])),
-        otherwise_count=len(otherwise),
+        otherwise=tuple(map(origin_annotation_document, otherwise)),
+        otherwise_count=len(origin.together.by_key) - len(origin.named_together),
         words=origin_text(origin),
         followed=origin.followed,
     )
@@ -271,11 +273,20 @@ def _sharded(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, 
 
 def _otherwise(origin: CollectiveOrigin, file: str) -> str:
     """Who else says the axes: one by name, and how many more."""
-    names = dict.fromkeys(annotation_name(annotation, file) for annotation in origin.otherwise)
-    if not names:
+    first = next(origin.otherwise, None)
+    if first is None:
         return ""
-    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    return f" (otherwise by {next(iter(names))}{more})"
+    together = origin.together
+
+    def counted() -> Counter[str]:
+        return Counter(annotation_name(each, file) for each in together.by_key.values())
+
+    # There is one for all collectives over the same dimensions, and as many of these as layers.
+    every = together.once((annotation_name, file), counted)
+    named = Counter(annotation_name(annotation, file) for annotation in origin.named_together)
+    names = len(every) - sum(every[name] == count for name, count in named.items())
+    more = f" and {names - 1:,} more" if names > 1 else ""
+    return f" (otherwise by {annotation_name(first, file)}{more})"
 
 
 def _followed(origin: CollectiveOrigin) -> str:

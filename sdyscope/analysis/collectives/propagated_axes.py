@@ -92,11 +92,8 @@ class PropagatedAxes:
 
     def shape(self, value: ValueId) -> tuple[int, ...] | None:
         """Its whole shape; None where that is dynamic, or it is no tensor."""
-        op = self.graph.ops[value[0]]
-        shape = op.types[value[1]].shape if value[1] < len(op.types) else None
-        if shape is None or any(size is None for size in shape):
-            return None
-        return tuple(size for size in shape if size is not None)
+        types = self.graph.ops[value[0]].types
+        return types[value[1]].static_shape if value[1] < len(types) else None
 
 
 def axes_in(sharding: TensorSharding | None, mesh: Mesh) -> AxesByDim:

@@ -43,7 +43,8 @@ class AxisComponents:
 
         self._sets: UnionFind[HeldAxis] = UnionFind()
         for value, other in pairs:
-            self._sets.union(value, other)
+            if value is not other:
+                self._sets.union(value, other)
 
     def of(self, held: HeldAxis) -> HeldAxis:
         """The dimension that stands for all that hold the axis together with this one."""

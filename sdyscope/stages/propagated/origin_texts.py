@@ -54,7 +54,10 @@ def _annotation(text: str) -> OriginSharding:
     """An origin; of texts that differ in numbers only, one is parsed."""
     numbers = [int(number) for number in _NUMBER.findall(text)]
     places = iter(range(len(numbers)))
-    shape = _parse_shape(_NUMBER.sub(lambda _: str(next(places)), text))
+    try:
+        shape = _parse_shape(_NUMBER.sub(lambda _: str(next(places)), text))
+    except SdyscopeError:
+        return shardy.parse_origin_sharding(text)  # Its error has the text itself.
     return OriginSharding(
         shape.type,
         None if shape.index is None else numbers[shape.index],

@@ -1,0 +1,29 @@
+"""What is worked out of a value and kept with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
+
+_Made = TypeVar("_Made")
+
+
+class Once:
+    """A value that keeps what is worked out of it."""
+
+    @cached_property
+    def _derived(self) -> dict[object, Any]:
+        return {}
+
+    def once(self, key: object, make: Callable[[], _Made]) -> _Made:
+        """What is worked out of the value, made when it is first asked for.
+
+        Args:
+            key: what it is.
+            make: makes it.
+        """
+        if key not in self._derived:
+            self._derived[key] = make()
+        value: _Made = self._derived[key]
+        return value
