@@ -32,9 +32,12 @@ class Work:
 
     def plus(self, more: Work, times: float = 1) -> Work:
         """With as much more, several times."""
-        matmuls = dict(self.matmuls)
-        for kind, flops in more.matmuls.items():
-            matmuls[kind] = matmuls.get(kind, 0) + times * flops
+        matmuls = self.matmuls
+        if more.matmuls:
+            every = dict(matmuls)
+            for kind, flops in more.matmuls.items():
+                every[kind] = every.get(kind, 0) + times * flops
+            matmuls = every
         return Work(
             matmuls,
             self.other + times * more.other,

@@ -94,8 +94,8 @@ class Instruction:
     @property
     def op_name(self) -> str:
         """The scope path that JAX gave the op: ``jit(step)/jvp(layer0)/dot_general``."""
-        text = metadata_text(self.rest)
-        return self.metadata.get("op_name", "") if text is None else metadata_op_name(text)
+        name = _op_name(self.rest)
+        return self.metadata.get("op_name", "") if name is None else name
 
     @property
     def sharding(self) -> str:
@@ -147,6 +147,12 @@ class Instruction:
 def _operands(rest: str) -> tuple[str, ...] | None:
     end = end_of_operands(rest)
     return None if end < 0 else operand_names(rest[:end])
+
+
+@lru_cache(_REMEMBERED)
+def _op_name(rest: str) -> str | None:
+    text = metadata_text(rest)
+    return None if text is None else metadata_op_name(text)
 
 
 @lru_cache(_REMEMBERED)

@@ -43,7 +43,7 @@ _WRITTEN = re.compile(
 _BRACKETS = {"<": re.compile(r'[<>"]'), "[": re.compile(r'[\[\]"]')}
 
 #: The spaces at which a line is broken: between items but numbers, and before an op's attributes.
-_BREAKS = re.compile(r"(?<=,) (?!-?\d)| (?=\{(?:\w+\.)?\w+ = )")
+_BREAKS = re.compile(r" (?:(?<=, )(?!-?\d)|(?=\{(?:\w+\.)?\w+ = ))")
 
 
 @dataclass(frozen=True, slots=True)

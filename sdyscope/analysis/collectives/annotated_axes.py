@@ -82,6 +82,8 @@ class AnnotatedAxes:
         self.graph = decided.graph
         self.pointers = pointers
         self.openness = None if pointers is None else Openness(pointers.flow, annotations)
+        #: What is written, by identity: annotations share their shardings and placements.
+        self._specs: dict[tuple[object, ...], tuple[Spec, AxesByDim]] = {}
         self._written = [self._as_written(annotation) for annotation in annotations]
         self._on_results: dict[int | None, WrittenSpec] = {}
         self._on_ops: dict[int, WrittenSpec] = {}
@@ -178,7 +180,17 @@ class AnnotatedAxes:
         return self._on_ops.get(op)
 
     def _as_written(self, annotation: Annotation) -> WrittenSpec:
-        return WrittenSpec(annotation, *spec_of(annotation, self.decided.mesh, self.graph.meshes))
+        key = (
+            id(annotation.sharding),
+            id(annotation.placement),
+            annotation.open_dims,
+            len(annotation.shape or ()),
+        )
+        spec = self._specs.get(key)
+        if spec is None:
+            spec = spec_of(annotation, self.decided.mesh, self.graph.meshes)
+            self._specs[key] = spec
+        return WrittenSpec(annotation, *spec)
 
     def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
         kept = self.decided.propagated.values.get(value)

@@ -37,13 +37,15 @@ def propagated_text(module: Any) -> str:
             if _ORIGIN_NAME in attributes:
                 del attributes[_ORIGIN_NAME]
             if _FRONTEND in attributes:
-                left = dict(compat.dictionary_items(attributes[_FRONTEND]))
-                if left.pop(ATTRIBUTE, None) is None:
+                frontend = attributes[_FRONTEND]
+                if ATTRIBUTE not in frontend:
                     continue
-                if left:
-                    attributes[_FRONTEND] = ir.DictAttr.get(left)
-                else:
+                if len(frontend) == 1:
                     del attributes[_FRONTEND]
+                else:
+                    left = dict(compat.dictionary_items(frontend))
+                    del left[ATTRIBUTE]
+                    attributes[_FRONTEND] = ir.DictAttr.get(left)
         try:
             return str(shown.operation.get_asm(enable_debug_info=False))
         except Exception as error:  # MLIRError, by several names
