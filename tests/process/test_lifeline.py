@@ -137,3 +137,15 @@ def test_an_interrupt_at_any_moment_has_no_traceback():
             continue
         assert process.returncode == -signal.SIGINT, err
         assert not out
+
+
+def test_a_child_that_ends_now_does_what_python_does_at_its_end():
+    code = (
+        "import atexit, threading, time; from sdyscope.process import lifeline; "
+        "atexit.register(lambda: print('at exit')); "
+        "threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start(); "
+        "kept = type('Kept', (), {'__del__': lambda self: print('freed')})(); "
+        "print('buffered', end=' '); lifeline.end_now(1)"
+    )
+    child = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert (child.returncode, child.stdout) == (1, "buffered thread\nat exit\n")

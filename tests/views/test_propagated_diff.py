@@ -56,3 +56,9 @@ def test_the_rest_is_counted_and_all_lists_it(found):
     everything = texts(propagated_diff.details(many, everything=True))
     assert not any("--all" in line for line in everything)
     assert sum(" | " in line for line in everything) == 14 * len(found.beginnings[0].follows)
+
+
+def test_where_axes_come_from_is_not_asked_for_a_diff_that_does_not_say_it(found):
+    list(propagated_diff.details(found))
+    assert not found.propagation_a.is_explained
+    assert not found.propagation_b.is_explained

@@ -1,0 +1,49 @@
+"""Why a collective is there, in words."""
+
+from dataclasses import replace
+
+import pytest
+
+from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation, Together
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.origins import annotation_name, origin_document, origin_text
+
+LINE = SourceLocation("model.py", 9, 1)
+
+
+def annotation(name, kind="argument", source=None, spec="P('data')", role="has"):
+    return OriginAnnotation(kind, name, spec, (AxisRef("data"),), role, source, True)
+
+
+#: Two constraints of one line with different specs are one by name, and two annotations.
+EVERY = (
+    annotation("w1"),
+    annotation("layer0/c", "constraint", LINE),
+    annotation("layer0/c", "constraint", LINE, "P(None, 'data')"),
+    annotation("w2"),
+)
+
+
+@pytest.mark.parametrize(
+    "named", [(), (0,), (1,), (1, 2), (0, 1, 2), (0, 1, 2, 3), (3, 0)], ids=str
+)
+def test_who_else_says_the_axes_is_counted_by_name(named):
+    together = Together(EVERY)
+    origin = CollectiveOrigin(
+        "reduction", "x", None, None, "sum", "f", None, tuple(EVERY[at] for at in named), together
+    )
+    others = list(origin.otherwise)
+    assert others == [each for at, each in enumerate(EVERY) if at not in named]
+    assert origin_document(origin).otherwise_count == len(others)
+    names = list(dict.fromkeys(map(annotation_name, others)))
+    text = origin_text(origin)
+    assert ("otherwise by" in text) == bool(names and named)
+    if names and named:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        assert f"(otherwise by {names[0]}{more})" in text
+    # An annotation of the same place is the same one, whatever else it says.
+    again = replace(
+        origin, annotations=tuple(replace(each, axes=()) for each in origin.annotations)
+    )
+    assert list(again.otherwise) == others
