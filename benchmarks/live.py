@@ -67,7 +67,7 @@ def grown(text: str, size: int) -> str:
 
 def child(path: str) -> None:
     """What one text takes, as a process of its own."""
-    gc.set_threshold(200_000, 50, 1_000)  # as sdyscope.process.child does
+    gc.set_threshold(2_000_000, 50, 1_000)  # as sdyscope.process.child does
     from sdyscope.hlo import read_hlo
     from sdyscope.hlo.allocation import allocate
     from sdyscope.hlo.live import live_ranges

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     asked = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
-    gc.set_threshold(200_000, 50, 1_000)  # as the command line does, see child.py
+    gc.set_threshold(2_000_000, 50, 1_000)  # as the command line does, see child.py
     from sdyscope import targets
     from sdyscope.analysis.propagation.decided import Decisions
     from sdyscope.analysis.propagation.explain import Explainer, completeness

@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--only", help="a part of the names of what to search")
     asked = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
-    gc.set_threshold(200_000, 50, 1_000)  # as the command line does, see child.py
+    gc.set_threshold(2_000_000, 50, 1_000)  # as the command line does, see child.py
     from sdyscope import targets
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.inspection import Inspection

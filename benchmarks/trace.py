@@ -83,7 +83,7 @@ def grown(space: bytes, size: int) -> bytes:
 
 def child(path: str) -> None:
     """What one trace takes, as a process of its own."""
-    gc.set_threshold(200_000, 50, 1_000)  # as sdyscope.process.child does
+    gc.set_threshold(2_000_000, 50, 1_000)  # as sdyscope.process.child does
     from sdyscope.analysis.profile.profile import profile_document
     from sdyscope.stages.executed.traces import read_trace
 

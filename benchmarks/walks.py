@@ -222,7 +222,7 @@ def main() -> None:
     parser.add_argument("--hlo", type=Path, help="the compiled program's text")
     asked = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
-    gc.set_threshold(200_000, 50, 1_000)  # as the command line does, see child.py
+    gc.set_threshold(2_000_000, 50, 1_000)  # as the command line does, see child.py
     walks = of_module(asked.layers)
     if asked.hlo is not None:
         walks += of_hlo(asked.hlo.read_text())

@@ -27,6 +27,7 @@ from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import STAGES, Stage
 from sdyscope.facts.program import Partitioner
+from sdyscope.graph.collection import no_collection
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page import differences as report_differences
@@ -100,6 +101,7 @@ class _Embedded:
 EDITOR = "vscode://file{file}:{line}"
 
 
+@no_collection()
 def page(
     report: Report, inspection: Inspection, *, editor: str = EDITOR, folder: str | None = "."
 ) -> str:

@@ -352,7 +352,7 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     signal.signal(signal.SIGTERM, _told_to_stop)
     answer_stream = _keep_streams_apart(task)
     # One command makes large graphs that live to its end: Python's collector need not look often.
-    gc.set_threshold(200_000, 50, 1_000)
+    gc.set_threshold(2_000_000, 50, 1_000)
     try:
         status = run_here(task.arguments)
     except SystemExit as end:  # the user's own, or SIGTERM's

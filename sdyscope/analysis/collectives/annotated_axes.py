@@ -94,7 +94,8 @@ class AnnotatedAxes:
             if annotation.kind not in ("argument", "result"):
                 self._on_ops.setdefault(annotation.op, written)
         self._nearest: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
-        self._dims_on: dict[AxisPart, dict[int, list[int]]] = {}
+        # By value; by the identity of its axes: values that are sharded alike have the same.
+        self._dims_on: dict[AxisPart, tuple[dict[ValueId, list[int]], dict[int, list[int]]]] = {}
         self._without: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
 
     def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
@@ -234,6 +235,8 @@ class AnnotatedAxes:
                 for part in own:
                     held, dims = HeldAxis(value, dim, part.name), self._on(part)
                     for other, alone in others:
+                        if other < value:
+                            continue  # They are joined already, as its neighbour.
                         for beside in dims(other):
                             if alone or self._same_size(value, dim, other, beside):
                                 yield held, HeldAxis(other, beside, part.name)
@@ -291,18 +294,20 @@ class AnnotatedAxes:
 
     def _on(self, part: AxisPart) -> Callable[[ValueId], list[int]]:
         """``_dims`` of one axis."""
-        # By identity: values that are sharded alike have the same axes, which are kept.
-        known = self._dims_on.setdefault(part, {})
+        known, alike = self._dims_on.setdefault(part, ({}, {}))
 
         def dims(value: ValueId) -> list[int]:
-            axes = self.decided.axes(value)
-            sharded = known.get(id(axes))
+            sharded = known.get(value)
             if sharded is None:
-                sharded = known[id(axes)] = [
-                    dim
-                    for dim, own in enumerate(axes)
-                    if any(own_part.shared(part) is not None for own_part in own)
-                ]
+                axes = self.decided.axes(value)
+                sharded = alike.get(id(axes))
+                if sharded is None:
+                    sharded = alike[id(axes)] = [
+                        dim
+                        for dim, own in enumerate(axes)
+                        if any(own_part.shared(part) is not None for own_part in own)
+                    ]
+                known[value] = sharded
             return sharded
 
         return dims

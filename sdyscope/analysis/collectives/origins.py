@@ -446,11 +446,13 @@ class _Search:
 
     def together(self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]) -> Together:
         """All annotations that can be where the axes of values come from."""
-        components = frozenset(
-            component
-            for value in values
-            for part in self.around.carried(value, axes)
-            for component in self.annotated.components(value, part)
+        components = tuple(
+            dict.fromkeys(
+                component
+                for value in values
+                for part in self.around.carried(value, axes)
+                for component in self.annotated.components(value, part)
+            )
         )
         if components not in self._together:
             annotated_axes = [

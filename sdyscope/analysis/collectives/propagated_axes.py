@@ -36,6 +36,7 @@ class PropagatedAxes:
         self.mesh = mesh
         # By identity: values share shardings, placements and types, which are kept.
         self._forms: dict[tuple[int, int, int], tuple[TensorSharding | None, AxesByDim]] = {}
+        self._by_value: dict[ValueId, tuple[TensorSharding | None, AxesByDim]] = {}
 
     def sharding(self, value: ValueId) -> TensorSharding | None:
         """Shardy's form of what was decided; None where nothing was, or it follows no axes."""
@@ -43,6 +44,12 @@ class PropagatedAxes:
 
     def _form(self, value: ValueId) -> tuple[TensorSharding | None, AxesByDim]:
         """The sharding of a value, and the axes of each dimension."""
+        form = self._by_value.get(value)
+        if form is None:
+            form = self._by_value[value] = self._made(value)
+        return form
+
+    def _made(self, value: ValueId) -> tuple[TensorSharding | None, AxesByDim]:
         decided = self.propagated.values.get(value)
         if decided is None:
             return None, ()
