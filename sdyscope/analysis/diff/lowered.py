@@ -290,10 +290,12 @@ def _what_changed(a: Annotation, b: Annotation) -> list[str]:
         what.append("manual axes")
     if a.memory != b.memory:
         what.append("memory")
-    if keys_a[7] != keys_b[7]:
-        what.append("priorities")
-    if a.open_dims == b.open_dims and keys_a[8] != keys_b[8]:
-        what.append("replicated axes")
+    # Only Shardy can say these.
+    if isinstance(a.sharding, TensorSharding) and isinstance(b.sharding, TensorSharding):
+        if keys_a[7] != keys_b[7]:
+            what.append("priorities")
+        if a.open_dims == b.open_dims and keys_a[8] != keys_b[8]:
+            what.append("replicated axes")
     return what
 
 
