@@ -73,6 +73,9 @@ _LEAST = 0.02
 #: How many edits of one place are compiled.
 _OF_A_PLACE = 2
 
+#: Edits of what goes in and comes out.
+_AT_THE_ENDS = ("argument", "result", "donation")
+
 #: More edits than are ever taken together.
 _MANY = 1 << 10
 
@@ -915,10 +918,11 @@ def freeing(single: Sequence[Candidate], held: int) -> list[Candidate]:
 def is_worth_it(change: Change, edit: SourceEdit) -> bool:
     """Whether an edit is worth it beside others, by what it changes further.
 
-    A donation moves nothing, so that less is enough.
+    Less is enough of one that makes nothing worse, as a donation or a weight that is sharded over
+    more axes; a constraint that wins little is one more thing to read.
     """
-    least = WORTH if edit.kind == "donation" else 2 * WORTH
-    return not change.is_slower and change.product <= 1 - least
+    is_free = change.time <= 1 and change.memory <= 1 and edit.kind in _AT_THE_ENDS
+    return not change.is_slower and change.product <= 1 - (WORTH if is_free else 2 * WORTH)
 
 
 def in_order(weighed: Sequence[Weighed]) -> list[Weighed]:

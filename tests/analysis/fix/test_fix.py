@@ -269,12 +269,15 @@ def test_an_edit_is_weighed_beside_those_that_are_taken():
     assert not both.is_slower
     added = both.over(first)
     assert added.is_slower
-    constraint, donation = (
-        SourceEdit(kind, "x", None, None, None) for kind in ("constraint", "donation")
+    constraint, argument, donation = (
+        SourceEdit(kind, "x", None, None, None) for kind in ("constraint", "argument", "donation")
     )
     assert not is_worth_it(added, constraint)
     little = Change(1.0, 0.985)
     assert is_worth_it(little, donation)
+    # A weight that every device has whole costs memory alone.
+    assert is_worth_it(little, argument)
+    assert not is_worth_it(Change(1.005, 0.98), argument)
     assert not is_worth_it(little, constraint)
     assert not is_worth_it(Change(1.0, 0.995), donation)
     assert first.times(added).product == pytest.approx(both.product)
