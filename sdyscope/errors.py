@@ -129,6 +129,18 @@ class CompilerError(SdyscopeError):
     """JAX or XLA refused the program, or aborted on it."""
 
 
+class CrashError(CompilerError):
+    """The compiler ended the process that it ran in.
+
+    Args:
+        how: the signal, or the exit status, in words.
+    """
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"The compiler crashed on it ({how}).")
+        self.how = how
+
+
 class FallbackError(CompilerError):
     """XLA was to run one partitioner, and ran the other."""
 

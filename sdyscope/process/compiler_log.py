@@ -35,6 +35,9 @@ _NOISE = re.compile(
     )
 )
 
+#: What a process ends by that has met an error in C++, and not by somebody's order.
+CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+
 #: How much of one line is worth repeating in a sentence.
 _LONGEST = 400
 

@@ -40,9 +40,6 @@ _SLACK = 5.0
 #: What JAX logs when it ends a process because of another one.
 _LOST = "the JAX distributed service detected fatal errors"
 
-#: What a process ends by that has met an error in C++, and not by somebody's order.
-_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
-
 
 @dataclass
 class _Member:
@@ -105,7 +102,7 @@ class _Member:
     def crash(self) -> str:
         """How an error in C++ has ended it, to go on with after its name; empty where none has."""
         signum, log = -(self.process.returncode or 0), self.read("log")
-        if signum not in _CRASHES or _LOST in log or self.read("status"):
+        if signum not in compiler_log.CRASHES or _LOST in log or self.read("status"):
             return ""
         words = compiler_log.last_words(log)
         return f"was ended by {signal.Signals(signum).name}, {self.doing}" + (

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import IO, NoReturn
 
 from sdyscope.process import lifeline
-from sdyscope.process.compiler_log import signal_name
+from sdyscope.process.compiler_log import CRASHES, signal_name
 from sdyscope.process.python import python
 
 __all__ = ["Worker", "WorkerDiedError", "serve"]
@@ -32,10 +32,12 @@ class WorkerDiedError(Exception):
     Attributes:
         how: the signal that ended it (``SIGSEGV``), or its exit status, in words.
         by_signal: whether it was a signal.
+        crashed: whether it was one by which an error in C++ ends a process.
     """
 
     def __init__(self, status: int) -> None:
         self.by_signal = status < 0
+        self.crashed = -status in CRASHES
         self.how = signal_name(-status) if status < 0 else f"exit status {status}"
         super().__init__(self.how)
 
@@ -92,15 +94,6 @@ class Worker:
             if answer is None:
                 raise WorkerDiedError(self._end())
             return answer
-
-    def start(self) -> None:
-        """Starts the process before it is asked anything.
-
-        Raises:
-            OSError: there can be no process.
-        """
-        with self._lock:
-            self._running()
 
     def end(self) -> None:
         """Ends the process, also while another thread waits for its answer."""

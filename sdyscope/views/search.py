@@ -271,21 +271,30 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
     yield from _outcome(search)
     for trial in search.trials:
         if not trial.better:
-            words = ", ".join(
-                f"{_name(change.decision)} {_after(change)}" for change in trial.candidate.changes
-            )
+            words = _in_words(trial.candidate.changes)
             yield Paragraph(
                 f"compiled and not taken: {words}: {remark_text(trial.why)}", "warning", hang=3
             )
-    if search.refused:
+    if search.refused > search.crashed:
+        count = counted(search.refused - search.crashed, "candidate")
+        yield Paragraph(f"{count} refused: {search.refusal}", "warning", hang=3)
+    if search.crash is not None:
         yield Paragraph(
-            f"{counted(search.refused, 'candidate')} refused: {search.refusal}", "warning", hang=3
+            f"{counted(search.crashed, 'candidate')} crashed the compiler ({search.crash.how}), "
+            f"{'the first with' if search.crashed > 1 else 'with'} "
+            f"{_in_words(search.crash.changes)}",
+            "warning",
+            hang=3,
         )
     others = shown(search)
     if others and not everything:
         yield Paragraph("--all shows the changes of the others, and what is decided", hang=3)
     for text in (*remark_texts(search.notes), *_legend(search)):
         yield Paragraph(text, "muted", hang=3)
+
+
+def _in_words(changes: Iterable[Change]) -> str:
+    return ", ".join(f"{_name(change.decision)} {_after(change)}" for change in changes)
 
 
 def patch(search: Search, *, applied: bool = False) -> list[Block]:

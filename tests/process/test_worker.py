@@ -82,7 +82,7 @@ def test_it_ends_with_its_parent(worker):
 
 def test_one_that_is_not_to_start_again_is_ended_while_it_is_asked():
     worker = Worker(f"exec({START!r})", again=False)
-    worker.start()
+    worker.ask(b"a")
     how = []
 
     def ask():

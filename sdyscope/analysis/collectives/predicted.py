@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
 from sdyscope.analysis.collectives.bytes import wire_bytes
@@ -54,6 +54,9 @@ _KINDS: dict[str, CollectiveKind] = {
     RAGGED_ALL_TO_ALL: "ragged-all-to-all",
 }
 
+#: How many collectives of other predictions are remembered.
+_REMEMBERED = 1 << 15
+
 #: What every device has already: nothing is sent.
 _FREE = "sdy.all_slice"
 
@@ -77,6 +80,11 @@ class Prediction:
     flops: int = 0
 
 
+_Known: TypeAlias = dict[
+    tuple[int, int, int, bool], tuple["ExplicitCollective", Mesh | None, tuple[Collective, ...]]
+]
+
+
 class Predictor:
     """Predicts the collectives of a program, also if its tensors were annotated otherwise.
 
@@ -95,6 +103,7 @@ class Predictor:
         self._differentiated = is_differentiated(op.scope for op in graph.ops)
         self._num_devices = lowered.num_devices
         self._blocks: dict[int, tuple[Value, Shape, int]] = {}
+        self._known: _Known = {}
 
     def predict(self, changes: Sequence[ModuleEdit] = (), *, on_cpu: bool = False) -> Prediction:
         """What the program would send and hold with these changes.
@@ -114,7 +123,10 @@ class Predictor:
         mesh = _main_mesh(explicit)
         devices = self._num_devices or (1 if mesh is None else mesh.size)
         reader = _Reader(explicit.meshes, mesh, self._differentiated, on_cpu, self._blocks)
-        read = [reader.collectives(*numbered) for numbered in enumerate(explicit.collectives)]
+        read = [
+            self._read(reader, number, collective)
+            for number, collective in enumerate(explicit.collectives)
+        ]
         unread = (*explicit.not_understood, *reader.not_understood)
         collectives = Collectives(
             tuple(collective for each in read for collective in each),
@@ -138,6 +150,23 @@ class Predictor:
             reader.bytes(explicit.results),
             explicit.flops,
         )
+
+    def _read(
+        self, reader: _Reader, number: int, collective: ExplicitCollective
+    ) -> tuple[Collective, ...]:
+        """The collectives of one op; what was read before and understood is not read again."""
+        key = (id(collective), number, id(reader.main), reader.on_cpu)
+        known = self._known.get(key)
+        if known is not None:
+            return known[-1]
+        problems = reader.problems
+        read = reader.collectives(number, collective)
+        if reader.problems == problems:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            # With what the `id`s are of, so that nothing else can have them.
+            self._known[key] = collective, reader.main, read
+        return read
 
 
 def _main_mesh(collectives: ExplicitCollectives) -> Mesh | None:
@@ -176,6 +205,11 @@ class _Reader:
         #: By the `id` of a value, which is read once: the value, its block, and the bytes of that.
         self._blocks = blocks
         self._unsized: set[str] = set()
+
+    @property
+    def problems(self) -> int:
+        """How many things could not be read so far."""
+        return len(self.not_understood) + len(self._unsized)
 
     def notes(self) -> tuple[Remark, ...]:
         return _counted("no bytes", dict.fromkeys(self._unsized, 0))

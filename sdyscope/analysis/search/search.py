@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sdyscope.analysis.search.decisions import Space
 from sdyscope.analysis.search.refine import refine
-from sdyscope.analysis.search.space import Setting, block_bytes, spec_of
+from sdyscope.analysis.search.space import Setting, block_bytes
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
-from sdyscope.analysis.search.values import Candidate, Change, Search, Trial
+from sdyscope.analysis.search.values import Candidate, Crash, Search, Trial, changes_of
 from sdyscope.analysis.trials.cost import Prediction, Rates, front
 from sdyscope.analysis.trials.trials import Compiled
-from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.errors import CompilerError, CrashError, SdyscopeError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 
 __all__ = ["Search", "search", "shared_bytes"]
 
 Predict: TypeAlias = Callable[[Sequence[Sequence[Setting]]], Sequence[Prediction | SdyscopeError]]
+Expect: TypeAlias = Callable[[Iterable[Sequence[Setting]]], None]
 Partition: TypeAlias = Callable[[Sequence[Setting]], tuple[Traffic, ...]]
 Compile: TypeAlias = Callable[[Sequence[Setting]], Compiled]
 
@@ -36,26 +37,36 @@ class _Predictions:
 
     space: Space
     predict: Predict
+    expect: Expect | None = None
     refused: int = 0
     refusal: str = ""
     count: int = 0
-    seconds: float = 0.0
+    crashed: int = 0
+    crash: Crash | None = None
 
     def __call__(self, assignments: Sequence[Assignment]) -> list[Prediction | None]:
-        began = time.perf_counter()
         predictions: list[Prediction | None] = []
         answers = self.predict([self.space.settings(assignment) for assignment in assignments])
         for assignment, answer in zip(assignments, answers, strict=True):
             if isinstance(answer, SdyscopeError):
                 self.refused += 1
-                self.refusal = self.refusal or answer.message
+                if isinstance(answer, CrashError):
+                    self.crashed += 1
+                    changes = changes_of(self.space, assignment)
+                    self.crash = self.crash or Crash(answer.how, changes)
+                else:
+                    self.refusal = self.refusal or answer.message
                 predictions.append(None)
             else:
                 shared = shared_bytes(self.space, assignment)
                 predictions.append(replace(answer, shared=shared))
         self.count += len(predictions)
-        self.seconds += time.perf_counter() - began
         return predictions
+
+    def ahead(self, assignments: Iterable[Assignment]) -> None:
+        """These will probably be asked for next."""
+        if self.expect is not None:
+            self.expect(map(self.space.settings, assignments))
 
     def as_it_is(self, assignment: Assignment) -> Prediction:
         (answer,) = self.predict([()])
@@ -70,6 +81,7 @@ def search(
     partition: Partition | None = None,
     compile_: Compile | None = None,
     *,
+    expect: Expect | None = None,
     rates: Rates = Rates(),  # noqa: B008 (frozen)
     limit: int | None = None,
     budget: Budget = Budget(),  # noqa: B008
@@ -86,6 +98,7 @@ def search(
             where it can't be sharded so.
         partition: what XLA's partitioner makes it send; None to leave that out.
         compile_: what the compiler makes of it; None to leave that out.
+        expect: told which settings will probably be predicted next.
         rates: how bytes and FLOPs are weighed.
         limit: bytes that a device may hold; None for any number.
         budget: how long to predict, before anything is partitioned.
@@ -98,7 +111,7 @@ def search(
         CompilerError: the program as it is can't be propagated.
     """
     progress = notify or (lambda _, __: None)
-    predictions = _Predictions(space, predict)
+    predictions = _Predictions(space, predict, expect)
     nothing = (0,) * len(space.decisions)
     start = _candidate(space, nothing, predictions.as_it_is(nothing), None, rates)
     goal = Goal(rates.cost, limit)
@@ -110,8 +123,11 @@ def search(
         budget,
         seed,
         lambda part, _: progress("searching", part),
+        predictions.ahead,
     )
+    began = time.perf_counter()
     chosen = strategy.run()
+    seconds = time.perf_counter() - began
     in_budget = predictions.count
     predicted = strategy.evaluated
     textbook = [
@@ -162,7 +178,9 @@ def search(
         near=predictions.count - in_budget,
         refused=predictions.refused + refused,
         refusal=predictions.refusal or refusal,
-        seconds=predictions.seconds,
+        crashed=predictions.crashed,
+        crash=predictions.crash,
+        seconds=seconds,
         check_seconds=check_seconds,
         notes=tuple(notes),
     )
@@ -229,16 +247,11 @@ def _candidate(
     partitioned: Prediction | None,
     rates: Rates,
 ) -> Candidate:
-    changes = []
-    for decision, number in zip(space.decisions, assignment, strict=True):
-        after = decision.options[number]
-        if number and after is not None:
-            changes.append(Change(decision, decision.now, spec_of(after)))
     return Candidate(
         assignment,
         prediction,
         rates.cost(prediction),
-        tuple(changes),
+        changes_of(space, assignment),
         partitioned,
         None if partitioned is None else rates.cost(partitioned),
         rates.seconds(partitioned or prediction),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.account import account_of
@@ -68,6 +68,9 @@ def searched(
             return [trials.predict() for _ in candidates]  # which notes what there is to know
         return predict_all(list(map(_written, candidates)))
 
+    def expect(candidates: Iterable[Sequence[Setting]]) -> None:
+        predict_all.expect(map(_written, candidates))
+
     def partition(settings: Sequence[Setting]) -> tuple[Traffic, ...]:
         return trials.partition(trials.changes(_written(settings)))
 
@@ -88,6 +91,7 @@ def searched(
             predict,
             None if trials.devices > LARGEST_CPU else partition,
             compile_ if compilable else None,
+            expect=expect,
             rates=rates,
             limit=limit,
             budget=budget,

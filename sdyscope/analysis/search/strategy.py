@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import permutations
+from itertools import chain, permutations
 from typing import TypeAlias
 
 from sdyscope.analysis.search.space import Decision, Option, kept, opened
@@ -38,6 +38,9 @@ _BEGINNINGS = 3
 
 #: How many candidates are evaluated at a time.
 _TOGETHER = 16
+
+#: How many throws are drawn ahead, so that what they will ask for can be expected.
+_DRAWN = 3
 
 #: Rounds without a candidate that was not seen yet, after which there are no more.
 _IDLE_ROUNDS = 50
@@ -100,6 +103,7 @@ class Strategy:
         budget: how long to search.
         seed: of the random numbers.
         notify: told how much of the budget is spent, from 0 to 1, and the best so far.
+        expect: told, before it evaluates, what will be evaluated next if nothing gets better.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class Strategy:
         budget: Budget = Budget(),
         seed: int = 0,
         notify: Callable[[float, Prediction | None], None] | None = None,
+        expect: Callable[[Iterable[Assignment]], None] | None = None,
     ) -> None:
         self._decisions = decisions
         self._axes = axes
@@ -119,6 +124,8 @@ class Strategy:
         self._budget = budget
         self._random = random.Random(seed)
         self._notify = notify
+        self._expect = expect
+        self._drawn: deque[dict[int, int]] = deque()
         self._began = time.perf_counter()
         self._until = 1.0
         self._size = math.prod(len(decision.options) for decision in decisions)
@@ -241,24 +248,40 @@ class Strategy:
         """Downhill by one decision at a time, until none gets better."""
         while True:
             before = at
-            for family in self._families(at):
-                at = self._best_of(at, family, goal)
-            for number in range(len(at)):
-                at = self._best_of(at, (number,), goal)
+            steps = [*self._families(at), *((number,) for number in range(len(at)))]
+            for done, numbers in enumerate(steps, 1):
+                again = steps if at != before else []
+                ahead = self._all_near(at, chain(steps[done:], again))
+                at = self._best_of(at, numbers, goal, ahead)
             if at == before:
                 return at
 
-    def _best_of(self, at: Assignment, numbers: Sequence[int], goal: Goal) -> Assignment:
+    def _best_of(
+        self,
+        at: Assignment,
+        numbers: Sequence[int],
+        goal: Goal,
+        ahead: Iterable[Assignment] = (),
+    ) -> Assignment:
         """The best of what some decisions, all with the same option, could be moved to."""
-        first = numbers[0]
         best = at
-        near = self._decisions[first].near(at[first])
-        others = [_with(at, dict.fromkeys(numbers, option)) for option in near]
-        self._evaluate_all(others)
+        others = self._near(at, numbers)
+        self._evaluate_all(others, ahead)
         for other in others:
             if goal.better(self._value(other), self._value(best)):
                 best = other
         return best
+
+    def _near(self, at: Assignment, numbers: Sequence[int]) -> list[Assignment]:
+        """What some decisions, all with the same option, could be moved to."""
+        first = numbers[0]
+        near = self._decisions[first].near(at[first])
+        return [_with(at, dict.fromkeys(numbers, option)) for option in near]
+
+    def _all_near(self, at: Assignment, steps: Iterable[Sequence[int]]) -> Iterator[Assignment]:
+        """What several steps would evaluate, one after the other, if none got better."""
+        for numbers in steps:
+            yield from self._near(at, numbers)
 
     def _families(self, at: Assignment) -> list[tuple[int, ...]]:
         """Decisions that have the same options and the same one chosen, where there are several."""
@@ -273,19 +296,35 @@ class Strategy:
         idle, at = 0, self.best(goal)
         while idle < _IDLE_ROUNDS and len(self.evaluated) < self._size:
             seen = len(self.evaluated)
-            count = self._random.choice((1, 2, 2, 3))
-            numbers = self._random.sample(range(len(at)), min(count, len(at)))
-            thrown = _with(
-                at,
-                {n: self._random.randrange(len(self._decisions[n].options)) for n in numbers},
-            )
-            if self._value(thrown) is not None:
-                for number in numbers:
-                    thrown = self._best_of(thrown, (number,), goal)
+            throw, *others = self._throws()
+            self._drawn.popleft()
+            thrown = _with(at, throw)
+            if self._value(thrown, self._thrown(at, (throw, *others))) is not None:
+                for number in throw:
+                    thrown = self._best_of(thrown, (number,), goal, self._thrown(at, others))
                 if goal.better(self._value(thrown), self._value(at)):
                     self._descend(thrown, goal)
                     at = self.best(goal)
             idle = idle + 1 if len(self.evaluated) == seen else 0
+
+    def _throws(self) -> list[dict[int, int]]:
+        """The next throws: for some decisions the number of an option."""
+        while len(self._drawn) < _DRAWN:
+            count = self._random.choice((1, 2, 2, 3))
+            numbers = self._random.sample(
+                range(len(self._decisions)), min(count, len(self._decisions))
+            )
+            self._drawn.append(
+                {n: self._random.randrange(len(self._decisions[n].options)) for n in numbers}
+            )
+        return list(self._drawn)
+
+    def _thrown(self, at: Assignment, throws: Iterable[dict[int, int]]) -> Iterator[Assignment]:
+        """What throws evaluate first: what follows is near to the best of that."""
+        for throw in throws:
+            thrown = _with(at, throw)
+            yield thrown
+            yield from self._near(thrown, (next(iter(throw)),))
 
     def _less_memory(self) -> None:
         """Looks for what costs least with half, a quarter, ... of what the best holds."""
@@ -304,18 +343,31 @@ class Strategy:
         for number, option in enumerate(at):
             if option:
                 other = _with(at, {number: 0})
-                if not goal.better(self._value(at), self._value(other)):
+                ahead = self._each_back(at, number + 1)
+                if not goal.better(self._value(at), self._value(other, ahead)):
                     at = other
         return at
 
+    def _each_back(self, at: Assignment, first: int) -> Iterator[Assignment]:
+        """Each change taken back alone, from a decision on."""
+        for number in range(first, len(at)):
+            if at[number]:
+                yield _with(at, {number: 0})
+
     # --- the budget -------------------------------------------------------------------------------
 
-    def _value(self, at: Assignment) -> Prediction | None:
-        self._evaluate_all([at])
+    def _value(self, at: Assignment, ahead: Iterable[Assignment] = ()) -> Prediction | None:
+        self._evaluate_all([at], ahead)
         return self.evaluated[at]
 
-    def _evaluate_all(self, assignments: Iterable[Assignment]) -> None:
+    def _evaluate_all(
+        self, assignments: Iterable[Assignment], ahead: Iterable[Assignment] = ()
+    ) -> None:
         """Evaluates what was not yet, some at a time, and in order.
+
+        Args:
+            assignments: what to evaluate.
+            ahead: what will be evaluated behind it if nothing gets better.
 
         Raises:
             _SpentError: the budget does not last; what it did last for is evaluated.
@@ -326,6 +378,9 @@ class Strategy:
                 raise _SpentError
             room = self._room()
             some, unknown = unknown[:room], unknown[room:]
+            if self._expect is not None:
+                following = chain(unknown, ahead)
+                self._expect(each for each in following if each not in self.evaluated)
             self.evaluated.update(zip(some, self._evaluate(some), strict=True))
             if self._notify is not None:
                 self._notify(min(self._spent(), 1.0), self.evaluated[some[-1]])

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.search.decisions import Space
-from sdyscope.analysis.search.space import Decision, Setting
+from sdyscope.analysis.search.space import Decision, Setting, spec_of
 from sdyscope.analysis.search.strategy import Assignment
 from sdyscope.analysis.trials.cost import Prediction, Rates
 from sdyscope.analysis.trials.trials import Compiled
@@ -46,6 +46,28 @@ class Change:
     def name(self) -> str:
         """The decision's name."""
         return self.decision.name
+
+
+def changes_of(space: Space, assignment: Assignment) -> tuple[Change, ...]:
+    """What a candidate has other than the program, the largest first."""
+    return tuple(
+        Change(decision, decision.now, spec_of(after))
+        for decision, number in zip(space.decisions, assignment, strict=True)
+        if number and (after := decision.options[number]) is not None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A candidate that crashed the compiler, which only took the process that predicted it.
+
+    Attributes:
+        how: the signal that ended the process, or its exit status.
+        changes: what is other than in the program.
+    """
+
+    how: str
+    changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True)
@@ -133,8 +155,10 @@ class Search:
         checked: how many XLA partitioned.
         tried: how many candidates were predicted.
         near: how many of them near the best of those that XLA partitioned, beyond the budget.
-        refused: how many of them Shardy or XLA refused.
-        refusal: why, of the first; empty for none.
+        refused: how many of them Shardy or XLA refused or crashed on.
+        refusal: why, of the first that was refused; empty for none.
+        crashed: how many of the refused crashed the compiler.
+        crash: the first of these; None for none.
         seconds: how long predicting took.
         check_seconds: how long partitioning took.
         compiled_start: what the compiler makes of the program as it is; None where none was asked.
@@ -159,6 +183,8 @@ class Search:
     refusal: str
     seconds: float
     check_seconds: float
+    crashed: int = 0
+    crash: Crash | None = None
     compiled_start: Compiled | None = None
     trials: tuple[Trial, ...] = ()
     notes: tuple[Remark | str, ...] = ()
@@ -181,6 +207,8 @@ class Search:
         "checked",
         "refused",
         "refusal",
+        "crashed",
+        "crash",
         "seconds",
         "check_seconds",
         "seed",
@@ -227,5 +255,5 @@ class Search:
 
     @property
     def a_minute(self) -> float:
-        """Candidates a minute."""
-        return 60 * self.tried / self.seconds if self.seconds else 0.0
+        """Candidates a minute, within the budget."""
+        return 60 * (self.tried - self.near) / self.seconds if self.seconds else 0.0

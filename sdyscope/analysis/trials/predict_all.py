@@ -1,147 +1,204 @@
-"""Predicts many candidates of one program: in child processes, once they are worth their start.
+"""Predicts many candidates of one program in child processes.
 
-MLIR's bindings of JAX 0.10 to 0.12 keep Python's lock while they run passes, which take most of the
-time, so threads of one process win nothing.
+A candidate can crash Shardy, which then takes a child and not the search. And MLIR's bindings of
+JAX 0.10 to 0.12 keep Python's lock while they run passes, which take most of the time, so threads
+of one process win nothing.
 """
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from sdyscope.analysis.trials import predict_child
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.trials import Trials, Written
-from sdyscope.errors import SdyscopeError
+from sdyscope.errors import CrashError, SdyscopeError
 from sdyscope.process.children import cores
 from sdyscope.process.worker import Worker, WorkerDiedError
 
-if TYPE_CHECKING:
-    from sdyscope.stages.propagated.annotate import ModuleEdit
+_Answer: TypeAlias = Prediction | SdyscopeError
 
-#: Seconds of predictions in this process before children are started: a shorter search has none.
-_START = 2.0
+#: Seconds of predictions in the first child before more are started: a shorter search has one.
+_START = 0.5
 
 #: More children than this wait for each other: there are rarely more candidates at a time.
 _CHILDREN = 8
+
+#: How many expected candidates there are for each child, until others are expected.
+_AHEAD = 2
 
 
 class PredictAll:
     """Predicts candidates, several at a time, with the same answers as ``Trials.predict``.
 
-    The first are predicted in this process. Where that takes longer than a child's start, as many
-    children as there are cores are started, and take over once they have the module. Each takes the
-    next candidate that is waiting; the answers are in the order of the candidates. A child that has
-    died is not started again, and what it was asked is predicted in this process, as is what comes
-    alone. As a context manager, it ends the children.
+    The first child is started with the first candidate, and as many as there are cores once they
+    are worth their start. Each takes the next candidate that is waiting, or else one that is
+    expected; the answers are in the order of the candidates. Of a candidate that crashes a child
+    the answer is a ``CrashError``, and the child is started anew. Where there can be no child,
+    this process predicts. As a context manager, it ends the children.
 
     Args:
         trials: the program.
+
+    Attributes:
+        unasked: how many candidates were predicted that nobody has asked for.
     """
 
     def __init__(self, trials: Trials) -> None:
         self._trials = trials
-        self._seconds = 0.0
+        self._given = b""
+        self._most = max(min(cores(), _CHILDREN), 1)
+        self._began = 0.0
         self._children: list[Worker] = []
-        self._waiters: ThreadPoolExecutor | None = None
-        #: For each child whether it has the module.
-        self._warm: list[Future[bool]] = []
+        self._threads: list[threading.Thread] = []
+        #: Guards all that follows; told of each answer, and of each request.
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._expected: Iterator[bytes] = iter(())
+        self._predicting: set[bytes] = set()
+        self._answers: dict[bytes, _Answer] = {}
+        self._alive = 0
+        self._ended = False
+
+    @property
+    def unasked(self) -> int:
+        """How many candidates were predicted that nobody has asked for."""
+        return len(self._answers)
 
     def __enter__(self) -> PredictAll:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
         for child in self._children:
             child.end()
-        if self._waiters is not None:
-            self._waiters.shutdown()
+        for thread in self._threads:
+            thread.join()
+        for child in self._children:  # which may have been started anew meanwhile
+            child.end()
 
-    def __call__(self, candidates: Sequence[Sequence[Written]]) -> list[Prediction | SdyscopeError]:
+    def __call__(self, candidates: Sequence[Sequence[Written]]) -> list[_Answer]:
         """What each would send, compute and hold, or why nothing is predicted.
 
         Raises:
             TargetError: the module has no such constraint.
         """
-        edits = [self._trials.changes(written) for written in candidates]
-        answers: list[Prediction | SdyscopeError | None] = [None] * len(candidates)
-        if len(candidates) > 1 and self._is_warm():
-            self._ask(candidates, answers)
+        for written in candidates:
+            self._trials.changes(written)
+        requests = [predict_child.encoded(candidate) for candidate in candidates]
+        self._start()
+        with self._changed:
+            known = {*self._answers, *self._predicting}
+            self._waiting.extend(each for each in dict.fromkeys(requests) if each not in known)
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: not self._alive or all(each in self._answers for each in requests)
+            )
+            self._waiting.clear()
+            answers = {each: self._answers.pop(each, None) for each in dict.fromkeys(requests)}
         return [
-            self._here(each) if answer is None else answer
-            for each, answer in zip(edits, answers, strict=True)
+            self._here(candidate) if (answer := answers[request]) is None else answer
+            for candidate, request in zip(candidates, requests, strict=True)
         ]
 
-    def _here(self, edits: Sequence[ModuleEdit]) -> Prediction | SdyscopeError:
-        if self._waiters is None and self._seconds > _START:
-            self.start()
-        began = time.perf_counter()
+    def expect(self, candidates: Iterable[Sequence[Written]]) -> None:
+        """Has candidates predicted that will probably be asked for, where a child has nothing else.
+
+        Args:
+            candidates: in the order in which they will be asked for; taken one by one, in threads.
+                They are in place of those that were expected before.
+        """
+        with self._changed:
+            ahead = itertools.islice(candidates, _AHEAD * self._most)
+            self._expected = map(predict_child.encoded, ahead)
+
+    def _here(self, candidate: Sequence[Written]) -> _Answer:
         try:
-            return self._trials.predict(edits)
+            return self._trials.predict(self._trials.changes(candidate))
         except SdyscopeError as error:
             return error
-        finally:
-            self._seconds += time.perf_counter() - began
 
     # --- children ---------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Starts the children, and goes on while they import and read the module."""
-        count = min(cores(), _CHILDREN)
-        self._waiters = ThreadPoolExecutor(count)
-        if count < 2:
+    def _start(self) -> None:
+        """Starts the first child, or the others once the first has had enough to do."""
+        if self._ended or (self._threads and not self._alive):
             return
-        given = msgspec.msgpack.encode(predict_child.given(self._trials))
-        for _ in range(count):
-            child = Worker(
-                f"from {__package__} import predict_child; predict_child.serve()", again=False
-            )
+        if not self._threads:
+            self._given = msgspec.msgpack.encode(predict_child.given(self._trials))
+            self._add()
+        elif self._began and time.perf_counter() - self._began > _START:
+            while len(self._threads) < self._most:
+                self._add()
+
+    def _add(self) -> None:
+        number = len(self._children)
+        self._children.append(_child())
+        self._threads.append(threading.Thread(target=self._serve, args=(number,), daemon=True))
+        with self._changed:
+            self._alive += 1
+        self._threads[-1].start()
+
+    def _serve(self, number: int) -> None:
+        """Has one child answer what there is, until the search has ended or there is no child."""
+        try:
+            self._children[number].ask(self._given)
+            self._began = self._began or time.perf_counter()
+            while (request := self._next()) is not None:
+                answer = self._asked(number, request)
+                with self._changed:
+                    self._answers[request] = answer
+                    self._predicting.discard(request)
+                    self._changed.notify_all()
+        except (WorkerDiedError, OSError):
+            pass
+        finally:
+            with self._changed:
+                self._alive -= 1
+                self._changed.notify_all()
+
+    def _next(self) -> bytes | None:
+        """The next candidate to predict, as soon as there is one; None at the end."""
+        with self._changed:
+            while not self._ended:
+                request = self._waiting.popleft() if self._waiting else next(self._expected, None)
+                if request is None:
+                    self._changed.wait()
+                elif request not in self._answers and request not in self._predicting:
+                    self._predicting.add(request)
+                    return request
+            return None
+
+    def _asked(self, number: int, request: bytes) -> _Answer:
+        """What a child answers; what it dies of twice, or crashes on once, is a crash.
+
+        Raises:
+            WorkerDiedError: no child can be started that has the program.
+            OSError: likewise.
+        """
+        for attempt in (1, 2):
             try:
-                child.start()
-            except OSError:
-                return
-            self._children.append(child)
-            self._warm.append(self._waiters.submit(_has_answered, child, given))
-
-    def _is_warm(self) -> bool:
-        """Whether there are children that can be asked; one alone wins nothing."""
-        return len(self._children) > 1 and all(warm.done() for warm in self._warm)
-
-    def _ask(
-        self,
-        candidates: Sequence[Sequence[Written]],
-        answers: list[Prediction | SdyscopeError | None],
-    ) -> None:
-        """Has the children answer; None stays where one died."""
-        assert self._waiters is not None
-        waiting: SimpleQueue[int] = SimpleQueue()
-        for number in range(len(candidates)):
-            waiting.put(number)
-
-        def ask(child: Worker) -> bool:
-            while True:
-                try:
-                    number = waiting.get_nowait()
-                    request = predict_child.encoded(candidates[number])
-                    answers[number] = predict_child.answer(child.ask(request))
-                except Empty:
-                    return True
-                except (WorkerDiedError, OSError):
-                    return False
-
-        alive = [self._waiters.submit(ask, child) for child in self._children]
-        self._children = [
-            child for child, lives in zip(self._children, alive, strict=True) if lives.result()
-        ]
+                return predict_child.answer(self._children[number].ask(request))
+            except WorkerDiedError as death:
+                with self._changed:
+                    if self._ended:
+                        raise
+                    self._children[number] = _child()
+                self._children[number].ask(self._given)
+                if death.crashed or attempt == 2:
+                    return CrashError(death.how)
+        raise AssertionError
 
 
-def _has_answered(child: Worker, request: bytes) -> bool:
-    try:
-        child.ask(request)
-    except (WorkerDiedError, OSError):
-        return False
-    return True
+def _child() -> Worker:
+    start = f"from {__package__} import predict_child; predict_child.serve()"
+    return Worker(start, again=False)

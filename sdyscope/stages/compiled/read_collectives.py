@@ -113,12 +113,14 @@ class Readers:
         locations: locations of ops.
         blocks: shapes of the blocks of values, by the `id` of what ``values`` has of them.
         plain: kinds of ops of which all that were read have a rule, and nothing else to be read.
+        collectives: what was read of Shardy's collectives, each once, by what it is made of.
     """
 
     values: ValueReader = field(default_factory=ValueReader)
     locations: LocationReader = field(default_factory=LocationReader)
     blocks: dict[int, tuple[int, ...]] = field(default_factory=dict)
     plain: set[str] = field(default_factory=set)
+    collectives: dict[Any, ExplicitCollective] = field(default_factory=dict)
 
 
 _ONCE = _Times()
@@ -168,6 +170,7 @@ class _Reader:
         self.not_understood: dict[str, None] = {}
         self.location = readers.locations
         self.plain = readers.plain
+        self.known = readers.collectives
         #: Kinds of ops of which one has a rule and nothing else to be read, or has none.
         self.ruled: set[str] = set()
         self.unruled: set[str] = set()
@@ -228,13 +231,12 @@ class _Reader:
                             number = reduced.get(hash(operation.operands[0]))
                             if number is not None:
                                 whole = function.collectives[number]
-                                function.collectives[number] = replace(whole, taken=collective)
+                                function.collectives[number] = self.taken(whole, collective)
                         function.collectives.append(collective)
             elif name == "stablehlo.add":
                 spared = sums.add(operation)
                 if spared is not None:
-                    spared_one = function.collectives[spared]
-                    function.collectives[spared] = replace(spared_one, summed=True)
+                    function.collectives[spared] = self.summed(function.collectives[spared])
             elif name == "stablehlo.while":
                 self.loop(operation, function, times)
             elif name in BRANCHES:
@@ -291,26 +293,58 @@ class _Reader:
                 axes, groups, pairs, written = said.axes, said.groups, said.pairs, said.text
                 if name in _GLOBAL and not said.global_ids:
                     raise SdyscopeError("its groups are not of partitions")
-            return ExplicitCollective(
+            operands = tuple(map(self.values.value, operation.operands))
+            results = tuple(map(self.values.value, operation.results))
+            dims = _dimensions(operation, self.values) if name == "sdy.all_reduce" else ()
+            location, around = self.location(operation.location), tuple(self.around)
+            key = (
                 name,
-                tuple(map(self.values.value, operation.operands)),
-                tuple(map(self.values.value, operation.results)),
+                written,
+                dims,
+                times,
+                id(location),
+                *map(id, (*operands, *results, *around)),
+            )
+            known = self.known.get(key) if groups is None else None
+            if known is not None:
+                return known
+            collective = ExplicitCollective(
+                name,
+                operands,
+                results,
                 axes,
                 groups,
                 pairs,
                 written,
-                self.location(operation.location),
+                location,
                 times.count,
                 times.unknown,
                 times.conditional,
-                _dimensions(operation, self.values) if name == "sdy.all_reduce" else (),
-                around=tuple(self.around),
+                dims,
+                around=around,
                 asynchronous=_is_async(operation, name),
             )
+            if name in _SHARDY:
+                self.known[key] = collective
+            return collective
         except (SdyscopeError, KeyError, ValueError) as error:
             why = error.message if isinstance(error, SdyscopeError) else str(error)
             self.not_understood[f"{name}: {why}."] = None
             return None
+
+    def taken(self, whole: ExplicitCollective, slice_: ExplicitCollective) -> ExplicitCollective:
+        """An all-reduce of which a device takes a slice."""
+        key = ("taken", id(whole), id(slice_))
+        if key not in self.known:
+            self.known[key] = replace(whole, taken=slice_)
+        return self.known[key]
+
+    def summed(self, whole: ExplicitCollective) -> ExplicitCollective:
+        """An all-reduce that is only added to another one's result."""
+        key = ("summed", id(whole))
+        if key not in self.known:
+            self.known[key] = replace(whole, summed=True)
+        return self.known[key]
 
     def matmul(self, operation: Any) -> int:
         """What a device computes in one run of a matmul."""

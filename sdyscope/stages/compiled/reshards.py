@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sdyscope.graph import OpGraph, build
 from sdyscope.graph.locations import UNKNOWN, Location
 from sdyscope.graph.tags import sids
-from sdyscope.stages.compiled.explicit_collectives import ExplicitCollectives
+from sdyscope.stages.compiled.explicit_collectives import ExplicitCollective, ExplicitCollectives
 from sdyscope.stages.compiled.read_collectives import Readers, read_collectives
 from sdyscope.stages.propagated.annotate import annotate
 from sdyscope.stages.propagated.imported_module import ImportedModule
@@ -39,6 +39,10 @@ _WITHOUT_LOOPS = tuple(
     each.replace("}", " region-simplify=disabled}") if each.startswith("canonicalize") else each
     for each in _EXPLICIT
 )
+
+
+#: How many collectives of other predictions are remembered.
+_REMEMBERED = 1 << 15
 
 
 class Resharder:
@@ -65,6 +69,8 @@ class Resharder:
         self._readers = Readers()
         #: By the locations of the readers, which are there once each.
         self._located: dict[tuple[int, ...], Location] = {}
+        #: By the `id` of a collective as it is read: that, and the same with its op's location.
+        self._at_ops: dict[int, tuple[ExplicitCollective, ExplicitCollective]] = {}
 
     def collectives(self, changes: Sequence[ModuleEdit] = ()) -> ExplicitCollectives:
         """The collectives, with these changes.
@@ -81,11 +87,7 @@ class Resharder:
             changed = annotate(self.lowered, self.graph, changes)
             return Resharder(changed, build(changed.module)).collectives()
         read = read_collectives(module, self._readers)
-        located = tuple(
-            replace(collective, location=self._where(collective.location, collective.around))
-            for collective in read.collectives
-        )
-        return replace(read, collectives=located)
+        return replace(read, collectives=tuple(map(self._at_its_op, read.collectives)))
 
     def module(self, changes: Sequence[ModuleEdit] = ()) -> Any:
         """A new module in which every resharding is a collective of Shardy's; see ``collectives``.
@@ -95,6 +97,17 @@ class Resharder:
         """
         further = _EXPLICIT if self._imported.has_loops else _WITHOUT_LOOPS
         return self._imported.propagated(changes, further)
+
+    def _at_its_op(self, collective: ExplicitCollective) -> ExplicitCollective:
+        """With the location of the op that it stands at; the same for the same."""
+        known = self._at_ops.get(id(collective))
+        if known is None:
+            where = self._where(collective.location, collective.around)
+            known = collective, replace(collective, location=where)
+            if len(self._at_ops) >= _REMEMBERED:
+                self._at_ops.clear()
+            self._at_ops[id(collective)] = known
+        return known[1]
 
     def _where(self, location: Location, around: Sequence[Location]) -> Location:
         key = (id(location), *map(id, around))

@@ -10,11 +10,14 @@ from sdyscope.analysis.search import search as searching
 from sdyscope.analysis.search.searched import searched
 from sdyscope.analysis.search.strategy import Budget
 from sdyscope.analysis.search.values import Trial
+from sdyscope.analysis.trials import predict_all
 from sdyscope.analysis.trials.cost import Rates
 from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.inspection import Inspection, inspect
 from sdyscope.targets import resolve
+from sdyscope.views.search import footer
+from tests.crashing_child import crashing_on
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 PREDICTED = {"checks": 0, "compiles": 0}
@@ -119,6 +122,24 @@ def test_the_same_seed_is_the_same_search():
     assert one.tried == two.tried <= 41
     assert one.best == two.best
     assert one.front == two.front
+
+
+def test_a_search_goes_on_behind_a_candidate_that_crashes_the_compiler(monkeypatch):
+    program, bad = mlp(), "P('data', 'model')"
+    monkeypatch.setattr(predict_all, "cores", lambda: 1)
+    whole = searched(program, ["w1"], budget=Budget(12), **PREDICTED)
+    assert (whole.crashed, whole.crash) == (0, None)
+    monkeypatch.setattr(predict_all, "_child", lambda: crashing_on(bad))
+    search = searched(program, ["w1"], budget=Budget(12), **PREDICTED)
+    assert search.tried == whole.tried
+    assert search.crashed == search.refused == 1
+    (change,) = search.crash.changes
+    assert (search.crash.how, change.name, str(change.after)) == ("SIGABRT", "w1", bad)
+    assert search.refusal == ""
+    words = [paragraph.text for paragraph in footer(search)]
+    assert f"1 candidate crashed the compiler (SIGABRT), with w1 {bad}" in words
+    others = [each for each in whole.front if bad not in changes(each).values()]
+    assert {*others} <= {*search.front}
 
 
 def test_results_that_were_left_open_follow_their_arguments():

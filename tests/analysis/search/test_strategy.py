@@ -50,6 +50,30 @@ def searched(choices, evaluate, goal=None, budget=None, seed=0):
     return strategy.run(), strategy
 
 
+def test_what_is_expected_is_mostly_asked_for_and_changes_nothing():
+    choices = decisions([(16, 8)] * 6)
+    _, evaluate = separate(choices, 4)
+    (_, alone), asked, expected = searched(choices, evaluate), [], []
+
+    def evaluate_all(candidates):
+        asked.append(candidates)
+        return [*map(evaluate, candidates)]
+
+    strategy = Strategy(
+        choices,
+        tuple(AXES),
+        evaluate_all,
+        Goal(Rates().cost),
+        Budget(600),
+        expect=lambda ahead: expected.append([*itertools.islice(ahead, 2)]),
+    )
+    strategy.run()
+    assert strategy.evaluated == alone.evaluated
+    ahead = {each for first in expected for each in first}
+    assert len(ahead) > 50
+    assert sum(each in strategy.evaluated for each in ahead) > 0.8 * len(ahead)
+
+
 @settings(deadline=None, max_examples=12)
 @given(SHAPES, st.integers(0, 1000))
 def test_decisions_that_do_not_meet_are_solved(shapes, seed):

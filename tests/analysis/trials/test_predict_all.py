@@ -2,16 +2,19 @@
 
 import os
 import signal
+import time
 
 import pytest
 
 from sdyscope.analysis.trials import predict_all as predicting
 from sdyscope.analysis.trials.predict_all import PredictAll
 from sdyscope.analysis.trials.trials import Trials
-from sdyscope.errors import SdyscopeError
+from sdyscope.errors import CrashError, SdyscopeError
 from sdyscope.inspection import Inspection
+from sdyscope.process.worker import Worker
 from sdyscope.targets import resolve
 from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec
+from tests.crashing_child import crashing_on
 
 P = PartitionSpec.of
 
@@ -37,53 +40,68 @@ def answered(predictions):
 
 @pytest.fixture(scope="module")
 def here(trials):
+    """What this process predicts."""
+    return answered(map(PredictAll(trials)._here, CANDIDATES))
+
+
+@pytest.fixture
+def all_at_once(monkeypatch):
+    """Three children, whatever there is to do."""
+    monkeypatch.setattr(predicting, "cores", lambda: 3)
+    monkeypatch.setattr(predicting, "_START", 0.0)
+
+
+def processes(predict_all):
+    return [child._process for child in predict_all._children]
+
+
+def test_children_answer_what_this_process_answers_and_a_killed_one_loses_nothing(
+    trials, here, all_at_once, monkeypatch
+):
+    monkeypatch.setattr(trials, "predict", None)
     with PredictAll(trials) as predict_all:
-        predictions = answered(predict_all(CANDIDATES))
-        assert not predict_all._children
-    return predictions
+        while len(predict_all._children) < 3:
+            assert answered(predict_all(CANDIDATES)) == here
+        assert any(isinstance(each, str) for each in here)
+        os.kill(processes(predict_all)[0].pid, signal.SIGKILL)
+        assert answered(predict_all(CANDIDATES * 3)) == here * 3
+        alive = processes(predict_all)
+    assert all(process.poll() is not None for process in alive)
 
 
-def test_children_answer_what_this_process_answers_and_a_dead_one_loses_nothing(
+def test_a_candidate_that_crashes_the_compiler_is_one_that_is_not_predicted(
     trials, here, monkeypatch
 ):
-    monkeypatch.setattr(predicting, "cores", lambda: 3)
-    alone = []
-    monkeypatch.setattr(
-        trials, "predict", lambda edits, own=trials.predict: alone.append(edits) or own(edits)
-    )
-    with PredictAll(trials) as predict_all:
-        predict_all.start()
-        assert all(warm.result() for warm in predict_all._warm)
-        assert answered(predict_all(CANDIDATES)) == here
-        assert not alone
-        assert any(isinstance(each, str) for each in here)
-        processes = [child._process for child in predict_all._children]
-        os.kill(processes[0].pid, signal.SIGKILL)
-        assert answered(predict_all(CANDIDATES * 3)) == here * 3
-        assert len(alone) <= 1
-        assert len(predict_all._children) == 2
-        os.kill(processes[1].pid, signal.SIGKILL)
-        assert answered(predict_all(CANDIDATES)) == here
-        # One alone wins nothing.
-        assert answered(predict_all(CANDIDATES)) == here
-        assert len(alone) >= len(CANDIDATES)
-    assert all(process.poll() is not None for process in processes)
+    children = []
 
+    def child():
+        children.append(crashing_on("('model', 'data')"))
+        return children[-1]
 
-def test_children_are_started_once_they_are_worth_it(trials, here, monkeypatch):
-    monkeypatch.setattr(predicting, "cores", lambda: 2)
-    monkeypatch.setattr(predicting, "_START", 0.0)
-    with PredictAll(trials) as predict_all:
-        assert answered(predict_all(CANDIDATES)) == here
-        processes = [child._process for child in predict_all._children]
-        assert len(processes) == 2
-    # They are ended whatever they were doing.
-    assert all(process.returncode == -signal.SIGKILL for process in processes)
-
-
-def test_one_core_has_no_children(trials, here, monkeypatch):
+    monkeypatch.setattr(predicting, "_child", child)
     monkeypatch.setattr(predicting, "cores", lambda: 1)
-    monkeypatch.setattr(predicting, "_START", 0.0)
+    with PredictAll(trials) as predict_all:
+        predictions = predict_all(CANDIDATES)
+        assert isinstance(predictions[1], CrashError)
+        assert predictions[1].message == "The compiler crashed on it (SIGABRT)."
+        expected = [*here[:1], predictions[1].message, *here[2:]]
+        assert answered(predictions) == expected
+        assert len(children) == 2
+
+
+def test_what_is_expected_is_predicted_before_it_is_asked_for(trials, here):
+    with PredictAll(trials) as predict_all:
+        predict_all.expect(CANDIDATES[1:3])
+        assert answered(predict_all(CANDIDATES[:1])) == here[:1]
+        until = time.monotonic() + 30
+        while predict_all.unasked < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert predict_all.unasked == 2
+        assert answered(predict_all(CANDIDATES[1:3])) == here[1:3]
+        assert predict_all.unasked == 0
+
+
+def test_this_process_predicts_where_there_can_be_no_child(trials, here, monkeypatch):
+    monkeypatch.setattr(predicting, "_child", lambda: Worker("raise SystemExit(1)", again=False))
     with PredictAll(trials) as predict_all:
         assert answered(predict_all(CANDIDATES)) == here
-        assert not predict_all._children
