@@ -20,11 +20,12 @@ _OF_RESULT = 64
 
 
 def refusal(error: BaseException | None) -> Refusal | None:
-    """What a ``ShardingTypeError`` is about, and the edits of one place that JAX accepts.
+    """What a refusal of shardings is about, and the edits of one place that JAX accepts.
 
     An operand is resharded with one axis placed otherwise, two dimensions exchanged, or like
     another operand; or ``out_sharding`` puts axes of the operands on the result. Where no operand
-    can be resharded alone, all of them are, to the sharding of one.
+    can be resharded alone, all of them are, to the sharding of one. A loop gets its carry as it
+    comes out, or returns it as it goes in; a branch returns what the other does.
 
     Args:
         error: what JAX raised. None, and any other error, have no such explanation.
@@ -36,15 +37,19 @@ def refusal(error: BaseException | None) -> Refusal | None:
     expression = refused_expression(error)
     if expression is None:
         return None
-    accepted = [*_resharded(expression)] or [*_all_alike(expression)]
-    accepted += _out_shardings(expression)
-    choices = [Choice(tried.text, tried.results, _sent(tried)) for tried in accepted]
+    if expression.differences:
+        accepted = [*expression.agreeing()]
+    else:
+        accepted = [*_resharded(expression)] or [*_all_alike(expression)]
+        accepted += _out_shardings(expression)
+    choices = list(map(_choice, accepted))
     unique = {choice.text: choice for choice in choices}
     return Refusal(
         expression.text,
         expression.source,
         expression.operands,
         tuple(sorted(unique.values(), key=_cost)),
+        expression.differences,
     )
 
 
@@ -108,8 +113,8 @@ def _out_shardings(expression: RefusedExpression) -> Iterator[Tried]:
             yield tried
 
 
-def _sent(tried: Tried) -> tuple[Sent, ...] | None:
-    """What an expression by itself sends, by Shardy's passes; None where they can't say."""
+def _choice(tried: Tried) -> Choice:
+    """What an expression by itself makes, and sends by Shardy's passes, where they can say."""
     from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.analysis.trials.traffic import traffic
     from sdyscope.staged import Staged
@@ -118,5 +123,7 @@ def _sent(tried: Tried) -> tuple[Sent, ...] | None:
         program = Staged(Program("expression", tried.traced), ("shardy",))
         prediction = Predictor(program.lowered["shardy"], program.graph("shardy")).predict()
     except SdyscopeError:
-        return None
-    return tuple(Sent(row.kind, row.axes, row.sent) for row in traffic(prediction.collectives))
+        return Choice(tried.text, tried.results, None)
+    sent = [Sent(row.kind, row.axes, row.sent) for row in traffic(prediction.collectives)]
+    unknown = any(each.unknown_trips for each in prediction.collectives.collectives)
+    return Choice(tried.text, tried.results, tuple(sent), unknown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
@@ -62,11 +63,13 @@ class Choice:
         text: the expression, edited.
         results: the types of what it makes.
         sent: its predicted collectives, most bytes first; None where there is no prediction.
+        an_iteration: whether it has a loop that runs nobody knows how often, and counts once.
     """
 
     text: str
     results: tuple[ArrayType, ...]
     sent: tuple[Sent, ...] | None
+    an_iteration: bool = False
 
     @property
     def bytes(self) -> int | None:
@@ -75,17 +78,40 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """Two types that have to be equal, and differ in their shardings.
+
+    Attributes:
+        kind: of a carry, what goes in and what comes out; of branches, what two of them return.
+        value: the carry, or the first branch.
+        other: the other branch; empty of a carry.
+        path: of a branch, where in its result; empty for all of it.
+        first: the type of what goes in, or of the first branch's.
+        second: the type of what comes out, or of the other branch's.
+    """
+
+    kind: Literal["carry", "branch"]
+    value: str
+    other: str
+    path: str
+    first: ArrayType
+    second: ArrayType
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
-    """An expression that JAX refuses with a ``ShardingTypeError``.
+    """An expression that JAX refuses for the shardings of its operands, or of what it carries.
 
     Attributes:
         text: the expression, as it is written.
         source: its line.
         operands: its operands.
         choices: what JAX accepts instead, fewest bytes first.
+        differences: of a loop or of branches, the types that have to be equal.
     """
 
     text: str
     source: SourceLocation
     operands: tuple[Operand, ...]
     choices: tuple[Choice, ...]
+    differences: tuple[Difference, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sdyscope.facts.refusals import ArrayType, Choice, Refusal, Sent
+from sdyscope.facts.refusals import ArrayType, Choice, Difference, Refusal, Sent
 from sdyscope.words.counts import listed, size
 from sdyscope.words.types import jax_type_text
 
@@ -27,8 +27,11 @@ def _lines(refusal: Refusal, every: bool) -> Iterator[str]:
     width = max(len(operand.text) for operand in refusal.operands)
     for operand in refusal.operands:
         yield f"  {operand.text:{width}}  {_type_text(operand.type)}"
+    yield from map(_difference_text, refusal.differences)
     if not refusal.choices:
-        yield "No reshard of one operand and no out_sharding makes JAX accept it."
+        tried = "of what goes in or is returned" if refusal.differences else "of one operand"
+        out = "" if refusal.differences else " and no out_sharding"
+        yield f"No reshard {tried}{out} makes JAX accept it."
         return
     yield "JAX accepts each of these instead:"
     shown = refusal.choices if every else refusal.choices[:_LISTED]
@@ -44,12 +47,21 @@ def _lines(refusal: Refusal, every: bool) -> Iterator[str]:
     )
 
 
+def _difference_text(difference: Difference) -> str:
+    first, second = map(_type_text, (difference.first, difference.second))
+    if difference.kind == "carry":
+        return f"The carry {difference.value} goes in as {first} and comes out as {second}."
+    at = f" at {difference.path}" if difference.path else ""
+    return f"{difference.value} returns {first}{at} and {difference.other} returns {second}."
+
+
 def _sent_text(choice: Choice) -> str:
     if choice.sent is None:
         return "no prediction"
     if not choice.bytes:
         return "sends nothing"
-    return f"sends {size(choice.bytes)} ({listed([*map(_collective_text, choice.sent)])})"
+    counted = ", a loop counted once" if choice.an_iteration else ""
+    return f"sends {size(choice.bytes)} ({listed([*map(_collective_text, choice.sent)])}{counted})"
 
 
 def _collective_text(sent: Sent) -> str:

@@ -151,6 +151,113 @@ def test_each_choice_is_one_that_jax_accepts_in_place_of_the_expression(expressi
     assert costs == sorted(costs)
 
 
+X = array((8, 16), "data", None)
+W = array((16, 16), None, "model")
+ACROSS = 'NamedSharding(jax.typeof(x).sharding.mesh, P(None, "model"))'
+
+#: What is above the call; the call; what differs; how often JAX accepts an edit, with its results.
+LOOPS_AND_BRANCHES = {
+    "scan": (
+        "def body(c, _):\n"
+        f"        h = jnp.dot(c, w, out_sharding={ACROSS})\n"
+        "        return h, None",
+        "jax.lax.scan(body, x, None, length=3)",
+        [("carry", "c", "", "f32[8@data,16]", "f32[8,16@model]")],
+        ["f32[8@data,16]", "f32[8,16@model]"],
+    ),
+    "a dict": (
+        'def body(c, y):\n        return {"h": c["h"] + y, "n": c["n"] + 1}, c["n"]',
+        'jax.lax.scan(body, {"h": x.sum(0), "n": 0}, w)',
+        [("carry", "c['h']", "", "f32[16]", "f32[16@model]")],
+        ["f32[16]", "f32[16@model]"],
+    ),
+    "two that are exchanged": (
+        "def body(_, c):\n        a, b = c\n        return (b, a)",
+        f"jax.lax.fori_loop(0, 3, body, (x, jax.sharding.reshard(x, {ACROSS})))",
+        [
+            ("carry", "loop_carry[1][0]", "", "f32[8@data,16]", "f32[8,16@model]"),
+            ("carry", "loop_carry[1][1]", "", "f32[8,16@model]", "f32[8@data,16]"),
+        ],
+        ["f32[8@data,16], f32[8,16@model]", "f32[8,16@model], f32[8,16@model]"],
+    ),
+    "while_loop": (
+        "",
+        "jax.lax.while_loop("
+        f"lambda c: c.sum() < 3, lambda c: jax.sharding.reshard(c, {ACROSS}), x)",
+        [("carry", "c", "", "f32[8@data,16]", "f32[8,16@model]")],
+        ["f32[8@data,16]", "f32[8,16@model]"],
+    ),
+    "cond": (
+        "def yes(a):\n        return a * 2\n\n    def no(a):\n        return a @ w",
+        "jax.lax.cond(w.sum() > 0, yes, no, x)",
+        [("branch", "true_fun", "false_fun", "f32[8@data,16]", "f32[8@data,16@model]")],
+        ["f32[8@data,16]", "f32[8@data,16@model]"],
+    ),
+    "switch": (
+        "",
+        f"jax.lax.switch(1, [lambda a: a, lambda a: jax.sharding.reshard(a, {ACROSS})], x)",
+        [("branch", "branch 0", "branch 1", "f32[8@data,16]", "f32[8,16@model]")],
+        ["f32[8@data,16]", "f32[8,16@model]"],
+    ),
+}
+
+
+def lines_of(text, choice):
+    """The program's text with a choice in it: in place of its last line, or of those it names."""
+    lines = text.splitlines()
+    for edit in choice.text.split("; "):
+        code, _, line = edit.removesuffix(")").rpartition("  (line ")
+        at = int(line) - 1 if code else len(lines) - 1
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        lines[at] = indent + (code or f"return {edit}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("kind", LOOPS_AND_BRANCHES)
+def test_what_goes_in_and_what_is_returned_are_made_equal(kind, tmp_path):
+    above, call, differences, results = LOOPS_AND_BRANCHES[kind]
+    head = HEAD.format(names="x, w", expression=call)
+    text = head.replace("    return", f"    {above}\n    return") if above else head
+    path = tmp_path / "step.py"
+
+    def step(text):
+        path.write_text(text)
+        linecache.checkcache(str(path))
+        namespace = {}
+        exec(compile(text, str(path), "exec"), namespace)
+        return jax.jit(namespace["f"])
+
+    with (
+        jax.sharding.use_abstract_mesh(MESH),
+        pytest.raises(TypeError, match="must have equal") as caught,
+    ):
+        step(text).trace(X, W)
+    refused = refusal(caught.value)
+    assert refused.text == call
+    assert differences == [
+        (each.kind, each.value, each.other, typed(each.first), typed(each.second))
+        for each in refused.differences
+    ]
+    with jax.sharding.use_abstract_mesh(MESH):
+        for choice in refused.choices:
+            out = jax.tree.leaves(step(lines_of(text, choice)).trace(X, W).out_info)
+            # The counter is on no mesh.
+            out = [each for each in out if each.dtype == jnp.float32]
+            avals = [jax.core.ShapedArray(o.shape, o.dtype, sharding=o.sharding) for o in out]
+            assert [aval.str_short(True) for aval in avals] == [*map(typed, choice.results)]
+    made = sorted(", ".join(map(typed, choice.results)) for choice in refused.choices)
+    assert made == sorted(results)
+    assert refused.choices
+    assert all(choice.sent is not None for choice in refused.choices)
+    assert any(choice.an_iteration for choice in refused.choices) == (kind == "while_loop")
+
+
+def test_types_that_differ_in_more_than_shardings_are_not_explained(tmp_path):
+    with pytest.raises(TypeError, match="must have equal") as caught:
+        jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, c: c.astype(jnp.int32), x)).trace(X)
+    assert refusal(caught.value) is None
+
+
 def test_an_expression_over_several_lines_is_one_line(tmp_path):
     arguments = PROGRAMS["jnp.sort(x)"][0]
     expression = "jnp.sort(\n        x,\n        axis=0,\n    )"

@@ -1,6 +1,8 @@
 """A refused expression in words."""
 
-from sdyscope.facts.refusals import ArrayType, Choice, Operand, Refusal, Sent
+from dataclasses import replace
+
+from sdyscope.facts.refusals import ArrayType, Choice, Difference, Operand, Refusal, Sent
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.values.source import SourceLocation
@@ -63,4 +65,23 @@ def test_the_rest_is_counted():
 def test_nothing_that_jax_accepts_is_said_to_be_so():
     assert refusal_text(refused()) == HEAD + (
         "No reshard of one operand and no out_sharding makes JAX accept it."
+    )
+
+
+def test_types_that_have_to_be_equal():
+    whole, along = type_of((8,), None), type_of((8,), "data")
+    carry = Difference("carry", "c['h']", "", "", along, whole)
+    branch = Difference("branch", "true_fun", "false_fun", "['h']", along, whole)
+    sent = Sent("all-gather", ("data",), 24)
+    refusal = replace(
+        refused(Choice("moved", (whole,), (sent,), an_iteration=True)), differences=(carry, branch)
+    )
+    lines = refusal_text(refusal).splitlines()
+    assert lines[3:5] == [
+        "The carry c['h'] goes in as f32[8@data] and comes out as f32[8].",
+        "true_fun returns f32[8@data] at ['h'] and false_fun returns f32[8].",
+    ]
+    assert "      f32[8]: sends 24 B (all-gather over data, a loop counted once)" in lines
+    assert refusal_text(replace(refusal, choices=())).splitlines()[-1] == (
+        "No reshard of what goes in or is returned makes JAX accept it."
     )

@@ -1,5 +1,6 @@
-"""The author's expression that JAX refused with a ``ShardingTypeError``, to be tried with edits.
+"""The author's expression whose shardings JAX refused, to be tried with edits.
 
+That is one of a ``ShardingTypeError``, or a loop or branches whose types differ in shardings alone.
 JAX names neither operand nor line. The traceback has the author's frame, Python says which
 expression of it ran, and the frame has its values: so the expression can be traced by itself, as
 it is and edited, with JAX alone to say what it accepts.
@@ -8,23 +9,29 @@ it is and edited, with JAX alone to say what it accepts.
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
+import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, TypeAlias, cast
 
 import jax
+import numpy as np
 
 from sdyscope.errors import TargetError
-from sdyscope.facts.refusals import ArrayType, Operand
+from sdyscope.facts.refusals import ArrayType, Difference, Operand
 from sdyscope.patches.source import Source
 from sdyscope.patches.specs import spec_text
 from sdyscope.stages import compat
 from sdyscope.stages.edited.names import Names, names_in
+from sdyscope.stages.lowered.differing import differing
 from sdyscope.stages.lowered.request import from_jax_sharding
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import PACKAGE, SourceLocation, is_own
 
@@ -53,6 +60,38 @@ class Tried:
 
 
 @dataclass(frozen=True)
+class _Definition:
+    """A function of the author's that an expression is given, as its source.
+
+    Attributes:
+        name: what the expression calls it.
+        text: its `def`, dedented.
+        line: the line of that.
+    """
+
+    name: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A part of an expression, or of what a function returns, that could be resharded.
+
+    Attributes:
+        text: the text that it is in.
+        node: the part.
+        definition: the function that returns it; None of the expression itself.
+        returned: the statement that returns it.
+    """
+
+    text: str
+    node: ast.expr
+    definition: _Definition | None = None
+    returned: ast.Return | None = None
+
+
+@dataclass(frozen=True)
 class RefusedExpression:
     """An expression that JAX refuses for its operands' shardings.
 
@@ -61,34 +100,111 @@ class RefusedExpression:
         source: its line.
         operands: its operands that are sharded arrays.
         result: the shape of the result; None where that is not one array.
+        differences: of a loop or of branches, the types that have to be equal.
     """
 
     text: str
     source: SourceLocation
     operands: tuple[Operand, ...]
     result: tuple[int, ...] | None
+    differences: tuple[Difference, ...]
     _scope: Mapping[str, Any] = field(repr=False)
     _names: Names = field(repr=False)
     _nodes: tuple[ast.expr, ...] = field(repr=False)
+    _definitions: tuple[_Definition, ...] = field(repr=False)
     _quote: str = field(default="'", repr=False)
 
     def resharded(self, specs: Mapping[int, PartitionSpec]) -> Tried | None:
         """The expression with some operands resharded, by their number; None if JAX refuses."""
         pieces = []
         for number, spec in specs.items():
-            operand = self.operands[number]
-            sharding = self._sharding(operand, spec)
-            call = self._names.known.get("reshard")
-            if call is None and "jax" in self._names.known:
-                call = f"{self._names.known['jax']}.sharding.reshard"
-            if sharding is None or call is None:
+            text = self._reshard(self.operands[number].text, spec)
+            if text is None:
                 return None
-            pieces.append((self._nodes[number], f"{call}({operand.text}, {sharding})"))
+            pieces.append((self._nodes[number], text))
         return self._tried(_replaced(self.text, pieces))
+
+    def agreeing(self) -> Iterator[Tried]:
+        """A loop or branches with the types that differ made equal.
+
+        What goes in is resharded as what comes out, or what one function returns as what goes in or
+        as the other branch's.
+        """
+        # Of a branch, either can be as the other.
+        firsts, seconds = (
+            [difference.first.spec for difference in self.differences],
+            [difference.second.spec for difference in self.differences],
+        )
+        node = _parsed(self.text)
+        if all(difference.kind == "carry" for difference in self.differences):
+            parts = [part for each in _operands(node) for part in _parts(each)]
+            yield from self._agreeing([_Place(self.text, part) for part in parts], seconds)
+        places = [*self._returned_inline(node)]
+        for definition in self._definitions:
+            places.append([*_returned_by(definition)])
+        for of_one in places:
+            for specs in (firsts, seconds):
+                yield from self._agreeing(of_one, specs)
+
+    def _agreeing(
+        self, places: Sequence[_Place], specs: Sequence[PartitionSpec]
+    ) -> Iterator[Tried]:
+        """With one part resharded for each difference, as long as each leaves fewer of them."""
+        chosen: list[tuple[_Place, str]] = []
+        left = len(specs)
+        for spec in specs:
+            for place in places:
+                text = self._reshard(_segment(place.text, place.node), spec)
+                if text is None or any(place is other for other, _ in chosen):
+                    continue
+                outcome = self._tried_at([*chosen, (place, text)])
+                if isinstance(outcome, Tried):
+                    yield outcome
+                    return
+                if outcome < left:
+                    chosen, left = [*chosen, (place, text)], outcome
+                    break
+
+    def _tried_at(self, edits: Sequence[tuple[_Place, str]]) -> Tried | int:
+        """The expression with edits; if JAX refuses, how many types differ then."""
+        text = _replaced(
+            self.text, [(place.node, new) for place, new in edits if place.definition is None]
+        )
+        definitions, shown = [], [] if text == self.text else [text]
+        for definition in self._definitions:
+            own = [(place, new) for place, new in edits if place.definition is definition]
+            pieces = [(place.node, new) for place, new in own]
+            edited = _replaced(definition.text, pieces)
+            definitions.append(_Definition(definition.name, edited, definition.line))
+            for statement in {id(place.returned): place.returned for place, _ in own}.values():
+                assert statement is not None
+                within = [each for each in pieces if _is_inside(each[0], statement)]
+                written = _replaced(definition.text, within, statement)
+                line = definition.line + statement.lineno - 1
+                shown.append(f"{written}  (line {line})")
+        try:
+            traced = _traced(text, self._scope, definitions=definitions)
+        except Exception as error:
+            return len([*differing(str(error))]) or len(self.differences)
+        return Tried("; ".join(shown), _results(traced), traced)
+
+    def _returned_inline(self, node: ast.expr) -> Iterator[list[_Place]]:
+        """What each function that is written in the expression returns, and parts of that."""
+        for each in ast.walk(node):
+            if isinstance(each, ast.Lambda):
+                yield [_Place(self.text, part) for part in _parts(each.body)]
+
+    def _reshard(self, text: str, spec: PartitionSpec) -> str | None:
+        """A call that reshards something; None where no name leads to one."""
+        sharding = self._sharding(text, spec)
+        call = self._names.known.get("reshard")
+        if call is None and "jax" in self._names.known:
+            call = f"{self._names.known['jax']}.sharding.reshard"
+        return None if sharding is None or call is None else f"{call}({text}, {sharding})"
 
     def with_out_sharding(self, spec: PartitionSpec) -> Tried | None:
         """The expression with ``out_sharding``; None if it takes none, or JAX refuses."""
-        sharding = self._sharding(self.operands[0], spec)
+        sharding = self._sharding(self.operands[0].text, spec)
         if sharding is None:
             return None
         node = _parsed(self.text)
@@ -110,7 +226,7 @@ class RefusedExpression:
             return self._tried(f"{before}, out_sharding={sharding})")
         return None
 
-    def _sharding(self, operand: Operand, spec: PartitionSpec) -> str | None:
+    def _sharding(self, operand: str, spec: PartitionSpec) -> str | None:
         """How a sharding is written at the line; None where no name leads to it."""
         known = self._names.known
         spec_class = known.get("PartitionSpec")
@@ -121,11 +237,9 @@ class RefusedExpression:
         written = spec_text(spec, spec_class, self._quote)
         if self._names.has_context:
             return written
-        mesh = next(
-            (text for text, own in self._names.meshes.items() if own == operand.type.mesh), None
-        )
+        mesh = next((text for text, own in self._names.meshes.items() if own == self.mesh), None)
         if mesh is None and "jax" in known:
-            mesh = f"{known['jax']}.typeof({operand.text}).sharding.mesh"
+            mesh = f"{known['jax']}.typeof({operand}).sharding.mesh"
         sharding_class = known.get("NamedSharding")
         if sharding_class is None and "jax" in known:
             sharding_class = f"{known['jax']}.sharding.NamedSharding"
@@ -135,21 +249,30 @@ class RefusedExpression:
 
     def _tried(self, text: str) -> Tried | None:
         try:
-            traced = _traced(text, self._scope)
+            traced = _traced(text, self._scope, definitions=self._definitions)
         except Exception:  # JAX refuses in many ways, and a function may take no such argument
             return None
-        results = [_type(info) for info in jax.tree.leaves(traced.out_info)]
-        return Tried(text, tuple(result for result in results if result is not None), traced)
+        return Tried(text, _results(traced), traced)
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh that the operands are on."""
+        return self.operands[0].type.mesh
+
+
+def _results(traced: Any) -> tuple[ArrayType, ...]:
+    types = [_type(info) for info in jax.tree.leaves(traced.out_info)]
+    return tuple(type_ for type_ in types if type_ is not None)
 
 
 def refused_expression(error: BaseException) -> RefusedExpression | None:
-    """The author's expression that a ``ShardingTypeError`` is about.
+    """The author's expression that a ``ShardingTypeError`` is about, or types that differ.
 
     None for another error; where the expression by itself is not refused as well (in a `vmap`, say,
     its operands are others than the op's); and where it runs much of the author's code, as the
     gradient of a model does, which would be traced for each edit.
     """
-    own = _own_frame(error) if type(error).__name__ == _ERROR else None
+    own = _own_frame(error) if is_about_shardings(error) else None
     if own is None:
         return None
     frame, position = own
@@ -160,7 +283,13 @@ def refused_expression(error: BaseException) -> RefusedExpression | None:
         node = _parsed(text)
     except SyntaxError:
         return None  # of a statement, such as x += y
-    if not _is_refused(text, scope):
+    definitions: tuple[_Definition, ...] = ()
+    if any(differing(str(error))):
+        definitions = tuple(_definitions(node, scope))
+        for definition in definitions:
+            captured = inspect.getclosurevars(scope[definition.name])
+            scope = {**captured.globals, **captured.nonlocals, **scope}
+    if not _is_refused(text, scope, definitions):
         return None
     operands = [
         (operand, part)
@@ -169,16 +298,101 @@ def refused_expression(error: BaseException) -> RefusedExpression | None:
     ]
     if not operands:
         return None
+    mesh = operands[0][0].type.mesh
     return RefusedExpression(
         text,
         SourceLocation(file, position[0], position[2], frame.f_code.co_name),
         tuple(operand for operand, _ in operands),
-        _result(text, scope),
+        None if definitions else _result(text, scope),
+        tuple(_differences(str(error), mesh)),
         scope,
         names_in(frame),
         tuple(part for _, part in operands),
+        definitions,
         _quote(file),
     )
+
+
+def is_about_shardings(error: BaseException) -> bool:
+    """Whether JAX refuses shardings, or types that differ in nothing else."""
+    if type(error).__name__ == _ERROR:
+        return True
+    types = [*differing(str(error))] if isinstance(error, TypeError) else []
+    return bool(types) and all(
+        _UNSHARDED.sub("", each.first) == _UNSHARDED.sub("", each.second) for each in types
+    )
+
+
+def _differences(message: str, mesh: Mesh) -> Iterator[Difference]:
+    for each in differing(message):
+        first, second = _read_type(each.first, mesh), _read_type(each.second, mesh)
+        yield Difference(each.kind, each.value, each.other, each.path, first, second)
+
+
+#: Where a dimension is, in a type: ``8@data``, ``8@(data,model)``.
+_UNSHARDED = re.compile(r"@(?:\([^)]*\)|\w+)")
+_DIM = re.compile(r"(?P<size>\d+)(?:@(?:\((?P<several>[^)]*)\)|(?P<axis>\w+)))?")
+
+
+def _read_type(text: str, mesh: Mesh) -> ArrayType:
+    """A type as JAX prints it in full, ``float32[8@data,16]``."""
+    name, _, rest = text.partition("[")
+    dims = [*_DIM.finditer(rest.partition("]")[0])]
+    entries = [tuple(dim["several"].split(",")) if dim["several"] else dim["axis"] for dim in dims]
+    shape = tuple(int(dim["size"]) for dim in dims)
+    return ArrayType(shape, compat.dtype_name(np.dtype(name)), PartitionSpec(tuple(entries)), mesh)
+
+
+def _definitions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[_Definition]:
+    """The author's functions that a call is given by their names, as they are defined."""
+    arguments = [*_operands(node)] if isinstance(node, ast.Call) else []
+    for argument in arguments:
+        function = scope.get(argument.id) if isinstance(argument, ast.Name) else None
+        if not isinstance(function, FunctionType) or not _is_author_s(
+            function.__code__.co_filename
+        ):
+            continue
+        try:
+            lines, line = inspect.getsourcelines(function)
+            text = textwrap.dedent("".join(lines))
+            (statement,) = ast.parse(text).body
+        except (OSError, SyntaxError, ValueError):
+            continue
+        assert isinstance(argument, ast.Name)
+        if (
+            isinstance(statement, ast.FunctionDef)
+            and statement.name == argument.id
+            and not statement.decorator_list
+        ):
+            yield _Definition(argument.id, text, line)
+
+
+def _returned_by(definition: _Definition) -> Iterator[_Place]:
+    """What a function returns, and parts of that; not what functions inside it return."""
+    waiting = [*ast.iter_child_nodes(ast.parse(definition.text).body[0])]
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.Return) and node.value is not None:
+            for part in _parts(node.value):
+                yield _Place(definition.text, part, definition, node)
+        elif not isinstance(node, ast.FunctionDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _parts(node: ast.expr) -> Iterator[ast.expr]:
+    """What an expression is made of as a pytree, the innermost; itself where that is unknown."""
+    if isinstance(node, ast.Tuple | ast.List):
+        for element in node.elts:
+            yield from _parts(element)
+    elif isinstance(node, ast.Dict):
+        for value in node.values:
+            yield from _parts(value)
+    elif not isinstance(node, ast.Constant | ast.Lambda):
+        yield node
+
+
+def _is_inside(node: ast.expr, statement: ast.stmt) -> bool:
+    return any(each is node for each in ast.walk(statement))
 
 
 _Position: TypeAlias = tuple[int, int, int, int]
@@ -229,11 +443,30 @@ def _segment(text: str, node: ast.expr) -> str:
     return ast.get_source_segment(text, node) or ""
 
 
-def _replaced(text: str, pieces: Sequence[tuple[ast.expr, str]]) -> str:
+def _replaced(
+    text: str, pieces: Sequence[tuple[ast.expr, str]], within: ast.stmt | None = None
+) -> str:
+    """A text with parts of it replaced; of a statement within it alone, on one line."""
     data = text.encode()
-    for node, new in sorted(pieces, key=lambda piece: -piece[0].col_offset):
-        data = data[: node.col_offset] + new.encode() + data[node.end_col_offset :]
-    return data.decode()
+    starts = [0]
+    for line in data.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    first, last = _span(within, starts) if within is not None else (0, len(data))
+    spans = [(*_span(node, starts), new) for node, new in pieces]
+    for start, end, new in sorted(spans, reverse=True):
+        data = data[:start] + new.encode() + data[end:]
+        last += len(new.encode()) - (end - start)
+    edited = data[first:last].decode()
+    return edited if within is None else " ".join(line.strip() for line in edited.splitlines())
+
+
+def _span(node: ast.expr | ast.stmt, starts: Sequence[int]) -> tuple[int, int]:
+    """First byte of a part of a text, and the one behind its last."""
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return starts[node.lineno - 1] + node.col_offset, starts[
+        node.end_lineno - 1
+    ] + node.end_col_offset
 
 
 def _operands(node: ast.expr) -> Iterator[ast.expr]:
@@ -251,16 +484,31 @@ def _operands(node: ast.expr) -> Iterator[ast.expr]:
         if isinstance(node.func, ast.Attribute):
             yield node.func.value
         for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-            if isinstance(argument, ast.List | ast.Tuple):
-                yield from argument.elts
+            if isinstance(argument, ast.List | ast.Tuple | ast.Dict):
+                yield from _parts(argument)
             elif not isinstance(argument, ast.Starred):
                 yield argument
 
 
-def _traced(text: str, scope: Mapping[str, Any], *, sharded: bool = True) -> Any:
-    """An expression as a program of its own, with the arrays of its names for arguments."""
+def _traced(
+    text: str,
+    scope: Mapping[str, Any],
+    *,
+    sharded: bool = True,
+    definitions: Sequence[_Definition] = (),
+) -> Any:
+    """An expression as a program of its own, with the arrays of its names for arguments.
+
+    Functions are defined anew, so that the arrays which they capture are arguments, too.
+    """
     code = compile(text, "<expression>", "eval")
-    used = {name: scope[name] for name in _names_of(text) if name in scope}
+    bodies = [compile(each.text, "<definition>", "exec") for each in definitions]
+    names = dict.fromkeys(
+        name for each in (text, *(own.text for own in definitions)) for name in _names_of(each)
+    )
+    for each in definitions:
+        names.pop(each.name, None)
+    used = {name: scope[name] for name in names if name in scope}
     leaves, tree = jax.tree.flatten(used)
     arrays = [number for number, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
 
@@ -268,12 +516,15 @@ def _traced(text: str, scope: Mapping[str, Any], *, sharded: bool = True) -> Any
         own = list(leaves)
         for number, value in zip(arrays, values, strict=True):
             own[number] = value
-        return eval(code, {**scope, **jax.tree.unflatten(tree, own)})
+        names = {**scope, **jax.tree.unflatten(tree, own)}
+        for body in bodies:
+            exec(body, names)
+        return eval(code, names)
 
     return jax.jit(expression).trace(*(_abstract(leaves[number], sharded) for number in arrays))
 
 
-def _is_refused(text: str, scope: Mapping[str, Any]) -> bool:
+def _is_refused(text: str, scope: Mapping[str, Any], definitions: Sequence[_Definition]) -> bool:
     """Whether JAX refuses an expression by itself, without tracing much of the author's code."""
     calls = 0
 
@@ -284,16 +535,16 @@ def _is_refused(text: str, scope: Mapping[str, Any]) -> bool:
     before = sys.getprofile()
     sys.setprofile(profile)
     try:
-        _traced(text, scope)
+        _traced(text, scope, definitions=definitions)
     except Exception as error:  # the author's code runs here
-        return type(error).__name__ == _ERROR and calls <= _MOST_CALLS
+        return is_about_shardings(error) and calls <= _MOST_CALLS
     finally:
         sys.setprofile(before)
     return False
 
 
 def _names_of(text: str) -> list[str]:
-    names = [node.id for node in ast.walk(_parsed(text)) if isinstance(node, ast.Name)]
+    names = [node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
     return list(dict.fromkeys(names))
 
 

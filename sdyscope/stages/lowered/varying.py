@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import jax
 
 from sdyscope.facts.varying import Varying
+from sdyscope.stages.lowered.differing import differing
 
 _FUNCTION = re.compile(r"shard_map applied to the function '(?P<name>[^']*)' was given out_specs")
 _RESULT = re.compile(
@@ -25,18 +26,6 @@ _ONLY_VARYING = re.compile(
 )
 _REPLICATED = re.compile(r"replicated across mesh ax(?:is|es) (?P<axes>(?:'\w+'(?:, | and )?)+)")
 _TYPE = r"\w+\[[^\]]*\](?:\{(?P<{name}>[^}]*)\})?"
-_CARRY = re.compile(
-    r"(?i:the) input carry (?:component )?(?P<value>\S+) has type "
-    + _TYPE.replace("{name}", "start")
-    + r" but the corresponding output carry component has type "
-    + _TYPE.replace("{name}", "end")
-)
-_BRANCHES = re.compile(
-    r"(?i:the) output of (?P<first>\S+?)(?: at path (?P<path>\S+))? has type "
-    + _TYPE.replace("{name}", "one")
-    + r" but the corresponding output of (?P<second>\S+) has type "
-    + _TYPE.replace("{name}", "two")
-)
 _GRADIENT = re.compile(
     r"at (?P<value>output\S*) the bwd rule produced an output of type "
     + _TYPE.replace("{name}", "gradient")
@@ -57,15 +46,12 @@ def _read(message: str) -> Iterator[Varying]:
             axes = _beyond(result["rest"])
             if axes:
                 yield Varying("result", result["value"], axes, result["spec"], named["name"])
-    for carry in _CARRY.finditer(message):
-        if axes := _more(carry["end"], carry["start"]):
-            yield Varying("carry", carry["value"], axes, cast=cast)
-    for branches in _BRANCHES.finditer(message):
-        path = branches["path"] or ""
-        if axes := _more(branches["one"], branches["two"]):
-            yield Varying("branch", path, axes, function=branches["second"], cast=cast)
-        if axes := _more(branches["two"], branches["one"]):
-            yield Varying("branch", path, axes, function=branches["first"], cast=cast)
+    for types in differing(message):
+        if axes := _more(types.second, types.first):
+            value = types.value if types.kind == "carry" else types.path
+            yield Varying(types.kind, value, axes, function=types.function, cast=cast)
+        if types.kind == "branch" and (axes := _more(types.first, types.second)):
+            yield Varying("branch", types.path, axes, function=types.other, cast=cast)
     for gradient in _GRADIENT.finditer(message):
         if axes := _more(gradient["gradient"], gradient["input"]):
             yield Varying("gradient", gradient["value"], axes)
@@ -87,7 +73,7 @@ def _more(type_text: str | None, other: str | None) -> tuple[str, ...]:
 
 
 def _varying_axes(braces: str | None) -> tuple[str, ...]:
-    """The axes of ``V:data`` or ``V:(data,model)``, beside other letters."""
+    """The axes of ``{V:data}`` or ``{V:(data,model)}`` in a type, beside other letters."""
     match = re.search(r"V:(?:\((?P<several>[^)]*)\)|(?P<one>\w+))", braces or "")
     return () if match is None else _names(match["several"] or match["one"])
 

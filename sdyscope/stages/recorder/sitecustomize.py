@@ -12,8 +12,8 @@ import re
 import sys
 from typing import Any
 
-# What JAX says where `check_vma` refuses a program.
-_OF_SHARD_MAP = re.compile("given out_specs|manual ax[ei]s")
+# What JAX says where `check_vma` refuses a program, or types of a loop or of branches differ.
+_EXPLAINED = re.compile("given out_specs|manual ax[ei]s|must have equal (output )?types")
 
 
 def _start() -> None:
@@ -35,7 +35,7 @@ def _explain_refusals() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         before(kind, error, trace)
-        if kind.__name__ != "ShardingTypeError" and not _OF_SHARD_MAP.search(str(error)):
+        if kind.__name__ != "ShardingTypeError" and not _EXPLAINED.search(str(error)):
             return
         with contextlib.suppress(Exception):  # this Python may have no sdyscope
             from sdyscope.views.refused import explanation
