@@ -1,22 +1,42 @@
-"""A child that predicts candidates, and aborts on some of them as the compiler would."""
+"""Children that try edits, and abort on some of them as the compiler would."""
 
 from sdyscope.process.worker import Worker
 
 _CODE = """
 import os
+from sdyscope.process import worker
 from sdyscope.analysis.trials import predict_child
 
-class Aborts(predict_child._Predicts):
-    def of(self, request):
-        if {part!r} in request:
-            os.abort()
-        return super().of(request)
+serve = worker.serve
 
-predict_child._Predicts = Aborts
+def aborts(answer):
+    def answered(request):
+        if given and {part!r} in request:
+            os.abort()
+        given.append(request)
+        return answer(request)
+
+    given = []
+    serve(answered)
+
+worker.serve = aborts
 predict_child.serve()
 """
 
 
-def crashing_on(part: str) -> Worker:
-    """A child that aborts on candidates in which this text is, as of a PartitionSpec."""
-    return Worker(f"exec({_CODE.format(part=part.encode())!r})", again=False)
+def crashing_on(part: bytes, started: list[Worker] | None = None):
+    """What starts children that abort on requests, behind the first, in which some bytes are.
+
+    Args:
+        part: the bytes, as of a PartitionSpec.
+        started: gets each child.
+    """
+
+    def start() -> Worker:
+        code = _CODE.format(part=part)
+        child = Worker(f"exec({code!r})", again=False)
+        if started is not None:
+            started.append(child)
+        return child
+
+    return start

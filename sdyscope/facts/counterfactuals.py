@@ -38,7 +38,8 @@ class AxisCauses:
         dimension: the dimension.
         axis: the axis.
         cause: the annotation that it comes from; null where none was found, or it can't be removed.
-        necessary: whether the axis is gone without that annotation; null where there is none.
+        necessary: whether the axis is gone without that annotation; null where there is none, or
+            the program can't be propagated without it.
         sufficient: the annotations that bring the axis there on their own, every other one without
             it; among them the cause, if it does.
         others: how many other annotations were looked at.
@@ -84,6 +85,7 @@ class Counterfactual:
         propagations: how often was propagated to know all this.
         complete: whether every set of annotations was tried; otherwise there may be a remedy that
             was not found.
+        crashed: how many propagations crashed Shardy, and so tell nothing.
     """
 
     now: Spec
@@ -94,6 +96,7 @@ class Counterfactual:
     constraint: CheckedEdits | None
     propagations: int
     complete: bool
+    crashed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

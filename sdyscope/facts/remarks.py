@@ -110,6 +110,7 @@ RemarkKind: TypeAlias = Literal[
     # of a run
     "not fetched",
     # of a search
+    "crashed",
     "no choice",
     "constraints stay",
     "too many devices",

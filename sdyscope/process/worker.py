@@ -95,6 +95,12 @@ class Worker:
                 raise WorkerDiedError(self._end())
             return answer
 
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process of this one's that can be asked."""
+        process = self._process
+        return process is not None and self._parent == os.getpid() and process.poll() is None
+
     def end(self) -> None:
         """Ends the process, also while another thread waits for its answer."""
         process = self._process

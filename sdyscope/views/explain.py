@@ -200,6 +200,9 @@ def _counterfactual(counterfactual: Counterfactual) -> Iterator[Paragraph]:
     yield Paragraph(
         f"known from {counted(counterfactual.propagations, 'propagation')}", "muted", indent=2
     )
+    if counterfactual.crashed:
+        count = counted(counterfactual.crashed, "propagation")
+        yield Paragraph(f"{count} crashed Shardy, and so tell nothing", "warning", indent=2)
 
 
 def _at(line: str) -> str:

@@ -174,6 +174,9 @@ def causes_texts(causes: AxisCauses) -> Iterator[str]:
     where = f"dim {causes.dimension} on {causes.axis}"
     if causes.cause is None:
         yield f"{where}: it comes from nothing that can be removed"
+    elif causes.necessary is None:
+        cause = cause_text(causes.cause)
+        yield f"{where}: {cause} may be necessary: the program can't be propagated without it"
     elif causes.necessary:
         yield f"{where}: {cause_text(causes.cause)} is necessary: without it the axis is gone"
     else:

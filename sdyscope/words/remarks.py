@@ -193,6 +193,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "stage unknown": "A stage is not known: {said}",
     "JAX's own": "{said}: {count} of JAX's own functions were left out; --all compares them.",
+    "crashed": "Shardy crashed ({said}) on {trials}, and what {they} would do is not known.",
     "no choice": "{arguments} can only stay as {they} {are}: no axis divides {them}.",
     "constraints stay": "{constraints} inside the program {stay} as written.",
     "too many devices": (
@@ -248,6 +249,7 @@ def remark_text(remark: Remark | str) -> str:
         origins=counted(count, "origin"),
         arguments="1 of the arguments" if is_one else f"{count} of the arguments",
         constraints=counted(count, "constraint"),
+        trials=counted(count, "edit that was tried", "edits that were tried"),
         are="is" if is_one else "are",
         they="it" if is_one else "they",
         them="it" if is_one else "them",

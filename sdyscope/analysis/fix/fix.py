@@ -237,7 +237,7 @@ class _Fixer:
             tried=self.tried,
             compiled=self.compiled,
             seconds=time.perf_counter() - self.began,
-            notes=(*self.trials.notes, *self.error_of_times()),
+            notes=(*self.trials.notes, *self.trials.crashes, *self.error_of_times()),
             account=account_of(self.program),
         )
 
@@ -432,7 +432,7 @@ class _Fixer:
             return []
         edits = [edit for proposal in proposals for edit in proposal.trial or ()]
         self.tried += 1
-        prediction = self.trials.predict(edits, on_cpu=self.on_cpu)
+        prediction = self.trials.tried(edits, on_cpu=self.on_cpu)
         return [Candidate(tuple(proposals), prediction, self.promise(prediction))]
 
     @cached_property
@@ -527,7 +527,7 @@ class _Fixer:
         edits = [edit for proposal in proposals for edit in proposal.trial or ()]
         self.tried += 1
         try:
-            prediction = self.trials.predict(edits, on_cpu=self.on_cpu)
+            prediction = self.trials.tried(edits, on_cpu=self.on_cpu)
         except (CompilerError, TargetError):
             return None
         if self.base.flops and (prediction.flops or 0.0) > self.base.flops * (1 + 2 * WORTH):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.propagation.axis_parts import part_of
 from sdyscope.analysis.propagation.explain import ExplainDocument, Explainer, Explanation
+from sdyscope.analysis.trials.try_edits import TryEdits
 from sdyscope.annotations import Annotation, shown_name
 from sdyscope.errors import CompilerError, ConversionError, TargetError
 from sdyscope.facts.counterfactuals import (
@@ -41,7 +41,6 @@ from sdyscope.values.sharding import (
 
 if TYPE_CHECKING:
     from sdyscope.stages.propagated.annotate import ModuleEdit
-    from sdyscope.stages.propagated.imported_module import ImportedModule
 
 #: How many propagations one answer may take.
 _MOST = 160
@@ -107,19 +106,13 @@ class Counterfactuals:
         self.program, self.mesh = program, mesh
         self.graph = program.graph("shardy")
         self.explainer = Explainer.of(program, "shardy")
+        self._trials = TryEdits(program.lowered["shardy"], self.graph)
         self._axes = PropagatedAxes(self.graph, program.propagated("shardy"), mesh)
         annotations = program.annotations("shardy")
         self._annotated = AnnotatedAxes(self._axes, annotations, self.explainer.pointers)
         self.groups = annotation_groups(annotations, self.mesh)
         self._known: dict[tuple[object, ...], tuple[TensorSharding | None, ...] | None] = {}
-        self.propagations = 0
-
-    @cached_property
-    def imported(self) -> ImportedModule:
-        """The program, imported once for all propagations."""
-        from sdyscope.stages.propagated.imported_module import ImportedModule
-
-        return ImportedModule(self.program.lowered["shardy"], self.graph)
+        self.propagations = self._crashed_before = 0
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -151,7 +144,8 @@ class Counterfactuals:
             tuple(remedies),
             None if wanted is None else self._constrained(value, wanted),
             self.propagations,
-            complete and not left,
+            complete and not (left or self._crashed),
+            self._crashed,
         )
 
     def wanted(self, value: ValueId, spec: PartitionSpec) -> Counterfactual:
@@ -194,7 +188,8 @@ class Counterfactuals:
             tuple(remedies),
             self._constrained(value, spec),
             self.propagations,
-            complete and not left,
+            complete and not (left or self._crashed),
+            self._crashed,
         )
 
     # --- causes -----------------------------------------------------------------------------------
@@ -207,16 +202,18 @@ class Counterfactuals:
         if named is not None:
             cause = next((group for group in groups if is_in(named, group)), None)
 
-        def there(edits: Sequence[ModuleEdit]) -> bool:
+        def there(edits: Sequence[ModuleEdit]) -> bool | None:
             shardings = self._shardings(value, edits)
+            if not shardings:
+                return None
             return any(
                 dimension < len(axes_of(sharding)) and axis in axes_of(sharding)[dimension]
                 for sharding in shardings
             )
 
         necessary = None
-        if cause is not None:
-            necessary = not there([*self.removed(cause)])
+        if cause is not None and (stays := there([*self.removed(cause)])) is not None:
+            necessary = not stays
         # Left open where the axis was, so that it can come back from the one that keeps it.
         stripped = [[*self.changed(group, _opened(group.spec, axis))] for group in groups]
         sufficient = [
@@ -314,7 +311,7 @@ class Counterfactuals:
             for numbers in sets:
                 checked = self._checked(value, [edits[number] for number in numbers], does)
                 if checked is not None:
-                    checked_sets.append(CheckedEdits(*checked, True))
+                    checked_sets.append(CheckedEdits(*checked, not self._crashed))
             if checked_sets:
                 return checked_sets[:3], True
         return [], True
@@ -389,6 +386,12 @@ class Counterfactuals:
     def _begin(self) -> None:
         self._known.clear()
         self.propagations = 0
+        self._crashed_before = self._trials.crashed
+
+    @property
+    def _crashed(self) -> int:
+        """How many trials of this question Shardy crashed on."""
+        return self._trials.crashed - self._crashed_before
 
     def _now(self, value: ValueId) -> TensorSharding | None:
         return self._axes.sharding(value)
@@ -401,7 +404,7 @@ class Counterfactuals:
         if key not in self._known:
             self.propagations += 1
             try:
-                self._known[key] = self.imported.shardings(value, edits)
+                self._known[key] = self._trials.shardings(value, edits)
             except (CompilerError, TargetError):
                 self._known[key] = None
         return self._known[key] or ()

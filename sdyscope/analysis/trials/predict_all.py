@@ -14,19 +14,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-import msgspec
-
 from sdyscope.analysis.trials import predict_child
+from sdyscope.analysis.trials.child import Child
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.trials import Trials, Written
 from sdyscope.errors import CrashError, SdyscopeError
 from sdyscope.process.children import cores
-from sdyscope.process.worker import Worker, WorkerDiedError
 
 _Answer: TypeAlias = Prediction | SdyscopeError
 
 #: Seconds of predictions in the first child before more are started: a shorter search has one.
-_START = 0.5
+_START = 2.0
 
 #: More children than this wait for each other: there are rarely more candidates at a time.
 _CHILDREN = 8
@@ -42,7 +40,7 @@ class PredictAll:
     are worth their start. Each takes the next candidate that is waiting, or else one that is
     expected; the answers are in the order of the candidates. Of a candidate that crashes a child
     the answer is a ``CrashError``, and the child is started anew. Where there can be no child,
-    this process predicts. As a context manager, it ends the children.
+    this process predicts. As a context manager, it ends the children but one.
 
     Args:
         trials: the program.
@@ -56,7 +54,7 @@ class PredictAll:
         self._given = b""
         self._most = max(min(cores(), _CHILDREN), 1)
         self._began = 0.0
-        self._children: list[Worker] = []
+        self._children: list[Child] = []
         self._threads: list[threading.Thread] = []
         #: Guards all that follows; told of each answer, and of each request.
         self._changed = threading.Condition()
@@ -75,16 +73,17 @@ class PredictAll:
     def __enter__(self) -> PredictAll:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-        for child in self._children:
+        # The first one ends what it is at, and can have another program then.
+        for child in self._children[0 if error else 1 :]:
             child.end()
         for thread in self._threads:
             thread.join()
-        for child in self._children:  # which may have been started anew meanwhile
-            child.end()
+        for child in self._children:
+            child.release()
 
     def __call__(self, candidates: Sequence[Sequence[Written]]) -> list[_Answer]:
         """What each would send, compute and hold, or why nothing is predicted.
@@ -134,32 +133,35 @@ class PredictAll:
         if self._ended or (self._threads and not self._alive):
             return
         if not self._threads:
-            self._given = msgspec.msgpack.encode(predict_child.given(self._trials))
+            self._given = predict_child.given_of(self._trials)
             self._add()
         elif self._began and time.perf_counter() - self._began > _START:
             while len(self._threads) < self._most:
                 self._add()
 
     def _add(self) -> None:
-        number = len(self._children)
-        self._children.append(_child())
-        self._threads.append(threading.Thread(target=self._serve, args=(number,), daemon=True))
+        child = Child(self._given)
+        self._children.append(child)
+        self._threads.append(threading.Thread(target=self._serve, args=(child,), daemon=True))
         with self._changed:
             self._alive += 1
         self._threads[-1].start()
 
-    def _serve(self, number: int) -> None:
+    def _serve(self, child: Child) -> None:
         """Has one child answer what there is, until the search has ended or there is no child."""
         try:
-            self._children[number].ask(self._given)
-            self._began = self._began or time.perf_counter()
             while (request := self._next()) is not None:
-                answer = self._asked(number, request)
+                answer: _Answer
+                try:
+                    answer = predict_child.answer(child.ask(request))
+                except CrashError as error:
+                    answer = error
+                self._began = self._began or time.perf_counter()
                 with self._changed:
                     self._answers[request] = answer
                     self._predicting.discard(request)
                     self._changed.notify_all()
-        except (WorkerDiedError, OSError):
+        except OSError:
             pass
         finally:
             with self._changed:
@@ -177,28 +179,3 @@ class PredictAll:
                     self._predicting.add(request)
                     return request
             return None
-
-    def _asked(self, number: int, request: bytes) -> _Answer:
-        """What a child answers; what it dies of twice, or crashes on once, is a crash.
-
-        Raises:
-            WorkerDiedError: no child can be started that has the program.
-            OSError: likewise.
-        """
-        for attempt in (1, 2):
-            try:
-                return predict_child.answer(self._children[number].ask(request))
-            except WorkerDiedError as death:
-                with self._changed:
-                    if self._ended:
-                        raise
-                    self._children[number] = _child()
-                self._children[number].ask(self._given)
-                if death.crashed or attempt == 2:
-                    return CrashError(death.how)
-        raise AssertionError
-
-
-def _child() -> Worker:
-    start = f"from {__package__} import predict_child; predict_child.serve()"
-    return Worker(start, again=False)

@@ -25,6 +25,7 @@ from sdyscope.values.sharding import NamedSharding, PartitionSpec
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.predicted import Prediction as PredictedCollectives
     from sdyscope.analysis.collectives.predicted import Predictor
+    from sdyscope.analysis.trials.try_edits import TryEdits
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit, ShardingEdit
 
@@ -95,6 +96,7 @@ class Trials:
         self.hardware, _ = program.hardware_for("shardy", on)
         self.notes: dict[Remark | str, None] = {}
         self._as_it_is: Compiled | None = None
+        self._try_edits: TryEdits | None = None
         self._edits: dict[Staged, Edits] = {}
 
     @cached_property
@@ -139,6 +141,27 @@ class Trials:
         if not edits:
             self.notes.update(dict.fromkeys(prediction.collectives.notes))
         return figures(prediction)
+
+    def tried(self, edits: Sequence[ModuleEdit], *, on_cpu: bool = False) -> Prediction:
+        """As ``predict``, in a child process, so that a crash of Shardy is an error of one trial.
+
+        Raises:
+            CompilerError: a pass of Shardy failed, or crashed.
+            TargetError: an edit that the module can't carry.
+        """
+        from sdyscope.analysis.trials.try_edits import TryEdits
+
+        if self._try_edits is None:
+            self._try_edits = TryEdits(self.lowered, self.graph)
+        return self._try_edits.predict(edits, on_cpu=on_cpu)
+
+    @property
+    def crashes(self) -> tuple[Remark, ...]:
+        """What is to be said of trials that crashed Shardy."""
+        trials = self._try_edits
+        if trials is None or not trials.crashed:
+            return ()
+        return (Remark("crashed", trials.crash, count=trials.crashed),)
 
     def partition(
         self, edits: Sequence[ModuleEdit] = (), *, on_cpu: bool = False

@@ -10,7 +10,7 @@ from sdyscope.analysis.search import search as searching
 from sdyscope.analysis.search.searched import searched
 from sdyscope.analysis.search.strategy import Budget
 from sdyscope.analysis.search.values import Trial
-from sdyscope.analysis.trials import predict_all
+from sdyscope.analysis.trials import child, predict_all
 from sdyscope.analysis.trials.cost import Rates
 from sdyscope.errors import TargetError
 from sdyscope.facts.remarks import Remark
@@ -129,7 +129,8 @@ def test_a_search_goes_on_behind_a_candidate_that_crashes_the_compiler(monkeypat
     monkeypatch.setattr(predict_all, "cores", lambda: 1)
     whole = searched(program, ["w1"], budget=Budget(12), **PREDICTED)
     assert (whole.crashed, whole.crash) == (0, None)
-    monkeypatch.setattr(predict_all, "_child", lambda: crashing_on(bad))
+    monkeypatch.setattr(child, "_spare", [])
+    monkeypatch.setattr(child, "_worker", crashing_on(bad.encode()))
     search = searched(program, ["w1"], budget=Budget(12), **PREDICTED)
     assert search.tried == whole.tried
     assert search.crashed == search.refused == 1

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from sdyscope.analysis.trials import child
 from sdyscope.analysis.trials import predict_all as predicting
 from sdyscope.analysis.trials.predict_all import PredictAll
 from sdyscope.analysis.trials.trials import Trials
@@ -46,13 +47,13 @@ def here(trials):
 
 @pytest.fixture
 def all_at_once(monkeypatch):
-    """Three children, whatever there is to do."""
-    monkeypatch.setattr(predicting, "cores", lambda: 3)
+    """Two children, whatever there is to do."""
+    monkeypatch.setattr(predicting, "cores", lambda: 2)
     monkeypatch.setattr(predicting, "_START", 0.0)
 
 
 def processes(predict_all):
-    return [child._process for child in predict_all._children]
+    return [worker._process for each in predict_all._children for worker in each._workers]
 
 
 def test_children_answer_what_this_process_answers_and_a_killed_one_loses_nothing(
@@ -60,25 +61,26 @@ def test_children_answer_what_this_process_answers_and_a_killed_one_loses_nothin
 ):
     monkeypatch.setattr(trials, "predict", None)
     with PredictAll(trials) as predict_all:
-        while len(predict_all._children) < 3:
+        while len(predict_all._children) < 2:
             assert answered(predict_all(CANDIDATES)) == here
         assert any(isinstance(each, str) for each in here)
         os.kill(processes(predict_all)[0].pid, signal.SIGKILL)
         assert answered(predict_all(CANDIDATES * 3)) == here * 3
-        alive = processes(predict_all)
-    assert all(process.poll() is not None for process in alive)
+        first, second = processes(predict_all)
+    # One is kept for the next program.
+    assert second.poll() is not None
+    assert [first] == [worker._process for worker in child._spare]
+    with PredictAll(trials) as predict_all:
+        assert answered(predict_all(CANDIDATES[:2])) == here[:2]
+        assert processes(predict_all)[0] is first
 
 
 def test_a_candidate_that_crashes_the_compiler_is_one_that_is_not_predicted(
     trials, here, monkeypatch
 ):
     children = []
-
-    def child():
-        children.append(crashing_on("('model', 'data')"))
-        return children[-1]
-
-    monkeypatch.setattr(predicting, "_child", child)
+    monkeypatch.setattr(child, "_spare", [])
+    monkeypatch.setattr(child, "_worker", crashing_on(b"('model', 'data')", children))
     monkeypatch.setattr(predicting, "cores", lambda: 1)
     with PredictAll(trials) as predict_all:
         predictions = predict_all(CANDIDATES)
@@ -102,6 +104,8 @@ def test_what_is_expected_is_predicted_before_it_is_asked_for(trials, here):
 
 
 def test_this_process_predicts_where_there_can_be_no_child(trials, here, monkeypatch):
-    monkeypatch.setattr(predicting, "_child", lambda: Worker("raise SystemExit(1)", again=False))
+    broken = Worker("raise SystemExit(1)", again=False)
+    monkeypatch.setattr(child, "_spare", [])
+    monkeypatch.setattr(child, "_worker", lambda: broken)
     with PredictAll(trials) as predict_all:
         assert answered(predict_all(CANDIDATES)) == here
