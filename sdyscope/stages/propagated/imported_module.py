@@ -103,6 +103,7 @@ class ImportedModule:
             blind = itertools.takewhile(lambda each: _BLIND.search(each), self._passes)
             self._once = len([*blind])
         self._context = compat.new_context()
+        self._managers: dict[tuple[str, ...], Any] = {}
         #: By whether it went through the first passes: the module, and where its ops are.
         self._bases: dict[bool, tuple[Any, dict[int, list[_Place]]]] = {}
         #: By the edit's `id`: the edit, what it writes, and what is there instead.
@@ -135,7 +136,8 @@ class ImportedModule:
                 if self.has_loops:
                     for function in functions(module).values():
                         open_free_variables(function)
-            run(module, *self._passes[begun * self._once :], *further)
+            passes = (*self._passes[begun * self._once :], *further)
+            run(module, *passes, managers=self._managers)
         return module
 
     def _base(self, begun: bool) -> tuple[Any, dict[int, list[_Place]]]:

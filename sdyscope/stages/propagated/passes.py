@@ -63,18 +63,27 @@ def _split(pipeline: str) -> list[str]:
     return [*parts, pipeline[start:]]
 
 
-def run(module: Any, *passes: str) -> None:
+def run(module: Any, *passes: str, managers: dict[tuple[str, ...], Any] | None = None) -> None:
     """Runs passes over a module, in place.
+
+    Args:
+        module: the module.
+        passes: the passes.
+        managers: what ran passes of the module's context before, and need not begin anew: a
+            canonicalization collects the patterns of all dialects then.
 
     Raises:
         CompilerError: a pass failed; with the compiler's message, and the op it names.
     """
+    known = {} if managers is None else managers
     with module.context, captured_stderr() as written:
         try:
-            manager = compat.passmanager.PassManager.parse(f"builtin.module({','.join(passes)})")
-            # What Shardy writes on a while is more than its verifier allows.
-            manager.enable_verifier(False)
-            manager.run(module.operation)
+            if passes not in known:
+                text = f"builtin.module({','.join(passes)})"
+                known[passes] = compat.passmanager.PassManager.parse(text)
+                # What Shardy writes on a while is more than its verifier allows.
+                known[passes].enable_verifier(False)
+            known[passes].run(module.operation)
         except Exception as error:  # MLIRError, or ValueError for a pass that there is not
             raise CompilerError(_message(str(error), written())) from error
 
