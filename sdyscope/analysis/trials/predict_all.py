@@ -24,7 +24,7 @@ from sdyscope.process.children import cores
 _Answer: TypeAlias = Prediction | SdyscopeError
 
 #: Seconds of predictions in the first child before more are started: a shorter search has one.
-_START = 2.0
+_START = 1.0
 
 #: More children than this wait for each other: there are rarely more candidates at a time.
 _CHILDREN = 8
