@@ -16,6 +16,10 @@ class Once:
     def _derived(self) -> dict[object, Any]:
         return {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The value alone: what is kept with it is worked out again where it goes."""
+        return {name: value for name, value in self.__dict__.items() if name != "_derived"}
+
     def once(self, key: object, make: Callable[[], _Made]) -> _Made:
         """What is worked out of the value, made when it is first asked for.
 
