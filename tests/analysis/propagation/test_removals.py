@@ -53,6 +53,12 @@ def difference(reshaped):
     return difference
 
 
+OLD = pytest.mark.skipif(
+    jax.__version_info__ < (0, 8), reason="the partitioners of that JAX shard the results alike"
+)
+
+
+@OLD
 @pytest.mark.compiles
 def test_the_first_difference_goes_with_what_is_necessary_for_it(reshaped, difference):
     name = difference.begins.value.name
@@ -70,6 +76,7 @@ def test_the_first_difference_goes_with_what_is_necessary_for_it(reshaped, diffe
     assert edit.name == "x"
 
 
+@OLD
 @pytest.mark.compiles
 def test_one_more_annotation_makes_the_partitioners_agree(reshaped, difference):
     (remedy,) = difference.removals.constraints
