@@ -648,6 +648,8 @@ class Staged(Once):
     ) -> Self:
         """The same program, not traced again, with other modules."""
         program = type(self)(self.source, self._asked)
+        # A module that was read has one; of a recorded program there are two.
+        program.partitioners = self.partitioners
         program._lowered = modules, failures
         if self.program is not None:
             program.traced, program.requested = self.traced, self.requested

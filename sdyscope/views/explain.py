@@ -134,6 +134,8 @@ def _removals(tried: Removals, what: str) -> Iterator[Paragraph]:
         yield from _remedy(remedy, tried, f"gone, {how}")
     if not tried.remedies and not tried.is_kept:
         yield Paragraph(no_removal_text(tried), "warning", 2, 2)
+    if not tried.tried:
+        return
     times = counted(tried.tried, "time")
     how = "partitioning" if tried.differing is None else "propagating"
     yield Paragraph(f"known from {how} the program {times}", "muted", 2)

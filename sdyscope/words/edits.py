@@ -32,8 +32,8 @@ def edit_text(edit: SourceEdit) -> str:
     if edit.kind == "constraint":
         if edit.after is None:
             now = f" {edit.before}" if edit.before is not None else ""
-            return f"remove the constraint{now} of {name}"
-        return f"constrain {name} to {edit.after} instead of {_spec(edit.before)}"
+            return f"remove the constraint{now}" + (f" of {name}" if name else "")
+        return f"constrain {name or 'the value'} to {edit.after} instead of {_spec(edit.before)}"
     if edit.kind in ("argument", "result"):
         shown = shown_name(edit.name, edit.kind)
         others = f" and {counted(edit.count - 1, 'more tensor')}" if edit.count > 1 else ""

@@ -289,7 +289,12 @@ class Counterfactuals:
                 elif isinstance(stop, Chain) and stop.beginning is not None:
                     name = (stop.beginning.kind, stop.beginning.name)
                 for group in self.groups:
-                    if name == (group.first.kind, group.first.path) and group not in stopping:
+                    is_named = bool(group.first.path)
+                    if (
+                        is_named
+                        and name == (group.first.kind, group.first.path)
+                        and group not in stopping
+                    ):
                         stopping.append(group)
         return stopping
 

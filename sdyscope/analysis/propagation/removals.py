@@ -213,6 +213,19 @@ class RemovalTrials:
                 edits.append((group, None))
             elif any(self.axis in names for names in axes_of(group.sharding)):
                 edits.append((group, without_axes(group.spec, [self.axis])))
+        if not edits:
+            return Removals(
+                is_found=True,
+                removed=self.axis,
+                causes=(),
+                remedies=(),
+                constraints=constraints,
+                is_kept=False,
+                complete=True,
+                sent=None,
+                differing=None,
+                tried=0,
+            )
         every = range(min(len(edits), _CAUSES))
         known: dict[tuple[int, ...], _Outcome | None] = {}
 
@@ -436,7 +449,8 @@ class RemovalTrials:
             if any(
                 member.kind == annotation.kind
                 and (
-                    member.path == annotation.name
+                    # What is inside an inner function of JAX's may have no name at all.
+                    bool(member.path) and member.path == annotation.name
                     if member.kind in ("argument", "result") or member.source is None
                     else line_of(member.source) == line_of(annotation.source)
                 )

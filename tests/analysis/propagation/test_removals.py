@@ -9,9 +9,11 @@ from sdyscope import Program
 from sdyscope.analysis.propagation.counterfactuals import without_axes
 from sdyscope.analysis.propagation.removals import RemovalTrials, explained_removals
 from sdyscope.errors import TargetError
-from sdyscope.inspection import Inspection
+from sdyscope.facts.origins import OriginAnnotation
+from sdyscope.inspection import Inspection, of_modules
 from sdyscope.targets import resolve
 from sdyscope.values.sharding import PartitionSpec as P
+from sdyscope.words.edits import edit_text
 
 
 def name_of(cause):
@@ -74,6 +76,36 @@ def test_the_first_difference_goes_with_what_is_necessary_for_it(reshaped, diffe
         assert (name not in differing(without)) == tried.necessary
     ((edit,),) = [remedy.edits for remedy in removals.remedies]
     assert edit.name == "x"
+
+
+@OLD
+@pytest.mark.compiles
+def test_of_a_recorded_program_both_modules_are_changed(reshaped, difference):
+    recorded = of_modules(reshaped.lowered, {})
+    (again,) = explained_removals(recorded, "first-difference").differences
+    assert again.removals.is_found
+    assert again.removals.causes == difference.removals.causes
+
+
+def test_an_annotation_without_a_name_or_line_is_none_of_the_others():
+    """As in an inner function of JAX's, whose constraints have neither."""
+    from sdyscope.stages.lowered.read import read_bytes
+
+    text = """
+module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["data"=4, "model"=2]>
+  func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = sdy.sharding_constraint %arg0 <@mesh, [{"data"}]> : tensor<8xf32> loc(unknown)
+    return %0 : tensor<8xf32> loc(unknown)
+  } loc(unknown)
+} loc(unknown)
+"""
+    trials = RemovalTrials(Inspection(read_bytes(text.encode())))
+    (group,) = [group for group in trials.answers.groups if group.first.kind == "constraint"]
+    assert (group.first.path, group.first.source) == ("", None)
+    unnamed = OriginAnnotation("constraint", "", P(("data",)), (), "has", None, True)
+    assert list(trials._named(unnamed)) == []
+    assert edit_text(group.edit(None)) == "remove the constraint P('data')"
 
 
 @OLD
