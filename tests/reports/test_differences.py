@@ -1,5 +1,7 @@
 """Where two partitioners begin to differ, in the browser."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -155,7 +157,8 @@ def test_cpus_and_tpus_beside_each_other(open_page, across, violations, width):
     assert TPU in page.inner_text(".view-title")
     words = page.locator(".compared-words").all_inner_texts()
     assert words[0] == "It is the same program on both, lowered for Shardy."
-    assert "a device sends" in words[2]
+    # Whether they send as much is the compiler's affair, and the memory is never the same.
+    assert re.search(r"a device (sends|needs) ", words[2])
     # Shardings are not compared between two kinds of hardware, so nothing is said of them.
     assert page.inner_text("#rest-title") == "Collectives that differ"
     cut = page.evaluate(
