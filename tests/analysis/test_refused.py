@@ -165,6 +165,12 @@ LOOPS_AND_BRANCHES = {
         [("carry", "c", "", "f32[8@data,16]", "f32[8,16@model]")],
         ["f32[8@data,16]", "f32[8,16@model]"],
     ),
+    "bare specs, of the mesh that was set": (
+        'def body(c, _):\n        return jax.sharding.reshard(c * 2, P(None, "model")), None',
+        "jax.lax.scan(body, x, None, length=3)",
+        [("carry", "c", "", "f32[8@data,16]", "f32[8,16@model]")],
+        ["f32[8@data,16]", "f32[8,16@model]"],
+    ),
     "a dict": (
         'def body(c, y):\n        return {"h": c["h"] + y, "n": c["n"] + 1}, c["n"]',
         'jax.lax.scan(body, {"h": x.sum(0), "n": 0}, w)',

@@ -14,8 +14,9 @@ import linecache
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, TypeAlias, cast
@@ -183,7 +184,7 @@ class RefusedExpression:
                 line = definition.line + statement.lineno - 1
                 shown.append(f"{written}  (line {line})")
         try:
-            traced = _traced(text, self._scope, definitions=definitions)
+            traced = self._traced(text, definitions)
         except Exception as error:
             return len([*differing(str(error))]) or len(self.differences)
         return Tried("; ".join(shown), _results(traced), traced)
@@ -249,10 +250,15 @@ class RefusedExpression:
 
     def _tried(self, text: str) -> Tried | None:
         try:
-            traced = _traced(text, self._scope, definitions=self._definitions)
+            traced = self._traced(text, self._definitions)
         except Exception:  # JAX refuses in many ways, and a function may take no such argument
             return None
         return Tried(text, _results(traced), traced)
+
+    def _traced(self, text: str, definitions: Sequence[_Definition]) -> Any:
+        return _traced(
+            text, self._scope, definitions=definitions, with_mesh=self._names.has_context
+        )
 
     @property
     def mesh(self) -> Mesh:
@@ -289,12 +295,18 @@ def refused_expression(error: BaseException) -> RefusedExpression | None:
         for definition in definitions:
             captured = inspect.getclosurevars(scope[definition.name])
             scope = {**captured.globals, **captured.nonlocals, **scope}
-    if not _is_refused(text, scope, definitions):
+    # Bare specs need the mesh that was set where the author's code ran, and is no longer here.
+    for with_mesh in (False, True):
+        if _is_refused(text, scope, definitions, with_mesh=with_mesh):
+            break
+    else:
         return None
+    names = names_in(frame)
+    names = replace(names, has_context=names.has_context or with_mesh)
     operands = [
         (operand, part)
         for part in _operands(node)
-        if (operand := _operand(_segment(text, part), scope)) is not None
+        if (operand := _operand(_segment(text, part), scope, with_mesh)) is not None
     ]
     if not operands:
         return None
@@ -306,7 +318,7 @@ def refused_expression(error: BaseException) -> RefusedExpression | None:
         None if definitions else _result(text, scope),
         tuple(_differences(str(error), mesh)),
         scope,
-        names_in(frame),
+        names,
         tuple(part for _, part in operands),
         definitions,
         _quote(file),
@@ -496,10 +508,12 @@ def _traced(
     *,
     sharded: bool = True,
     definitions: Sequence[_Definition] = (),
+    with_mesh: bool = False,
 ) -> Any:
     """An expression as a program of its own, with the arrays of its names for arguments.
 
-    Functions are defined anew, so that the arrays which they capture are arguments, too.
+    Functions are defined anew, so that the arrays which they capture are arguments, too. With
+    ``with_mesh`` the arrays' mesh is set, as it was around the author's code.
     """
     code = compile(text, "<expression>", "eval")
     bodies = [compile(each.text, "<definition>", "exec") for each in definitions]
@@ -521,10 +535,22 @@ def _traced(
             exec(body, names)
         return eval(code, names)
 
-    return jax.jit(expression).trace(*(_abstract(leaves[number], sharded) for number in arrays))
+    with _mesh_set(leaves[number] for number in arrays) if with_mesh else nullcontext():
+        return jax.jit(expression).trace(*(_abstract(leaves[number], sharded) for number in arrays))
 
 
-def _is_refused(text: str, scope: Mapping[str, Any], definitions: Sequence[_Definition]) -> bool:
+def _mesh_set(arrays: Iterable[Any]) -> AbstractContextManager[Any]:
+    """The only mesh of some arrays, set; nothing where there is none, or several."""
+    meshes = {jax.typeof(array).sharding.mesh for array in arrays}
+    named = [mesh for mesh in meshes if mesh.axis_names]
+    if len(named) != 1:
+        return nullcontext()
+    return cast("AbstractContextManager[Any]", compat.mesh_context(named[0]))
+
+
+def _is_refused(
+    text: str, scope: Mapping[str, Any], definitions: Sequence[_Definition], *, with_mesh: bool
+) -> bool:
     """Whether JAX refuses an expression by itself, without tracing much of the author's code."""
     calls = 0
 
@@ -535,7 +561,7 @@ def _is_refused(text: str, scope: Mapping[str, Any], definitions: Sequence[_Defi
     before = sys.getprofile()
     sys.setprofile(profile)
     try:
-        _traced(text, scope, definitions=definitions)
+        _traced(text, scope, definitions=definitions, with_mesh=with_mesh)
     except Exception as error:  # the author's code runs here
         return is_about_shardings(error) and calls <= _MOST_CALLS
     finally:
@@ -554,10 +580,10 @@ def _abstract(array: Any, sharded: bool) -> Any:
     return jax.ShapeDtypeStruct(type_.shape, type_.dtype, sharding=sharding)
 
 
-def _operand(text: str, scope: Mapping[str, Any]) -> Operand | None:
+def _operand(text: str, scope: Mapping[str, Any], with_mesh: bool) -> Operand | None:
     """What an operand is; None where it is no array on a mesh."""
     try:
-        type_ = _type(_traced(text, scope).out_info)
+        type_ = _type(_traced(text, scope, with_mesh=with_mesh).out_info)
     except Exception:  # a function, a string, a list: no array
         return None
     return None if type_ is None else Operand(text, type_)
