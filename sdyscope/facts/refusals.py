@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
+
+_Type = TypeVar("_Type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,8 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Two types that have to be equal, and differ in their shardings.
+class DifferingTypes(Generic[_Type]):
+    """Two types that have to be equal, as JAX prints them or as they are read.
 
     Attributes:
         kind: of a carry, what goes in and what comes out; of branches, what two of them return.
@@ -94,8 +96,13 @@ class Difference:
     value: str
     other: str
     path: str
-    first: ArrayType
-    second: ArrayType
+    first: _Type
+    second: _Type
+
+    @property
+    def function(self) -> str:
+        """The branch whose type is ``first``; empty of a carry."""
+        return self.value if self.other else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +121,4 @@ class Refusal:
     source: SourceLocation
     operands: tuple[Operand, ...]
     choices: tuple[Choice, ...]
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[DifferingTypes[ArrayType], ...] = ()

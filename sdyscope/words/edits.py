@@ -215,11 +215,9 @@ def removal_texts(removals: Removals, what: str) -> Iterator[str]:
     if len(others) == 1:
         yield f"{cause_text(others[0])} is not necessary: {without} {what} stays"
     elif others:
+        none = "these are not" if len(others) < len(removals.causes) else "none of these is"
         without = f"without {removals.removed} on" if removals.removed else "without"
-        yield (
-            f"none of these is necessary; {without} any one of them {what} stays: "
-            f"{_first_causes(others)}"
-        )
+        yield f"{none} necessary; {without} any one of them {what} stays: {_first_causes(others)}"
     if removals.is_kept and len(removals.causes) > 1:
         lost = f" {removals.removed} on" if removals.removed else ""
         yield f"without{lost} all of these {what} stays, too: something else brings it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sdyscope.facts.refusals import ArrayType, Choice, Difference, Refusal, Sent
+from sdyscope.facts.refusals import ArrayType, Choice, DifferingTypes, Refusal, Sent
 from sdyscope.words.counts import listed, size
 from sdyscope.words.types import jax_type_text
 
@@ -47,7 +47,7 @@ def _lines(refusal: Refusal, every: bool) -> Iterator[str]:
     )
 
 
-def _difference_text(difference: Difference) -> str:
+def _difference_text(difference: DifferingTypes[ArrayType]) -> str:
     first, second = map(_type_text, (difference.first, difference.second))
     if difference.kind == "carry":
         return f"The carry {difference.value} goes in as {first} and comes out as {second}."

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sdyscope.facts.refusals import ArrayType, Choice, Difference, Operand, Refusal, Sent
+from sdyscope.facts.refusals import ArrayType, Choice, DifferingTypes, Operand, Refusal, Sent
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.values.source import SourceLocation
@@ -70,8 +70,8 @@ def test_nothing_that_jax_accepts_is_said_to_be_so():
 
 def test_types_that_have_to_be_equal():
     whole, along = type_of((8,), None), type_of((8,), "data")
-    carry = Difference("carry", "c['h']", "", "", along, whole)
-    branch = Difference("branch", "true_fun", "false_fun", "['h']", along, whole)
+    carry = DifferingTypes("carry", "c['h']", "", "", along, whole)
+    branch = DifferingTypes("branch", "true_fun", "false_fun", "['h']", along, whole)
     sent = Sent("all-gather", ("data",), 24)
     refusal = replace(
         refused(Choice("moved", (whole,), (sent,), an_iteration=True)), differences=(carry, branch)

@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from sdyscope.errors import TargetError
-from sdyscope.facts.refusals import ArrayType, Difference, Operand
+from sdyscope.facts.refusals import ArrayType, DifferingTypes, Operand
 from sdyscope.patches.source import Source
 from sdyscope.patches.specs import spec_text
 from sdyscope.stages import compat
@@ -108,7 +108,7 @@ class RefusedExpression:
     source: SourceLocation
     operands: tuple[Operand, ...]
     result: tuple[int, ...] | None
-    differences: tuple[Difference, ...]
+    differences: tuple[DifferingTypes[ArrayType], ...]
     _scope: Mapping[str, Any] = field(repr=False)
     _names: Names = field(repr=False)
     _nodes: tuple[ast.expr, ...] = field(repr=False)
@@ -335,10 +335,10 @@ def is_about_shardings(error: BaseException) -> bool:
     )
 
 
-def _differences(message: str, mesh: Mesh) -> Iterator[Difference]:
+def _differences(message: str, mesh: Mesh) -> Iterator[DifferingTypes[ArrayType]]:
     for each in differing(message):
         first, second = _read_type(each.first, mesh), _read_type(each.second, mesh)
-        yield Difference(each.kind, each.value, each.other, each.path, first, second)
+        yield DifferingTypes(each.kind, each.value, each.other, each.path, first, second)
 
 
 #: Where a dimension is, in a type: ``8@data``, ``8@(data,model)``.

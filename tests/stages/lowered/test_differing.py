@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from sdyscope.stages.lowered.differing import Differing, differing
+from sdyscope.facts.refusals import DifferingTypes
+from sdyscope.stages.lowered.differing import differing
 from sdyscope.stages.recorder import sitecustomize
 
 
 def carry(value, first, second):
-    return Differing("carry", value, "", "", first, second)
+    return DifferingTypes("carry", value, "", "", first, second)
 
 
 def test_carries_with_their_shardings_and_how_they_vary():
@@ -35,11 +36,11 @@ def test_carries_with_their_shardings_and_how_they_vary():
         ),
         (
             lambda x: jax.lax.switch(1, [lambda a: a, lambda a: a > 0], x),
-            Differing("branch", "branch 0", "branch 1", "", "float32[8]", "bool[8]"),
+            DifferingTypes("branch", "branch 0", "branch 1", "", "float32[8]", "bool[8]"),
         ),
         (
             lambda x: jax.lax.cond(True, lambda a: {"h": a}, lambda a: {"h": a > 0}, x),
-            Differing("branch", "true_fun", "false_fun", "['h']", "float32[8]", "bool[8]"),
+            DifferingTypes("branch", "true_fun", "false_fun", "['h']", "float32[8]", "bool[8]"),
         ),
     ],
 )
