@@ -248,6 +248,23 @@ def test_values_are_as_of_the_step(open_page, mlp):
     assert seen > 5
 
 
+def test_the_values_are_drawn_once_with_the_columns_that_there_is_room_for(open_page, mlp):
+    page = open_page(mlp.html, "#overview")
+    page.evaluate(
+        """() => {
+          globalThis.drawn = [];
+          new MutationObserver(() => {
+            const row = document.querySelector('.propagation-values .grid-body .grid-row');
+            if (row) drawn.push(row.children.length);
+          }).observe(document, { childList: true, subtree: true });
+          location.hash = '#propagation?show=table&all=1';
+        }"""
+    )
+    page.wait_for_selector(".propagation-values .ssa")
+    page.wait_for_timeout(300)
+    assert set(page.evaluate("drawn")) == {4}
+
+
 def test_a_chain_is_followed_to_a_step(open_page, mlp):
     page = open_page(mlp.html, "#propagation?value=%254")
     page.wait_for_selector(".path-line")

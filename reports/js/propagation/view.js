@@ -282,11 +282,12 @@ class PropagationView {
     const { step = "", value = "", all = "" } = params;
     const { slots, values } = this;
     slots.sharded.checked = !all;
+    // Before the rows, whose columns are those that the mode has room for.
+    this.#setMode(params.show);
     if (all !== this.listed) {
       this.listed = all;
       values.show(all ? this.all : this.sharded, { empty: "Nothing is sharded." });
     }
-    this.#setMode(params.show);
     const isOther = value !== this.chosen;
     if (isOther) {
       this.chosen = value;
