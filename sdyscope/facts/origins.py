@@ -22,10 +22,13 @@ pieces by their indices; ``exchange``: an op reaches into its neighbouring block
 ``program``: the program itself says so, in a
 ``shard_map``; ``unknown``: none of these was found."""
 
-NotFound: TypeAlias = Literal["", "no axes", "no op", "not sharded", "one device"]
+NotFound: TypeAlias = Literal[
+    "", "no axes", "no op", "not sharded", "not needed otherwise", "one device"
+]
 """Why none was found: the collective runs over no axes of the mesh; the compiler kept no op that it
-was made for; nothing around that op is sharded on its axes; what the op takes is on one device, as
-a callback's result is, and no axis says so. Empty where one was."""
+was made for; nothing around that op is sharded on its axes; something is, and nothing says that it
+is needed otherwise; what the op takes is on one device, as a callback's result is, and no axis says
+so. Empty where one was."""
 
 Spec: TypeAlias = PartitionSpec | TensorSharding | str
 """A sharding as JAX writes it where it can be, else as Shardy does; its text where it follows no

@@ -153,6 +153,7 @@ _WHY: Final[Mapping[NotFound, str]] = {
     "no op": "the compiler did not record the op it was made for",
     "one device": "what {op} takes is on one device, and is sent to the others",
     "not sharded": "nothing around {op} is sharded on its axes",
+    "not needed otherwise": "nothing around {op} is known to need another sharding than it has",
 }
 
 

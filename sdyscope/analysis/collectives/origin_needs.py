@@ -7,6 +7,7 @@ the collective moves.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,8 +55,13 @@ LOOKING_UP: Final = frozenset({"gather", "dynamic_slice", "dynamic_update_slice"
 REACHING: Final = frozenset(
     {"slice", "pad", "concatenate", "convolution", "reduce_window", "reverse", "sort", "cumsum"}
 )
+#: Ops that XLA does not split on every dimension that propagation lets them keep an axis on, by its
+#: `spmd_partitioner.cc`: their operands are gathered, and their results cut.
+_GATHERED: Final = frozenset(
+    {"fft", "cholesky", "triangular_solve", "rng", "rng_bit_generator", "select_and_scatter"}
+)
 #: Ops that take tensors of the same shape and need not keep the sharding of any.
-_TOGETHER: Final = SUMMING | LOOKING_UP | REACHING
+_TOGETHER: Final = SUMMING | LOOKING_UP | REACHING | _GATHERED
 
 _SHARD_MAP: Final = "manual_computation"
 
@@ -165,7 +171,7 @@ class Needs:
         if not any(before):
             return False
         shape = self.decided.shape(need.value)
-        results = [(need.op.id, result) for result in range(len(need.op.types))]
+        results = _results(need.op)
         if kind_of(need.op) in _TOGETHER:
             return True
         order = need.op.attributes.get("permutation")
@@ -218,6 +224,19 @@ class Needs:
             score = 2 if elements == math.prod(block) else NO_FIT
         wants = need.op is None or need.op.is_constraint or kind_of(need.op) in _WHOLE
         return score + (0 if wants or self.conflicting(need, axes) else 1)
+
+    def unlikeness(self, need: Need, part: Part) -> tuple[int, float]:
+        """How little the blocks of a value are like what is moved, where neither fits.
+
+        How many dimensions of a block no piece has, as large; then how much more or fewer elements
+        are moved. Blocks are padded and cut before they are moved, and a halo is a thin slice.
+        """
+        block = _local(self.decided.shape(need.value) or (), self.decided.axes(need.value))
+        leaves = part.shape.leaves
+        sizes = Counter(_sizes(leaves[0].dimensions) if leaves else ())
+        elements = sum(math.prod(leaf.dimensions) for leaf in leaves)
+        missing = (Counter(_sizes(block)) - sizes).total()
+        return missing, abs(math.log(max(elements, 1) / max(math.prod(block), 1)))
 
     def nearest(self, ops: Sequence[Op]) -> Iterator[Op]:
         """The ops themselves, then those nearby."""
@@ -290,8 +309,7 @@ class Needs:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""
         if need.op is None or need.output is not None or kind_of(need.op) in _WHOLE:
             return []
-        results = [(need.op.id, result) for result in range(len(need.op.types))]
-        others = [other for other in (*results, *self.operands(need.op)) if other != need.value]
+        others = [other for other in self.tensors(need.op) if other != need.value]
         carried = [other for other in others if self.carried(other, axes)]
         by_rule = self._by_rule(need.op)
         own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
@@ -328,9 +346,8 @@ class Needs:
             return []
         if kind_of(need.op) in _WHOLE:
             return []
-        results = [(need.op.id, result) for result in range(len(need.op.types))]
         written: dict[int, WrittenSpec] = {}
-        for other in (*results, *self.operands(need.op)):
+        for other in self.tensors(need.op):
             for dim, part in self._dims_with(need.value, axes):
                 if other != need.value and self._same_dimension(need.value, other, dim):
                     nearest = self.annotated.without(other, dim, part)
@@ -376,6 +393,10 @@ class Needs:
         """The values that an op takes."""
         return [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
 
+    def tensors(self, op: Op) -> list[ValueId]:
+        """The values that an op gives and takes."""
+        return [*_results(op), *self.operands(op)]
+
     def is_end(self, op: Op) -> bool:
         """Whether an op is in the program itself, whose return ends it."""
         main = self.graph.main
@@ -398,6 +419,10 @@ def kind_of(op: Op) -> str:
     if name != "custom_call":
         return name
     return (collective_of(op.call_target) or name).rpartition(".")[2]
+
+
+def _results(op: Op) -> list[ValueId]:
+    return [(op.id, result) for result in range(len(op.types))]
 
 
 def _sizes(dimensions: Sequence[int]) -> list[int]:

@@ -215,9 +215,9 @@ class _Search:
             ):
                 return collective_origin
             if collective.kind in _REDUCTIONS and self.is_split_by_xla(ops, axes):
-                return _unknown(part, ops, axes)
+                return self.unknown(part, ops, axes)
             if collective.kind == "all-reduce" and self.is_from_one_device(ops):
-                return replace(_unknown(part, ops, axes), not_found="one device")
+                return replace(self.unknown(part, ops, axes), not_found="one device")
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
@@ -225,7 +225,21 @@ class _Search:
                         collective_origin := find(near, axes, collective, part, values)
                     ) is not None:
                         return collective_origin
-        return _unknown(part, ops or makers, axes)
+        return self.unknown(part, ops or makers, axes)
+
+    def unknown(
+        self, part: Part, ops: Sequence[Op], axes: tuple[AxisPart, ...]
+    ) -> CollectiveOrigin:
+        """One that nothing was found for; says how far it was followed."""
+        op = ops[0] if ops else None
+        scope, primitive = _scope(op) if op is not None else (part.scope, part.primitive)
+        why: NotFound = "no axes" if not axes else "no op"
+        if axes and op is not None:
+            around = [value for op in ops for value in self.around.tensors(op)]
+            sharded = any(self.around.carried(value, axes) for value in around)
+            why = "not needed otherwise" if sharded else "not sharded"
+        origin = _origin("unknown", op, scope, primitive)
+        return replace(origin, source=op.source if op is not None else part.source, not_found=why)
 
     def parts_of(self, collective: Collective) -> tuple[AxisPart, ...]:
         return tuple(part_of(axis, self.decided.mesh) for axis in collective.axes or ())
@@ -288,7 +302,7 @@ class _Search:
         """Whether it sums a product that XLA splits over axes that none of its tensors has."""
         if not ops or any(kind_of(op) not in _PRODUCTS for op in ops):
             return False
-        values = [value for op in ops for value in (*self.around.operands(op), (op.id, 0))]
+        values = [value for op in ops for value in self.around.tensors(op)]
         return not any(
             self.decided.sharding(value) is None or self.around.carried(value, axes)
             for value in values
@@ -344,7 +358,12 @@ class _Search:
                 # What is gathered over several axes, one after the other, fits only in the end.
                 best = min(
                     range(len(needs)),
-                    key=lambda at: (misfits[at] > 1, needs[at].value not in values, misfits[at]),
+                    key=lambda at: (
+                        misfits[at] > 1,
+                        needs[at].value not in values,
+                        misfits[at],
+                        self.around.unlikeness(needs[at], part),
+                    ),
                 )
                 kind = collective.kind if misfits[best] < NO_FIT else ""
                 return self.origin_for(needs[best], axes, part, kind)
@@ -546,15 +565,6 @@ def _origin(
         together=together,
         result=result,
     )
-
-
-def _unknown(part: Part, ops: Sequence[Op], axes: Sequence[AxisPart]) -> CollectiveOrigin:
-    """One that nothing was found for; says how far it was followed."""
-    op = ops[0] if ops else None
-    scope, primitive = _scope(op) if op is not None else (part.scope, part.primitive)
-    why: NotFound = "no axes" if not axes else "no op" if op is None else "not sharded"
-    origin = _origin("unknown", op, scope, primitive)
-    return replace(origin, source=op.source if op is not None else part.source, not_found=why)
 
 
 def _scope(op: Op) -> tuple[str, str]:

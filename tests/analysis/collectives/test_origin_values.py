@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from user_programs import USER_PROGRAMS
 
+from sdyscope.analysis.collectives import origin_needs
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.errors import CompilerError
 from sdyscope.facts.origins import CollectiveOrigin
@@ -222,6 +223,51 @@ def test_a_constraint_some_ops_on_makes_a_gather(partitioner: Any) -> None:
     without = jax.jit(functools.partial(step, pinned=False))
     free = collectives_of(without, *arguments, partitioner=partitioner)
     assert not free.collectives
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_xla_does_not_split_is_gathered_for_it(partitioner: Any) -> None:
+    """Propagation lets a Fourier transform keep its axes, and the partitioner gathers it."""
+    x = abstract((16, 64), "data", "model")
+    collectives = collectives_of(jax.jit(jnp.fft.fft), x, partitioner=partitioner)
+    origins = {axis.name: origin for each, _, origin in parts_of(collectives) for axis in each.axes}
+    assert {origin.op for origin in origins.values()} == {"fft"}
+    after = {name: spec_text(origin.after) for name, origin in origins.items()}
+    assert after == {"data": "P(None, 'model')", "model": "P('data', None)"}
+
+
+def test_nothing_is_said_not_to_be_sharded_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origin_needs, "_TOGETHER", frozenset())
+    x = abstract((16, 64), "data", "model")
+    unknown = parts_of(collectives_of(jax.jit(jnp.fft.fft), x))
+    assert {origin.not_found for *_, origin in unknown} == {"not needed otherwise"}
+
+
+def test_an_axis_that_only_xla_uses_is_on_nothing() -> None:
+    x, index = abstract((16, 32), None, "data"), jax.ShapeDtypeStruct((24,), jnp.int32)
+    index = index.update(sharding=NamedSharding(compat.abstract_mesh(MESH), P("data")))
+    parts = parts_of(collectives_of(jax.jit(lambda x, index: x[index]), x, index))
+    of_model = [origin for each, _, origin in parts if [a.name for a in each.axes] == ["model"]]
+    assert [origin.not_found for origin in of_model] == ["not sharded"]
+
+
+def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
+    """Shardy splits a convolution's channels, XLA its rows: a kernel is moved, and halos are."""
+    x, w = (
+        abstract((8, 32, 32, 16), "data", "model"),
+        abstract((3, 3, 16, 32), *[None] * 3, "model"),
+    )
+
+    def step(x: Any, w: Any) -> Any:
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=dimensions)
+
+    moved = {
+        (each.kind, origin.value)
+        for each, _, origin in parts_of(collectives_of(jax.jit(step), x, w))
+        if origin.kind == "resharding"
+    }
+    assert moved == {("all-to-all", "w"), ("collective-permute", "x")}
 
 
 def test_the_table_shards_the_residual_stream() -> None:
