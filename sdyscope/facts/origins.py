@@ -23,12 +23,12 @@ pieces by their indices; ``exchange``: an op reaches into its neighbouring block
 ``shard_map``; ``unknown``: none of these was found."""
 
 NotFound: TypeAlias = Literal[
-    "", "no axes", "no op", "not sharded", "not needed otherwise", "one device"
+    "", "no axes", "no op", "not sharded", "not needed otherwise", "one device", "split by XLA"
 ]
 """Why none was found: the collective runs over no axes of the mesh; the compiler kept no op that it
 was made for; nothing around that op is sharded on its axes; something is, and nothing says that it
 is needed otherwise; what the op takes is on one device, as a callback's result is, and no axis says
-so. Empty where one was."""
+so; XLA splits the op over axes that none of its tensors has. Empty where one was."""
 
 Spec: TypeAlias = PartitionSpec | TensorSharding | str
 """A sharding as JAX writes it where it can be, else as Shardy does; its text where it follows no

@@ -152,6 +152,7 @@ _WHY: Final[Mapping[NotFound, str]] = {
     "no axes": "it runs over no axes of the mesh",
     "no op": "the compiler did not record the op it was made for",
     "one device": "what {op} takes is on one device, and is sent to the others",
+    "split by XLA": "XLA itself splits {op} over its axes; no tensor of {op} is sharded on them",
     "not sharded": "nothing around {op} is sharded on its axes",
     "not needed otherwise": "nothing around {op} is known to need another sharding than it has",
 }

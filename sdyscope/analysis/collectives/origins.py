@@ -215,7 +215,7 @@ class _Search:
             ):
                 return collective_origin
             if collective.kind in _REDUCTIONS and self.is_split_by_xla(ops, axes):
-                return self.unknown(part, ops, axes)
+                return replace(self.unknown(part, ops, axes), not_found="split by XLA")
             if collective.kind == "all-reduce" and self.is_from_one_device(ops):
                 return replace(self.unknown(part, ops, axes), not_found="one device")
             for near in filter(None, (ops, makers, users)):

@@ -42,32 +42,49 @@ class ValueNames:
         return deque(self._back(value), maxlen=1)[0]
 
     def form(self, value: ValueId) -> Op | None:
-        """The op that gives a value its form last; None where it has the form of its source."""
-        on_the_way = (self.graph.ops[node] for node, _ in self._back(value))
-        form = next((op for op in on_the_way if not op.is_argument), None)
-        return None if form is None or form.id == self.source(value)[0] else form
+        """The op that gives a value its form: that takes the part that it is, else the last one.
+
+        None where it has the form of its source.
+        """
+        source = self.source(value)[0]
+        on_the_way = (self.graph.ops[node] for node, _ in self._back(value) if node != source)
+        forms = [op for op in on_the_way if op.passing is not None]
+        return next((op for op in forms if op.passing == "part"), forms[0] if forms else None)
 
     def _back(self, value: ValueId) -> Iterator[ValueId]:
-        """A value, and what it is another form of, step by step."""
+        """A value, and what it is another form of, step by step, into functions and out again."""
+        calls: list[int] = []
         yield value
         for _ in range(_STEPS):
-            before = None if value[0] in self._arguments else self._before(value)
+            before = None if value[0] in self._arguments else self._before(value, calls)
             if before is None:
                 return
             yield before
             value = before
 
-    def _before(self, value: ValueId) -> ValueId | None:
-        """The value that this one is another form of; None where it is none."""
+    def _before(self, value: ValueId, calls: list[int]) -> ValueId | None:
+        """The value that this one is another form of; None where it is none.
+
+        Args:
+            value: which value.
+            calls: those whose functions it is inside of, come to from their results.
+        """
         op = self.graph.ops[value[0]]
         if op.is_argument:
+            callee = self.graph.callee(calls[-1]) if calls else None
+            call = calls.pop() if callee is not None and callee.op == op.parent else None
             given = {
                 (producer, edge.result)
                 for producer, edge in self.graph.entering(op)
-                if edge.kind in ("region", "call")
+                if edge.kind in ("region", "call") and call in (None, edge.via)
             }
             # A function that is called several times may be given several values.
             return given.pop() if len(given) == 1 else None
+        if self.graph.callee(op) is not None:
+            for producer, edge in self.graph.entering(op):
+                if edge.kind == "return" and edge.operand == value[1]:
+                    calls.append(op.id)
+                    return self.graph.source(producer, edge)
         if op.passing is not None:
             for producer, edge in self.graph.operands(op):
                 if edge.operand == value[1]:

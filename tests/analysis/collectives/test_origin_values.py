@@ -251,6 +251,14 @@ def test_an_axis_that_only_xla_uses_is_on_nothing() -> None:
     assert [origin.not_found for origin in of_model] == ["not sharded"]
 
 
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_product_that_xla_splits_of_itself(partitioner: Any) -> None:
+    x = abstract((16, 16), None, "model")
+    parts = parts_of(collectives_of(jax.jit(lambda x: x @ x), x, partitioner=partitioner))
+    of_data = [origin for each, _, origin in parts if [a.name for a in each.axes] == ["data"]]
+    assert [origin.not_found for origin in of_data] == ["split by XLA"]
+
+
 def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
     """Shardy splits a convolution's channels, XLA its rows: a kernel is moved, and halos are."""
     x, w = (

@@ -1,0 +1,75 @@
+"""What values are called: by the argument that they are another form of, through calls as well."""
+
+from __future__ import annotations
+
+from sdyscope.analysis.naming.names import ValueNames
+from sdyscope.graph import OpGraph, build
+from tests.graph_modules import parse
+
+#: One function cuts a layer's weight out of two arguments; another only adds.
+MODULE = """
+module @jit_step {
+  func.func public @main(%arg0: tensor<4x8xf32> loc("params['up']"),
+                         %arg1: tensor<4x8xf32> loc("params['down']"),
+                         %arg2: tensor<i32> loc("layer")) -> (tensor<8xf32>, tensor<8xf32>) {
+    %0 = call @pick(%arg0, %arg2) : (tensor<4x8xf32>, tensor<i32>) -> tensor<8xf32>
+    %1 = call @pick(%arg1, %arg2) : (tensor<4x8xf32>, tensor<i32>) -> tensor<8xf32>
+    %2 = call @outer(%1) : (tensor<8xf32>) -> tensor<8xf32>
+    %3 = call @sum(%0, %2) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+    return %3, %2 : tensor<8xf32>, tensor<8xf32>
+  }
+  func.func private @pick(%arg0: tensor<4x8xf32>, %arg1: tensor<i32>) -> tensor<8xf32> {
+    %c = stablehlo.constant dense<0> : tensor<i32>
+    %0 = stablehlo.dynamic_slice %arg0, %arg1, %c, sizes = [1, 8]
+        : (tensor<4x8xf32>, tensor<i32>, tensor<i32>) -> tensor<1x8xf32>
+    %1 = stablehlo.reshape %0 : (tensor<1x8xf32>) -> tensor<8xf32>
+    return %1 : tensor<8xf32>
+  }
+  func.func private @outer(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = call @same(%arg0) : (tensor<8xf32>) -> tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+  func.func private @same(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    return %arg0 : tensor<8xf32>
+  }
+  func.func private @sum(%arg0: tensor<8xf32>, %arg1: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = stablehlo.add %arg0, %arg1 : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}
+"""
+
+
+def calls(graph: OpGraph) -> list[tuple[int, int]]:
+    """The results of the calls of main, in order."""
+    assert graph.main is not None
+    return [(op.id, 0) for op in graph.children(graph.main.op) if graph.callee(op) is not None]
+
+
+def test_a_function_that_is_called_twice_is_gone_through_with_what_each_call_gives_it() -> None:
+    graph = build(parse(MODULE))
+    names = ValueNames(graph)
+    up, down, outer, added = calls(graph)
+    assert [names.name(value) for value in (up, down, outer)] == [
+        "params['up']",
+        "params['down']",
+        "params['down']",
+    ]
+    assert names.name(added) == "add"
+
+
+def test_the_form_is_the_part_that_is_taken() -> None:
+    graph = build(parse(MODULE))
+    names = ValueNames(graph)
+    up, _, outer, added = calls(graph)
+    for value in (up, outer):
+        form = names.form(value)
+        assert form is not None
+        assert form.mnemonic == "dynamic_slice"
+    assert names.form(added) is None
+
+
+def test_inside_a_function_that_is_given_several_values_none_is_named() -> None:
+    graph = build(parse(MODULE))
+    cut = next(op for op in graph.operations() if op.mnemonic == "dynamic_slice")
+    assert ValueNames(graph).name((cut.id, 0)) == "dynamic_slice"
