@@ -51,8 +51,8 @@ from sdyscope.values.tiling import HloSharding, TupleSharding
 
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
-#: Ops whose sums XLA may split over devices that would do the same work.
-_PRODUCTS: Final = ("dot_general", "dot", "convolution")
+#: Ops that XLA may split over devices that would do the same work.
+_SPLIT: Final = LOOKING_UP | {"dot_general", "dot", "convolution", "scatter"}
 
 
 def with_origins(
@@ -299,8 +299,8 @@ class _Search:
         return None
 
     def is_split_by_xla(self, ops: list[Op], axes: tuple[AxisPart, ...]) -> bool:
-        """Whether it sums a product that XLA splits over axes that none of its tensors has."""
-        if not ops or any(kind_of(op) not in _PRODUCTS for op in ops):
+        """Whether it sums what XLA splits over axes that no tensor of the op has."""
+        if not ops or any(kind_of(op) not in _SPLIT for op in ops):
             return False
         values = [value for op in ops for value in self.around.tensors(op)]
         return not any(

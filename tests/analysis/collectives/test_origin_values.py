@@ -259,6 +259,21 @@ def test_a_product_that_xla_splits_of_itself(partitioner: Any) -> None:
     assert [origin.not_found for origin in of_data] == ["split by XLA"]
 
 
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_lookup_that_xla_splits_is_not_for_what_is_computed_of_it(partitioner: Any) -> None:
+    """XLA cuts the rows over `model`, which only the weight behind has."""
+    x, w = abstract((128, 32), "data"), abstract((32, 32), None, "model")
+    at = jax.ShapeDtypeStruct((512,), jnp.int32, sharding=abstract((512,), "data").sharding)
+    step = jax.jit(lambda x, at, w: x[at] @ w)
+    parts = parts_of(collectives_of(step, x, at, w, partitioner=partitioner))
+    of_model = [
+        (each.kind, origin.op, origin.not_found)
+        for each, _, origin in parts
+        if [axis.name for axis in each.axes] == ["model"]
+    ]
+    assert of_model == [("all-reduce", "gather", "split by XLA")]
+
+
 def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
     """Shardy splits a convolution's channels, XLA its rows: a kernel is moved, and halos are."""
     x, w = (
