@@ -523,7 +523,7 @@ class LiteralSites:
         self._before: tuple[RequestedTensor, ...] = workshop.program.requested
         self._results = _next_values(self._before)
         self._leaves = self._shardings(workshop.program)
-        self._known: dict[tuple[str, int, PartitionSpec], LiteralSite | None] = {}
+        self._known: dict[tuple[str, int, PartitionSpec, int], LiteralSite | None] = {}
         self.built = 0
 
     def literals(self) -> Iterator[SpecLiteral]:
@@ -573,7 +573,7 @@ class LiteralSites:
         tried = 0
         best: LiteralSite | None = None
         for literal in self.literals():
-            place = (literal.source.file, literal.inside, spec)
+            place = (literal.source.file, literal.inside, spec, rank)
             if literal.with_spec(spec, options[0], rank) is None:
                 continue
             known = self._known.get(place)
@@ -609,7 +609,7 @@ class LiteralSites:
             if changed:
                 tensors = tuple((tensor.kind, tensor.index or 0) for tensor in changed)
                 names = tuple(tensor.path for tensor in changed)
-                return LiteralSite(literal, spec, shape, tensors, names, self.mesh)
+                return LiteralSite(literal, spec, changed[0].shape, tensors, names, self.mesh)
         return None
 
     @staticmethod

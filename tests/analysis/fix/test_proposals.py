@@ -1,0 +1,41 @@
+"""The places in the source that say how an argument is sharded."""
+
+from sdyscope.analysis.fix.proposals import LiteralSites
+from sdyscope.analysis.fix.workshop import Workshop
+from sdyscope.inspection import Inspection
+from sdyscope.targets import resolve
+
+#: Two arguments of different rank, sharded by the same words.
+STEP = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+
+
+def program(mesh):
+    def on(shape, *axes):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*axes)))
+
+    arguments = on((64, 32), "data"), on((64,), "data")
+    return Program("step", jax.jit(lambda h, labels: (h.T * labels).sum()), arguments)
+"""
+
+
+def test_arguments_of_different_rank_have_places_of_their_own(tmp_path):
+    file = tmp_path / "ranks.py"
+    file.write_text(STEP)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    program = Inspection(build(), ("shardy",))
+    sites = LiteralSites(Workshop(program, build), program.only_mesh("shardy"))
+    shapes = {}
+    for tensor in program.requested:
+        if tensor.kind == "argument":
+            site = sites.of(tensor, tensor.sharding.spec)
+            shapes[site.names] = site.shape
+    assert shapes == {("h",): (64, 32), ("labels",): (64,)}
