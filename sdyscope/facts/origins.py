@@ -14,21 +14,22 @@ from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 
 OriginKind: TypeAlias = Literal[
-    "reduction", "resharding", "lookup", "exchange", "program", "unknown"
+    "reduction", "resharding", "lookup", "exchange", "split", "program", "unknown"
 ]
 """``reduction``: an op sums over a dimension that is in pieces; ``resharding``: a value has one
 sharding and is needed with another; ``lookup``: an op takes elements from a dimension that is in
 pieces by their indices; ``exchange``: an op reaches into its neighbouring blocks (shifts, sorts);
+``split``: XLA itself splits an op over axes, though nothing that the op sums or looks up has them;
 ``program``: the program itself says so, in a
 ``shard_map``; ``unknown``: none of these was found."""
 
 NotFound: TypeAlias = Literal[
-    "", "no axes", "no op", "not sharded", "not needed otherwise", "one device", "split by XLA"
+    "", "no axes", "no op", "not sharded", "not needed otherwise", "one device"
 ]
 """Why none was found: the collective runs over no axes of the mesh; the compiler kept no op that it
 was made for; nothing around that op is sharded on its axes; something is, and nothing says that it
 is needed otherwise; what the op takes is on one device, as a callback's result is, and no axis says
-so; XLA splits the op over axes that none of its tensors has. Empty where one was."""
+so. Empty where one was."""
 
 Spec: TypeAlias = PartitionSpec | TensorSharding | str
 """A sharding as JAX writes it where it can be, else as Shardy does; its text where it follows no
@@ -154,4 +155,6 @@ class CollectiveOrigin:
     @property
     def is_known(self) -> bool:
         """Whether it leads to an annotation, or to a line of the program that says it itself."""
-        return self.kind == "program" or (self.kind != "unknown" and bool(self.annotations))
+        return self.kind in ("program", "split") or (
+            self.kind != "unknown" and bool(self.annotations)
+        )

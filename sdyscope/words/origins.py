@@ -152,7 +152,6 @@ _WHY: Final[Mapping[NotFound, str]] = {
     "no axes": "it runs over no axes of the mesh",
     "no op": "the compiler did not record the op it was made for",
     "one device": "what {op} takes is on one device, and is sent to the others",
-    "split by XLA": "XLA itself splits {op} over its axes; no tensor of {op} is sharded on them",
     "not sharded": "nothing around {op} is sharded on its axes",
     "not needed otherwise": "nothing around {op} is known to need another sharding than it has",
 }
@@ -198,6 +197,8 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     op = op_text(origin.op)
     if origin.kind == "program":
         return f"the program itself calls {op}"
+    if origin.kind == "split":
+        return f"XLA itself splits {op} over these axes; nothing that it sums is sharded on them"
     if origin.not_found:
         return f"{NOT_FOUND}: {_WHY[origin.not_found].format(op=op)}"
     has = [annotation for annotation in origin.annotations if annotation.role == "has"]

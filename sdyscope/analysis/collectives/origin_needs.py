@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -31,6 +31,7 @@ from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of
+from sdyscope.graph.summed_dims import summed_dims
 from sdyscope.values.sharding_rule import OpShardingRule
 
 #: Collectives that a program writes in a shard_map, by the names of their ops.
@@ -402,11 +403,26 @@ class Needs:
         main = self.graph.main
         return main is not None and op.parent == main.op
 
-    def carried(self, value: ValueId, axes: tuple[AxisPart, ...]) -> list[AxisPart]:
-        """As much of the axes as a value is sharded on."""
+    def summed(self, op: Op, axes: tuple[AxisPart, ...]) -> list[ValueId]:
+        """The values that an op sums, or looks up in, along dimensions that have the axes."""
+        given = self.graph.operands(op)
+        values = []
+        for producer, edge in given:
+            value = (producer.id, edge.result)
+            rank = self.decided.rank(value)
+            dims = summed_dims(op, edge.operand, rank, len(given))
+            if self.carried(value, axes, dims):
+                values.append(value)
+        return values
+
+    def carried(
+        self, value: ValueId, axes: tuple[AxisPart, ...], dims: Container[int] | None = None
+    ) -> list[AxisPart]:
+        """As much of the axes as a value is sharded on, or some of its dimensions are."""
         return [
             shared
-            for dim in self.decided.axes(value)
+            for at, dim in enumerate(self.decided.axes(value))
+            if dims is None or at in dims
             for own in dim
             for axis in axes
             if (shared := own.shared(axis)) is not None

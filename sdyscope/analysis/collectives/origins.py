@@ -215,7 +215,7 @@ class _Search:
             ):
                 return collective_origin
             if collective.kind in _REDUCTIONS and self.is_split_by_xla(ops, axes):
-                return replace(self.unknown(part, ops, axes), not_found="split by XLA")
+                return _origin("split", ops[0], *_scope(ops[0]))
             if collective.kind == "all-reduce" and self.is_from_one_device(ops):
                 return replace(self.unknown(part, ops, axes), not_found="one device")
             for near in filter(None, (ops, makers, users)):
@@ -279,9 +279,7 @@ class _Search:
             kind = kind_of(op)
             if kind not in SUMMING and kind not in LOOKING_UP:
                 continue
-            sharded = [
-                value for value in self.around.operands(op) if self.around.carried(value, axes)
-            ]
+            sharded = self.around.summed(op, axes)
             if not sharded or (kind == "custom_call" and op.is_constraint):
                 continue
             if kind in LOOKING_UP:
@@ -299,14 +297,13 @@ class _Search:
         return None
 
     def is_split_by_xla(self, ops: list[Op], axes: tuple[AxisPart, ...]) -> bool:
-        """Whether it sums what XLA splits over axes that no tensor of the op has."""
+        """Whether it sums what XLA splits over axes that no dimension that is summed has."""
         if not ops or any(kind_of(op) not in _SPLIT for op in ops):
             return False
-        values = [value for op in ops for value in self.around.tensors(op)]
-        return not any(
-            self.decided.sharding(value) is None or self.around.carried(value, axes)
-            for value in values
-        )
+        tensors = [value for op in ops for value in self.around.tensors(op)]
+        if any(self.decided.sharding(value) is None for value in tensors):
+            return False
+        return not any(self.around.summed(op, axes) for op in ops)
 
     def is_from_one_device(self, ops: list[Op]) -> bool:
         """Whether what is not on one device takes what is: a sum sends it to all."""

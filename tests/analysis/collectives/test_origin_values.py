@@ -256,7 +256,10 @@ def test_a_product_that_xla_splits_of_itself(partitioner: Any) -> None:
     x = abstract((16, 16), None, "model")
     parts = parts_of(collectives_of(jax.jit(lambda x: x @ x), x, partitioner=partitioner))
     of_data = [origin for each, _, origin in parts if [a.name for a in each.axes] == ["data"]]
-    assert [origin.not_found for origin in of_data] == ["split by XLA"]
+    assert [origin.kind for origin in of_data] == ["split"]
+    assert origin_text(of_data[0]) == (
+        "XLA itself splits dot_general over these axes; nothing that it sums is sharded on them"
+    )
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -267,11 +270,25 @@ def test_a_lookup_that_xla_splits_is_not_for_what_is_computed_of_it(partitioner:
     step = jax.jit(lambda x, at, w: x[at] @ w)
     parts = parts_of(collectives_of(step, x, at, w, partitioner=partitioner))
     of_model = [
-        (each.kind, origin.op, origin.not_found)
+        (each.kind, origin.op, origin.kind)
         for each, _, origin in parts
         if [axis.name for axis in each.axes] == ["model"]
     ]
-    assert of_model == [("all-reduce", "gather", "split by XLA")]
+    assert of_model == [("all-reduce", "gather", "split")]
+
+
+def test_a_scatter_is_summed_over_what_it_scatters_alone() -> None:
+    """Its updates' other dimension has `model`; XLA cuts the scattered one over it."""
+    x, updates = abstract((16, 32), None, "data"), abstract((24, 32), None, "model")
+    at = jax.ShapeDtypeStruct((24,), jnp.int32, sharding=abstract((24,), "data").sharding)
+    w = abstract((32, 16), "model", None)
+    step = jax.jit(lambda x, at, updates, w: jnp.tanh(x.at[at].add(updates)) @ w)
+    sums = {
+        origin.op: origin.kind
+        for each, _, origin in parts_of(collectives_of(step, x, at, updates, w))
+        if each.kind == "all-reduce"
+    }
+    assert sums == {"scatter-add": "split", "dot_general": "reduction"}
 
 
 def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:

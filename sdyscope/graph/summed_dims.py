@@ -1,0 +1,54 @@
+"""Which dimensions of its operands an op sums over, or looks places up in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from sdyscope.graph.model import Op
+
+
+def summed_dims(op: Op, operand: int, rank: int, operands: int) -> frozenset[int] | None:
+    """The dimensions of an operand that the op sums over or looks up in; None where not known.
+
+    By the attributes of StableHLO's specification: what a product contracts, a reduction reduces;
+    of a gather the dimensions that indices are of; of a scatter those of its updates that are
+    scattered, and of its indices.
+
+    Args:
+        op: the op.
+        operand: which operand.
+        rank: its rank.
+        operands: how many operands there are.
+    """
+    match op.mnemonic:
+        case "dot_general":
+            side = ("lhs", "rhs")[operand]
+            return _dims(op, "dot_dimension_numbers", f"{side}_contracting_dimensions")
+        case "reduce":
+            reduced = cast("tuple[int, ...]", op.attributes.get("dimensions", ()))
+            return frozenset(reduced if operand < operands // 2 else ())
+        case "gather":
+            return (
+                _dims(op, "dimension_numbers", "start_index_map") if operand == 0 else frozenset()
+            )
+        case "scatter":
+            inputs = operands // 2
+            if operand < inputs:
+                return frozenset()
+            if operand == inputs:
+                vector = _numbers(op, "scatter_dimension_numbers").get("index_vector_dim")
+                return frozenset(range(rank)) - {vector}
+            windows = _dims(op, "scatter_dimension_numbers", "update_window_dims")
+            return None if windows is None else frozenset(range(rank)) - windows
+    return None
+
+
+def _numbers(op: Op, name: str) -> Mapping[str, object]:
+    numbers = op.attributes.get(name)
+    return numbers if isinstance(numbers, Mapping) else {}
+
+
+def _dims(op: Op, name: str, field: str) -> frozenset[int] | None:
+    dims = _numbers(op, name).get(field)
+    return frozenset(cast("tuple[int, ...]", dims)) if isinstance(dims, tuple) else None
