@@ -7,8 +7,11 @@ same ops, or are called from one line and return the same tree.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.annotations import Annotation
@@ -51,9 +54,7 @@ def recompiles(record: Record, programs: Sequence[Staged]) -> tuple[Recompile, .
         alike = [other for other in earlier if program.is_again(other)]
         if alike:
             events.append(_recompile(program, max(reversed(alike), key=program.likeness)))
-        again = known.lowerings - len(known.processes)
-        if again > 0:
-            events.append(_again(known, again))
+        events += _again(known)
         earlier.append(program)
     return tuple(events)
 
@@ -114,25 +115,50 @@ class _Program:
         return 2 * (alike - abs(len(ours) - len(theirs))) + (self.body == earlier.body)
 
 
-def _again(known: RecordedProgram, times: int) -> Recompile:
+def _again(known: RecordedProgram) -> Iterator[Recompile]:
+    """Its module lowered again, by the arguments that had a weak type in one lowering alone."""
+    times = known.lowerings - len(known.processes)
+    if times <= 0:
+        return
+    lowerings = pairwise(known.weak if len(known.processes) == 1 else ())
+    changes = Counter(tuple(_weakened(known, now, known, was)) for was, now in lowerings)
+    changes[()] += times - changes.total()
     # Only the sum of all is known, the first one's in each process among them.
-    lowering = known.lowering_seconds * times / known.lowerings
     compiled = max(known.compiles - len(known.processes), 0) / max(known.compiles, 1)
-    return Recompile(
-        known.name,
-        known.defined,
-        known.label,
-        known.label,
-        times,
-        round(lowering, 6),
-        round(known.compile_seconds * compiled, 6),
-        known.called,
-    )
+    for arguments, alike in changes.items():
+        if alike:
+            yield Recompile(
+                known.name,
+                known.defined,
+                known.label,
+                known.label,
+                alike,
+                round(known.lowering_seconds * alike / known.lowerings, 6),
+                round(known.compile_seconds * compiled * alike / times, 6),
+                known.called,
+                arguments,
+            )
+
+
+def _weakened(
+    program: RecordedProgram, now: Sequence[int], before: RecordedProgram, was: Sequence[int]
+) -> Iterator[ArgumentChange]:
+    """The arguments whose type is weak in one of two lowerings alone, and otherwise the same."""
+    if program.arguments is None or program.arguments != before.arguments:
+        return
+    names, types = list(_named_types(program)), program.arguments
+    for number in sorted({*was} ^ {*now}):
+        yield ArgumentChange(
+            "argument", names[number], types[number], types[number], weak=number in now
+        )
 
 
 def _recompile(program: _Program, before: _Program) -> Recompile:
     known = program.recorded
     types = tuple(_types(program, before))
+    earlier = before.recorded
+    if known.weak and earlier.weak:
+        types += tuple(_weakened(known, known.weak[0], earlier, earlier.weak[-1]))
     shardings = tuple(_shardings(program, before, {change.name for change in types}))
     own, theirs = (
         {mesh for mesh in each.staged.meshes.values() if mesh.axes} for each in (program, before)

@@ -24,6 +24,7 @@ class ArgumentChange:
             not known, or it is on a mesh only once.
         returned_as: the result of the program before that is its next value and lies where it lies
             now; empty where there is none.
+        weak: whether its type is weak now, and was not before; null where that did not change.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class ArgumentChange:
     now: Sharded | None = None
     moved: bool | None = None
     returned_as: str = ""
+    weak: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

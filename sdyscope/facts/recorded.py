@@ -143,6 +143,7 @@ class RecordedProgram:
         module: name of the module.
         arguments: element type and shape of each flat argument, unused ones included; null when
             only its compilation was seen.
+        weak: the numbers of those that have a weak type, as a Python number has, of each lowering.
         paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
         results: element type and shape of each flat result; null likewise.
         defined: where the function stands; null when not known.
@@ -167,6 +168,7 @@ class RecordedProgram:
     name: str
     module: str
     arguments: tuple[str, ...] | None
+    weak: tuple[tuple[int, ...], ...]
     paths: tuple[str, ...] | None
     results: tuple[str, ...] | None
     defined: Line | None
@@ -270,6 +272,7 @@ class _Lowered(_Written, tag="lowered"):
     seconds: float
     others: dict[Partitioner, str]
     failures: dict[Partitioner, str]
+    weak: tuple[int, ...] = ()
 
 
 class _Compiled(_Written, tag="compiled"):
@@ -514,6 +517,7 @@ def _program(
         name=name.removeprefix("jit_"),
         module=name,
         arguments=known.arguments if known else None,
+        weak=tuple(line.weak for line in lowered),
         paths=known.paths or None if known else None,
         results=known.results if known else None,
         defined=Line(*known.defined) if known and known.defined else None,

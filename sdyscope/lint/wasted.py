@@ -12,6 +12,7 @@ from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
+from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import source_text
 
 
@@ -231,7 +232,7 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
             if part.origin
             else []
         )
-        named = f", sharded so by {causes[0].name} {causes[0].spec}" if causes else ""
+        named = f", sharded by {annotation_text(causes[0])}" if causes else ""
         yield Message(
             f"Activations of the same shape are gathered over {axes} {times:,} times per step, in "
             f"{counted(len(scopes), 'kind')} of places{named}: a device sends {size(sent)}, "

@@ -20,7 +20,9 @@ _LONGEST = 60
 
 def cause_key(recompile: Recompile) -> object:
     """What is alike for recompiles that are told of together."""
-    arguments = tuple((a.name, _change(a), a.moved, a.returned_as) for a in recompile.arguments)
+    arguments = tuple(
+        (a.name, _change(a), a.weak, a.moved, a.returned_as) for a in recompile.arguments
+    )
     op = (
         None
         if recompile.op is None
@@ -30,9 +32,11 @@ def cause_key(recompile: Recompile) -> object:
 
 
 def _change(argument: ArgumentChange) -> str:
-    """What of an argument changed: `type`, `tree` where it came or went, or `sharding`."""
+    """What of an argument changed: `type`, `weak`, `tree` where it came or went, or `sharding`."""
     if not (argument.was_type and argument.type):
         return "tree"
+    if argument.weak is not None:
+        return "weak"
     return "type" if argument.was_type != argument.type else "sharding"
 
 
@@ -43,8 +47,9 @@ def cause(alike: Sequence[Recompile]) -> str:
         alike: the recompiles that are told of together, one at least.
     """
     first = alike[0]
-    if first.program == first.before:
-        return "an identical module"
+    same = "an identical module"
+    if first.program == first.before and not first.arguments:
+        return same
     numbers = [
         number
         for number, argument in enumerate(first.arguments)
@@ -58,6 +63,8 @@ def cause(alike: Sequence[Recompile]) -> str:
         parts.append(f"and {len(numbers) - _LISTED:,} more")
     if first.meshes and not numbers:
         parts.append("another mesh")
+    if first.program == first.before:
+        parts.append(same)
     if first.op is not None:
         ops = [recompile.op for recompile in alike if recompile.op is not None]
         parts.append(_op(ops, first.before))
@@ -76,6 +83,10 @@ def _argument(alike: Sequence[ArgumentChange], before: str) -> str:
         return f"{name} {f'({first.type}) is new' if first.type else f'({first.was_type}) is gone'}"
     if change == "type":
         return f"{name} was {first.was_type}, then {_few([change.type for change in alike])}"
+    if change == "weak":
+        weak = f"{first.type} (weakly typed)"
+        was, now = (first.type, weak) if first.weak else (weak, first.type)
+        return f"{name} was {was}, then {now}"
     was, now = _sharding(first.was), _few([_sharding(change.now) for change in alike])
     text = f"{name} was {was}, then {now}"
     if first.moved is False:
@@ -115,9 +126,7 @@ def _value(text: str) -> str:
 
 def advice(recompile: Recompile) -> str:
     """What to do so that a function is compiled once, in sentences."""
-    if recompile.program == recompile.before or not (
-        recompile.arguments or recompile.meshes or recompile.op
-    ):
+    if not (recompile.arguments or recompile.meshes or recompile.op):
         return (
             "JAX caches by function identity: create the function and its jax.jit once, outside "
             "loops and calls."
@@ -137,6 +146,12 @@ def advice(recompile: Recompile) -> str:
             "Convert to one element type before the call."
             if dtypes
             else "Each new shape is a new program: pad to a few fixed sizes, or drop the remainder."
+        )
+    weak = [argument.name for argument in arguments if argument.weak is not None]
+    if weak:
+        said.append(
+            "Python numbers, and arrays computed from them alone, are weakly typed: give "
+            f"{listed(weak[:_LISTED])} a dtype before each call, as jnp.asarray(x, dtype) does."
         )
     alike = all(
         argument.moved is False and not _is_seen(argument) for argument in recompile.arguments

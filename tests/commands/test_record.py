@@ -228,6 +228,12 @@ def counted(n, w):
 n, v = jnp.zeros((), jnp.int32), put(w, None, "data")
 for _ in range(2):
     n, v = counted(n, v)
+
+@jax.jit
+def numbered(n, w):
+    return w * n
+for n in (put(jnp.asarray(1)), put(jnp.int32(1))):
+    numbered(n, w)
 """
 
 
@@ -245,7 +251,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     found = sdyscope("show", "run", "--json").document("show")["recompiles"]
     changes = {one["program"]: one for one in found}
     # A loss and its gradient are two programs, neither of them compiled again.
-    names = {"turned", "same", "scaled", "unrolled", "_lambda", "counted"}
+    names = {"turned", "same", "scaled", "unrolled", "_lambda", "counted", "numbered"}
     assert {one["name"] for one in found} == names
     assert all(one["compile_seconds"] > 0 for one in found)
     (moved,) = [one for one in changes["turned.2"]["arguments"] if one["kind"] == "argument"]
@@ -261,6 +267,9 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     said = " ".join(sdyscope("show", "run").out.split())
     assert "argument n was on no mesh, then replicated" in said
     assert "Place n on the mesh before the first call, with jax.device_put." in said
+    weakly = "numbered: argument n was i32[] (weakly typed), then i32[]; an identical module"
+    assert weakly in said
+    assert "weakly typed: give n a dtype before each call, as jnp.asarray(x, dtype) does" in said
     assert "another mesh" not in said
     lines = AGAIN.splitlines()
     line = lines.index("    v = turned(v)") + 1

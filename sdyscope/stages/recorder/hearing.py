@@ -107,6 +107,12 @@ class Lowering:
         return tuple(map(_type, self.jaxpr.in_avals))
 
     @property
+    def weak(self) -> tuple[int, ...]:
+        """Which arguments have a weak type, as a Python number has: JAX caches by that, too."""
+        avals = enumerate(self.jaxpr.in_avals)
+        return tuple(number for number, aval in avals if getattr(aval, "weak_type", False))
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """The name of each argument, such as `params['w']`; none where JAX has not all."""
         names = tuple(getattr(self._debug_info, "arg_names", None) or ())

@@ -73,6 +73,7 @@ class Keeper:
             called=event.called,
             partitioner=own,
             arguments=event.types,
+            weak=event.weak,
             paths=event.paths,
             results=event.results,
             seconds=round(event.seconds, 6),
