@@ -1,5 +1,6 @@
 """What hears of programs inside another program's Python."""
 
+import functools
 import json
 import os
 import subprocess
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from sdyscope.stages import recorder
 from sdyscope.stages.recorder import hearing
@@ -64,6 +67,24 @@ def test_a_listener_that_fails_does_not_reach_the_program(listen):
     assert lowering.defined == (__file__, function.__code__.co_firstlineno)
     assert compiling.called[0] == __file__
     assert compiling.module is lowering.computation.stablehlo()
+
+
+class Doubling:
+    def __call__(self, x):
+        return x * 2
+
+
+@pytest.mark.compiles
+def test_an_object_and_a_partial_function_in_a_shard_map_have_their_line(listen):
+    heard = listen(Listener()).heard
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    scaled = functools.partial(lambda scale, x: x * scale, 2.0)
+    mapped = jax.shard_map(scaled, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    jax.jit(Doubling())(np.ones(8, np.float32))
+    jax.jit(mapped).lower(np.ones(8, np.float32))
+    lines = {event.defined for event in heard if isinstance(event, hearing.Lowering)}
+    functions = (Doubling.__call__, scaled.func)
+    assert lines == {(__file__, each.__code__.co_firstlineno) for each in functions}
 
 
 @pytest.mark.compiles

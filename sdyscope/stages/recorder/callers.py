@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-__all__ = ["WRAPPERS", "Caller", "calling_line", "is_of", "names_of_the_call"]
+__all__ = ["WRAPPERS", "Caller", "calling_line", "is_of", "jitted_line", "names_of_the_call"]
 
 Place = tuple[str, int]
 """A file and a line."""
@@ -287,14 +287,35 @@ def _held(variable: Any) -> Any:
     return variable.get_raw_value() if hasattr(variable, "get_raw_value") else variable.raw_value
 
 
+def jitted_line() -> Place | None:
+    """Where the function stands that JAX is lowering right now, read off Python's stack.
+
+    JAX itself has no line of an object that is called, nor of a `functools.partial` in a
+    `shard_map`.
+    """
+    frames = itertools.dropwhile(lambda frame: not is_of(frame, ("jax",)), _frames())
+    for frame in itertools.takewhile(lambda frame: is_of(frame, ("jax",)), frames):
+        for name in ("fun", "jit_func"):
+            place = _defined(frame.f_locals.get(name))
+            if place is not None and not of_package(place[0], "jax"):
+                return place
+    return None
+
+
 def _defined(function: Any) -> Place | None:
-    try:
-        inner = inspect.unwrap(function)
-    except (TypeError, ValueError):
-        return None
-    inner = getattr(inner, "__func__", inner)
-    while isinstance(inner, functools.partial):
-        inner = inner.func
+    """The line of a function in whatever wraps it, or of the `__call__` of an object."""
+    inner, outer = function, None
+    while inner is not outer:
+        outer = inner
+        try:
+            inner = inspect.unwrap(inner)
+        except (TypeError, ValueError):
+            return None
+        inner = getattr(inner, "__func__", inner)
+        if isinstance(inner, functools.partial):
+            inner = inner.func
+    if not hasattr(inner, "__code__"):
+        inner = inspect.unwrap(getattr(type(inner), "__call__", inner))
     code = getattr(inner, "__code__", None)
     if code is None or any(of_package(code.co_filename, package) for package in WRAPPERS):
         return None

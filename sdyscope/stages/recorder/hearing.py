@@ -21,7 +21,15 @@ from types import ModuleType
 from typing import Any, Protocol
 
 # The package has another name in a program that is recorded, so its modules meet by relative names.
-from .callers import NOBODY, Caller, Place, calling_line, names_of_the_call, of_package
+from .callers import (
+    NOBODY,
+    Caller,
+    Place,
+    calling_line,
+    jitted_line,
+    names_of_the_call,
+    of_package,
+)
 
 #: Constants with more elements than this are left out of a module's text.
 LARGEST_CONSTANT = 2**22
@@ -38,6 +46,7 @@ class Lowering:
         seconds: how long it took.
         called: the line of the program that led to it.
         caller: the author's names, where a library's `jit` stands in front of JAX's.
+        defined: where the function stands; None where that is not known.
     """
 
     def __init__(
@@ -55,6 +64,7 @@ class Lowering:
         self.seconds = seconds
         self.called = calling_line()
         self.caller = self._caller()
+        self.defined = self._defined()
 
     def _caller(self) -> Caller:
         info = self._debug_info
@@ -79,14 +89,12 @@ class Lowering:
         """Name of the module."""
         return module_name(self.computation.stablehlo())
 
-    @property
-    def defined(self) -> Place | None:
-        """Where the function stands."""
+    def _defined(self) -> Place | None:
         if self.caller.defined is not None:
             return self.caller.defined
         words = str(getattr(self._debug_info, "func_src_info", "")).rpartition(" at ")[2]
         file, colon, line = words.rpartition(":")
-        return (file, int(line)) if colon and line.isdigit() else None
+        return (file, int(line)) if colon and line.isdigit() else jitted_line()
 
     @property
     def by_jax(self) -> bool:
