@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import dropwhile
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations.model import Annotation, AnnotationKind, split_scope
@@ -164,6 +165,7 @@ class _Walk:
             ("shard_map input", operands, _each(op, "in_shardings", len(operands))),
             ("shard_map output", results, _each(op, "out_shardings", len(results))),
         )
+        source = op.source or self.mapped_line(op, op.id)
         digits: Digits = ()
         rows: list[Annotation] = []
         for kind, types, shardings in sides:
@@ -179,7 +181,7 @@ class _Walk:
                     op.scope,
                     type_,
                     sharding,
-                    source=op.source,
+                    source=source,
                     index=index,
                     ordinal=ordinal,
                     op=op.id,
@@ -201,6 +203,27 @@ class _Walk:
         inside = axes_union(digits, around[1])
         yield from self.body(op.id, ((*around[0], *names), inside))
         yield from rows[len(inputs) :]
+
+    def mapped_line(self, op: Op, body: int) -> SourceLocation | None:
+        """The innermost line that leads to every op of a `shard_map`'s body, or into it.
+
+        JAX has no line for a `shard_map` that it compiles as a function of its own, as under
+        `@jax.jit @partial(jax.shard_map, ...)`, whose stacks begin in it.
+        """
+        inside = [each.location for each in self.graph.children(body) if each.location.frames]
+        if not inside:
+            return None
+        lines = [{(frame.file, frame.line) for frame in each.frames} for each in inside]
+        first = inside[0].frames
+        frames = tuple(
+            dropwhile(
+                lambda frame: any((frame.file, frame.line) not in each for each in lines), first
+            )
+        )
+        main = self.graph.main
+        if not frames and main is not None and op.function != main.name:
+            frames = first[-1:]
+        return replace(inside[0], frames=frames).source
 
     def manual_digits(self, mesh: Mesh, names: tuple[str, ...]) -> tuple[Digits, str]:
         """The digits of manual axes, or why they have none."""
@@ -229,6 +252,7 @@ class _Walk:
             full or op,
             index,
             ordinal,
+            body,
             outer,
             op.shardings[0],
             around,
@@ -247,7 +271,16 @@ class _Walk:
             )
         ordinal = self.shard_map_ordinal(body)
         boundary = self.boundary(
-            "shard_map output", op, op, local or op, index, ordinal, op.shardings[0], inner, around
+            "shard_map output",
+            op,
+            op,
+            local or op,
+            index,
+            ordinal,
+            body,
+            op.shardings[0],
+            inner,
+            around,
         )
         yield replace(boundary, tokens=0 if body is None else _tokens(body.types[:index]))
 
@@ -272,19 +305,21 @@ class _Walk:
         other: Op,
         index: int,
         ordinal: int,
+        body: Op | None,
         outer: Sharding | None,
         inner: Sharding | None,
         around: _Manual,
     ) -> Annotation:
         type_ = typed.types[0]
         open_dims, unread = self.unspecified(op)
+        callee = None if body is None else self.graph.callee(body)
         annotation = self.annotation(
             kind,
             op.scope,
             type_,
             outer,
             open_dims=open_dims,
-            source=op.source,
+            source=op.source or (callee and self.mapped_line(op, callee.op)),
             index=index,
             ordinal=ordinal,
             op=op.id,

@@ -1,8 +1,15 @@
 # ruff: noqa: E501 - MLIR writes an op on one line
 """Annotations in hand-written modules: what JAX does not write today, and what goes wrong."""
 
-import pytest
+import functools
 
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from sdyscope import inspect
 from sdyscope.annotations import Annotation, num_partitions, read_annotations, split_scope
 from sdyscope.graph import build, read_text
 from sdyscope.stages import compat
@@ -190,3 +197,22 @@ def test_partitions_of_a_module_where_only_arguments_or_results_say_so():
     sharding = '{mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}'
     for written in ((sharding, ""), ("", sharding)):
         assert num_partitions(read_text(text.format(*written))) == 8
+
+
+def test_a_shard_map_compiled_as_a_function_has_a_line_of_its_body():
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+
+    def mapped(x):
+        y = jnp.sin(x)
+        return y * x
+
+    halves = jax.jit(jax.shard_map(mapped, mesh=mesh, in_specs=P("data"), out_specs=P("data")))
+    inspection = inspect(jax.jit(lambda x: halves(x) + 1), jnp.ones(8))
+    line = mapped.__code__.co_firstlineno + 1
+    for partitioner in ("shardy", "gspmd"):
+        boundary = [
+            annotation
+            for annotation in read_annotations(read_text(inspection.lowered[partitioner].text()))
+            if annotation.kind.startswith("shard_map")
+        ]
+        assert [annotation.source.line for annotation in boundary] == [line, line]
