@@ -319,7 +319,7 @@ class _Walk:
             type_,
             outer,
             open_dims=open_dims,
-            source=op.source or (callee and self.mapped_line(op, callee.op)),
+            source=op.source or (None if callee is None else self.mapped_line(op, callee.op)),
             index=index,
             ordinal=ordinal,
             op=op.id,

@@ -105,9 +105,9 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "what they are for is not known."
     ),
     "no fitting mesh": "No known mesh fits, so no axes are named; for a file, give --mesh.",
-    "no source lines": "{count:,} of {of:,} tensors have no source line.",
+    "no source lines": "{count:,} of {of:,} tensors {have} no source line.",
     "log cut": "{count:,} of {remade} cut short in XLA's log: scope or line may be missing.",
-    "some without origin": "{count:,} of {of:,} tensors have no origin.",
+    "some without origin": "{count:,} of {of:,} tensors {have} no origin.",
     "no rule": "Shardy has no rule for these, so no collective is predicted: {names}.",
     "unknown calls": "What these custom calls send is not known, and not counted: {names}.",
     "no bytes": "Values of these types count as 0 bytes: {names}.",
@@ -122,12 +122,12 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "real step takes longer."
     ),
     "no times": (
-        "{count:,} of {of:,} communicated tensors have no known time (+): no bandwidth is known "
+        "{count:,} of {of:,} communicated tensors {have} no known time (+): no bandwidth is known "
         "for what they run over{bandwidth}."
     ),
     "loops of unknown trips": (
-        "{count:,} of {of:,} loops have an unknown trip count and count once: a step may take "
-        "longer."
+        "{count:,} of {of:,} loops {have} an unknown trip count and {counts} once: a step may "
+        "take longer."
     ),
     "conditionals": (
         "{conditionals}: the most expensive branch counts for arithmetic and memory, and "
@@ -234,6 +234,8 @@ def remark_text(remark: Remark | str) -> str:
         said=remark.said,
         other=remark.other,
         count=count,
+        have="has" if is_one else "have",
+        counts="counts" if is_one else "count",
         of=remark.of,
         process=process,
         remade=counted(remark.of, "rematerialization"),

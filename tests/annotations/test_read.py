@@ -1,8 +1,6 @@
 # ruff: noqa: E501 - MLIR writes an op on one line
 """Annotations in hand-written modules: what JAX does not write today, and what goes wrong."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import pytest

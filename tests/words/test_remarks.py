@@ -35,6 +35,10 @@ def test_each_remark_is_a_sentence(kind):
             "7 of the arguments can only stay as they are: no axis divides them.",
         ),
         (
+            Remark("some without origin", count=1, of=341),
+            "1 of 341 tensors has no origin.",
+        ),
+        (
             Remark("constraints stay", count=1),
             "1 constraint inside the program stays as written.",
         ),

@@ -429,12 +429,23 @@ class Needs:
         ]
 
 
+#: What JAX calls that it writes as custom calls for GSPMD, by their targets.
+_CALLED = {
+    "Sharding": "sharding_constraint",
+    "SPMDFullToShardShape": "shard_map",
+    "SPMDShardToFullShape": "shard_map",
+}
+
+
 def kind_of(op: Op) -> str:
     """An op's name without its dialect; of a custom call, of what it calls where that is known."""
     name = op.mnemonic
     if name != "custom_call":
         return name
-    return (collective_of(op.call_target) or name).rpartition(".")[2]
+    return (
+        _CALLED.get(op.call_target or "")
+        or (collective_of(op.call_target) or name).rpartition(".")[2]
+    )
 
 
 def _results(op: Op) -> list[ValueId]:

@@ -436,9 +436,11 @@ class _Search:
         """What to call a value, and how it is sharded."""
         spec, form = self.decided.spec(value), self.names.form(value)
         same = form is None or self.decided.spec(self.names.source(value)) == spec
+        kind = "" if same or form is None else kind_of(form)
         return {
             "value": self.names.name(value),
-            "form": "" if same or form is None else kind_of(form),
+            # What comes out of a shard_map is called by it.
+            "form": "" if kind == "shard_map" else kind,
             "before": spec,
         }
 

@@ -315,7 +315,7 @@ def _defined(function: Any) -> Place | None:
         if isinstance(inner, functools.partial):
             inner = inner.func
     if not hasattr(inner, "__code__"):
-        inner = inspect.unwrap(getattr(type(inner), "__call__", inner))
+        inner = inspect.unwrap(inspect.getattr_static(type(inner), "__call__", inner))
     code = getattr(inner, "__code__", None)
     if code is None or any(of_package(code.co_filename, package) for package in WRAPPERS):
         return None

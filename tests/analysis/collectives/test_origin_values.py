@@ -455,3 +455,15 @@ def test_a_value_is_sharded_by_the_shard_map_that_takes_it(partitioner: Any) -> 
     ((_, part, origin),) = parts_of(collectives)
     assert part.primitive == "reduce_max"
     assert [annotation.kind for annotation in origin.annotations] == ["shard_map input"]
+
+
+def test_what_comes_out_of_a_shard_map_is_called_by_it_under_gspmd():
+    def step(x: Any) -> Any:
+        mesh, spec = compat.abstract_mesh(MESH), P("data")
+        y = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+        return y[1:]
+
+    collectives = collectives_of(jax.jit(step), abstract((8, 16), "data"), partitioner="gspmd")
+    words = [origin_text(origin) for _, _, origin in parts_of(collectives)]
+    assert words
+    assert all(text.startswith("shard_map is P('data', None) but") for text in words)
