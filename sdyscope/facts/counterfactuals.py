@@ -18,14 +18,14 @@ class Cause:
     Attributes:
         kind: what is annotated: an argument, a result or a constraint.
         name: its pytree path or scope.
-        spec: what is written there.
+        spec: what is written there; null where annotations of one line say different things.
         source: its line.
         count: how many annotations that is: those of a line that runs for each layer are one cause.
     """
 
     kind: str
     name: str
-    spec: Spec
+    spec: Spec | None
     source: SourceLocation | None
     count: int = 1
 

@@ -263,9 +263,10 @@ def tried_edits_text(remedy: TriedEdits, removals: Removals) -> tuple[str, bool]
 
 def cause_text(cause: Cause) -> str:
     """`params['w1'] P(None, 'model')`, `the constraint at train.py:42 P('data', None)`."""
+    spec = f"({cause.count} of different shardings)" if cause.spec is None else cause.spec
     if cause.kind == "constraint" and cause.source is not None:
-        return f"the constraint at {source_text(cause.source)} {cause.spec}"
-    return f"{shown_name(cause.name, cause.kind)} {cause.spec}"
+        return f"the constraint at {source_text(cause.source)} {spec}"
+    return f"{shown_name(cause.name, cause.kind)} {spec}"
 
 
 #: How many annotations are named that suffice.

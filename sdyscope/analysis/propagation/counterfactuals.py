@@ -71,7 +71,9 @@ class AnnotationGroup:
     def cause(self) -> Cause:
         """The annotations as a cause."""
         annotation = self.first
-        spec = self.spec if self.spec is not None else annotation.text
+        spec: Spec | None = self.spec
+        if spec is None and len({each.text for each in self.annotations}) == 1:
+            spec = annotation.text
         return Cause(
             annotation.kind, annotation.path, spec, annotation.source, len(self.annotations)
         )

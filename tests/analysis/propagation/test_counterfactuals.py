@@ -5,13 +5,22 @@ from dataclasses import replace
 import pytest
 
 from sdyscope.analysis.naming.resolve import resolve_value
-from sdyscope.analysis.propagation.counterfactuals import Counterfactuals, with_counterfactuals
+from sdyscope.analysis.propagation.counterfactuals import (
+    Counterfactuals,
+    annotation_groups,
+    with_counterfactuals,
+)
 from sdyscope.analysis.propagation.explain import explain_document
+from sdyscope.annotations import read_annotations
 from sdyscope.errors import TargetError
+from sdyscope.graph import read_text
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec as P
+from sdyscope.values.source import SourceLocation
 from sdyscope.views.explain import details
+from sdyscope.words.edits import cause_text
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +107,22 @@ def test_every_answer_is_propagated(program, answers):
     assert found.constraint is None
     (causes,) = found.causes
     assert causes.cause.name == "params['w1']"
+
+
+def test_constraints_of_one_line_that_differ_are_said_to():
+    line = SourceLocation("model.py", 405)
+    mesh = Mesh.of({"data": 4, "model": 2})
+    module = """
+module @m {
+  sdy.mesh @mesh = <["data"=4, "model"=2]>
+  func.func public @main(%arg0: tensor<8x8xf32>) -> tensor<8x8xf32> {
+    %0 = sdy.sharding_constraint %arg0 <@mesh, [{"data"}, {}]>
+      : tensor<8x8xf32> loc("model.py":405:0)
+    %1 = sdy.sharding_constraint %0 <@mesh, [{"data"}, {"model"}]>
+      : tensor<8x8xf32> loc("model.py":405:0)
+    return %1 : tensor<8x8xf32>
+  }
+}"""
+    (group,) = annotation_groups(read_annotations(read_text(module)), mesh)
+    assert (group.cause.spec, group.cause.count, group.cause.source) == (None, 2, line)
+    assert cause_text(group.cause) == "the constraint at model.py:405 (2 of different shardings)"
