@@ -217,6 +217,17 @@ class _Aligner:
                 for value, there in self.pairs(op, node):
                     self.fill(value, there)
 
+    def is_retyped(self, op: Op, node: int) -> bool:
+        """Whether an op with its tag is this one with other types, and not one that it went into.
+
+        Of a reshape of a reshape the compiler makes one, with the tags of both.
+        """
+        there = self.target.graph.ops[node]
+        others = (self.lowered.ops[tag] for tag in self.target.tags[node] if tag != op.id)
+        return there.kind == op.kind and not any(
+            same_types(other.types, there.types) for other in others
+        )
+
     def changes_nothing(self, op: Op) -> bool:
         """Whether it is a conversion to the type that the operand has already."""
         given = [self.type_of(operand) for operand in self.operands(op)]
@@ -251,7 +262,7 @@ class _Aligner:
         if not typed:
             typed = self.untagged(op, operands, known)
             if not typed:
-                if any(target.graph.ops[node].kind == op.kind for node in tagged):
+                if any(self.is_retyped(op, node) for node in tagged):
                     self.alignment.retyped.add(op.id)
                 return None
         if len(tagged) > 1 and op.id not in self.alignment.copies:

@@ -172,6 +172,33 @@ func.func public @main(%x: tensor<8x4xf32>) -> tensor<8xf32> {
 """
 
 
+RESHAPES = """
+func.func public @main(%x: tensor<1x64xf32>) -> tensor<1x1x64xf32> {
+  %0 = stablehlo.reshape %x : (tensor<1x64xf32>) -> tensor<64xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [2] : (tensor<64xf32>) -> tensor<1x1x64xf32>
+  return %1 : tensor<1x1x64xf32>
+}
+"""
+
+
+def test_an_op_that_went_into_the_next_one_has_no_other_types():
+    graph = graph_of(RESHAPES)
+    tags = ";".join(
+        f"sid{only(graph, f'stablehlo.{kind}')[0]}" for kind in ("broadcast_in_dim", "reshape")
+    )
+    after = graph_of(f"""
+func.func public @main(%x: tensor<1x64xf32>) -> tensor<1x1x64xf32> {{
+  %0 = stablehlo.reshape %x : (tensor<1x64xf32>) -> tensor<1x1x64xf32> loc("{tags}")
+  return %0 : tensor<1x1x64xf32>
+}}
+""")
+    alignment = align(graph, after)
+    assert alignment.counterparts[only(graph, "stablehlo.reshape")] == [None]
+    last = only(after, "stablehlo.reshape")
+    assert alignment.counterparts[only(graph, "stablehlo.broadcast_in_dim")] == [last]
+    assert not alignment.retyped
+
+
 def test_a_reductions_body_is_not_partitioned_and_other_shapes_are_not_aligned():
     graph, after, alignment, (values, counts, notes) = aligned(REDUCE, REDUCE_AFTER)
     assert counts["not partitioned"] == 3  # two arguments and a sum
