@@ -499,6 +499,14 @@ def sequence_in_pieces():
     return train(batch=(None, "data"))
 
 
+@spares("batch-not-sharded")
+def batch_constrained_where_it_comes_in():
+    def f(w: Any, batch: Any) -> Any:
+        return jnp.sum(constrain(batch, on("data")) @ w)
+
+    return program(f, array((64, 64), None, "model"), array((16, 64), None))
+
+
 @finds("next-value-differs", "params['w0']")
 def returned_otherwise():
     moved = {f"w{k}": on("model", "data") for k in range(4)}

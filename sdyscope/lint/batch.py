@@ -30,7 +30,7 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
     or one of whole numbers that a train step does not return the next value of. Scalars and
     arguments whose first dimension is not that of the largest batch (masks, tables) are not
     checked, nor is one with no dimension that divides. Any dimension counts, so a sequence over
-    `data` is not reported.
+    `data` is not reported, and so does a constraint on the argument if that is all that uses it.
     """
     mesh = subject.mesh
     axes = [axis for axis in mesh.axes if axis.size > 1 and is_data_axis(axis.name)]
@@ -44,7 +44,7 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
         if argument.shape[0] != lead.shape[0]:
             continue  # a mask, a table of positions
         by_dim = axes_of(argument.known, mesh)
-        used = {name for dim in by_dim for name in dim}
+        used = {name for dim in by_dim for name in dim} | _constrained_over(subject, argument)
         local = argument.known.local_shape(argument.shape)
         for axis in axes:
             fits = any(block > 1 and block % axis.size == 0 for block in local)
@@ -59,6 +59,19 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
                 hint=f"Shard dimension 0 on {axis.name!r} too, or rename the axis if it is for "
                 "something else.",
             )
+
+
+def _constrained_over(subject: Subject, argument: Placed) -> frozenset[str]:
+    """The axes that an argument is constrained to be sharded over before anything else uses it."""
+    written = {each.op: each.placement for each in subject.annotations if each.kind == "constraint"}
+    node = argument.row.lowered[subject.partitioner].op
+    places = [written.get(user.id) for user, _ in subject.graph.uses(node)]
+    axes = [
+        frozenset(name for dim in axes_of(place, subject.mesh) for name in dim) if place else None
+        for place in places
+    ]
+    known = [each for each in axes if each is not None]
+    return frozenset.intersection(*known) if known and len(known) == len(axes) else frozenset()
 
 
 def batches(subject: Subject) -> Sequence[Placed]:
