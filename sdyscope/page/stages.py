@@ -148,10 +148,10 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
     values = decided.values
     compared, different = decided.compared, decided.differing
     wrong = sum(not all(value.as_requested.values()) for value in values)
-    parts = [f"{len(values):,} values"]
+    parts = [counted(len(values), "value")]
     steps = max(propagation.step_count for propagation in decided.propagations)
     if steps:
-        parts.append(f"{steps:,} steps of Shardy")
+        parts.append(f"{counted(steps, 'step')} of Shardy")
     words = ", ".join(parts) + "."
     if compared:
         words += (

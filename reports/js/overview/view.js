@@ -277,7 +277,7 @@ function program(data) {
   for (const one of data.propagations) {
     rows.push([
       `${partitionerName(one.partitioner)}'s propagation`,
-      one.steps ? `${one.exactness}, ${whole(one.steps)} steps` : one.exactness,
+      one.steps ? `${one.exactness}, ${count(one.steps, "step")}` : one.exactness,
     ]);
   }
   return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
