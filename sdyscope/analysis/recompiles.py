@@ -18,6 +18,7 @@ from sdyscope.facts.recompiles import ArgumentChange, OpChange, Recompile
 from sdyscope.facts.recorded import Line, Record, RecordedProgram
 from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import Op
+from sdyscope.graph.donation import ALIASED, DONOR
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import only_mesh
 
@@ -32,7 +33,7 @@ _PASSED_OVER = frozenset(
 #: What JAX calls functions, and numbers as they come.
 _NAMES = ("sym_name", "callee", "arg_attrs", "res_attrs")
 #: Attributes that only say where values are, or which buffers they may take.
-_PLACING = ("sdy.", "mhlo.sharding", "tf.aliasing_output", "jax.buffer_donor")
+_PLACING = ("sdy.", "mhlo.sharding", ALIASED, DONOR)
 
 
 def recompiles(record: Record, programs: Sequence[Staged]) -> tuple[Recompile, ...]:

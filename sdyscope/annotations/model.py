@@ -64,6 +64,10 @@ class Annotation:
         function: the function it is in.
         memory: of an argument or result of main the kind of memory it is in, where that is not the
             device's own: ``pinned_host``.
+        donated: an argument of main whose buffer a result may take.
+        donated_to: the path of the result that takes it; empty where XLA chooses one.
+        attributes: what else is written on an argument or result of main, by name as MLIR writes
+            it: ``mhlo.layout_mode = {0,1}``.
     """
 
     kind: AnnotationKind
@@ -86,6 +90,9 @@ class Annotation:
     primitive: str = ""
     memory: str = ""
     tokens: int = 0
+    donated: bool = False
+    donated_to: str = ""
+    attributes: tuple[str, ...] = ()
 
     @property
     def is_authored(self) -> bool:

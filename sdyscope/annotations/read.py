@@ -17,7 +17,10 @@ from typing import Literal, TypeAlias
 from sdyscope.annotations.model import Annotation, AnnotationKind, split_scope
 from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.graph import Op, OpGraph, Sharding, TensorType
+from sdyscope.graph.attributes import RESULT_SHARDING_NAMES
+from sdyscope.graph.donation import ALIASED, DONOR, donation
 from sdyscope.graph.model import AttributeValue
+from sdyscope.graph.scalars import attribute_text
 from sdyscope.syntax.hlo_sharding import parse_unspecified_dims
 from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.dtypes import TOKEN
@@ -92,7 +95,7 @@ class _Walk:
         for argument in function.arguments:
             if (inner and argument.sharding is None) or argument.type.dtype == TOKEN:
                 continue
-            yield self.annotation(
+            annotation = self.annotation(
                 "inner argument" if inner else "argument",
                 argument.name or f"{name}({argument.index})",
                 argument.type,
@@ -104,10 +107,11 @@ class _Walk:
                 name=f"%arg{argument.index}",
                 function=name,
             )
+            yield annotation if inner else self.with_attributes(annotation, argument.attributes)
         for result in function.results:
             if (inner and result.sharding is None) or result.type.dtype == TOKEN:
                 continue
-            yield self.annotation(
+            annotation = self.annotation(
                 "inner result" if inner else "result",
                 result.name or f"{name}[{result.index}]",
                 result.type,
@@ -117,6 +121,21 @@ class _Walk:
                 op=function.op,
                 function=name,
             )
+            yield annotation if inner else self.with_attributes(annotation, result.attributes)
+
+    def with_attributes(
+        self, annotation: Annotation, attributes: Mapping[str, AttributeValue]
+    ) -> Annotation:
+        """An argument or result of main with what is not about its sharding."""
+        donated = donation(attributes)
+        to = ""
+        if donated is not None and donated.result is not None and self.graph.main is not None:
+            results = self.graph.main.results
+            to = results[donated.result].label if donated.result < len(results) else "no result"
+        others = other_attributes(attributes)
+        return replace(
+            annotation, donated=donated is not None, donated_to=to, attributes=tuple(others)
+        )
 
     def body(self, container: int, manual: _Manual) -> Iterator[Annotation]:
         for op in self.graph.children(container):
@@ -466,6 +485,19 @@ _GSPMD: dict[str | None, Callable[[_Walk, Op, _Manual], Iterator[Annotation]]] =
 
 def _tokens(types: Sequence[TensorType]) -> int:
     return sum(type_.dtype == TOKEN for type_ in types)
+
+
+#: What is read as something else of an argument or result.
+_READ = frozenset({*RESULT_SHARDING_NAMES, "jax.result_info", "mhlo.memory_kind", ALIASED, DONOR})
+#: What JAX writes on all where it writes a layout on one.
+_DEFAULT_LAYOUT = ("mhlo.layout_mode", "default")
+
+
+def other_attributes(attributes: Mapping[str, AttributeValue]) -> Iterator[str]:
+    """What is written on an argument or result beside its sharding, memory, name and donation."""
+    for name, value in sorted(attributes.items()):
+        if name not in _READ and (name, value) != _DEFAULT_LAYOUT:
+            yield f"{name} = {attribute_text(value)}"
 
 
 _ON_OPS = ("constraint", "shard_map input", "shard_map output", "op")

@@ -73,13 +73,24 @@ class TensorSide:
         dtype: MLIR element type.
         source: line of user code.
         sharding: what is written on it.
+        donated: an argument whose buffer a result may take.
+        donated_to: the path of the result that takes it; empty where XLA chooses one.
+        attributes: what else is written on an argument or result.
         annotation: the same in its module.
     """
 
     annotation: Annotation
     sharding: Sharded
 
-    __document__ = ("shape", "dtype", "source", "sharding")
+    __document__ = (
+        "shape",
+        "dtype",
+        "source",
+        "sharding",
+        "donated",
+        "donated_to",
+        "attributes",
+    )
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -96,6 +107,21 @@ class TensorSide:
         """Line of user code."""
         return self.annotation.source
 
+    @property
+    def donated(self) -> bool:
+        """Whether it is an argument whose buffer a result may take."""
+        return self.annotation.donated
+
+    @property
+    def donated_to(self) -> str:
+        """The path of the result that takes it; empty where XLA chooses one."""
+        return self.annotation.donated_to
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """What else is written on an argument or result."""
+        return self.annotation.attributes
+
 
 @dataclass(frozen=True, slots=True)
 class TensorDifference:
@@ -105,8 +131,8 @@ class TensorDifference:
         tensor: its path or scope.
         kind: what it is.
         change: what happened to it.
-        what: which of type, placement, open dimensions, manual axes, memory, priorities and
-            replicated axes changed.
+        what: which of type, placement, open dimensions, manual axes, memory, priorities,
+            replicated axes, donation and other attributes changed.
         a: the tensor on the first side; None where only the second has it.
         b: the tensor on the second side; None where only the first has it.
     """
@@ -140,7 +166,8 @@ class OpDifference:
         types_b: result types that the second side has more ops with.
         attributes_a: where their result types are the same, the attributes that the first side has
             more ops with, as ``permutation = (1, 0)``, and how many more.
-        attributes_b: attributes that the second side has more ops with.
+            Where these are the same, too, what ops are computed from: ``operands = (x, y)``.
+        attributes_b: attributes or operands that the second side has more ops with.
     """
 
     scope: str
@@ -181,6 +208,8 @@ class LoweredDiff(Displayed):
             left out, by side.
         under: the partitioner that both programs were lowered under, where others were asked for,
             too.
+        kernels_not_compared: how many kernels have another code on the second side, which may be
+            because of the source lines in it.
     """
 
     name: str
@@ -195,6 +224,7 @@ class LoweredDiff(Displayed):
     ops: tuple[OpDifference, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     under: Partitioner | None = None
+    kernels_not_compared: int = 0
 
     __document__ = (
         "name",
@@ -210,6 +240,7 @@ class LoweredDiff(Displayed):
         "ops",
         "left_out",
         "under",
+        "kernels_not_compared",
     )
 
     @property

@@ -34,6 +34,21 @@ _LOCAL = re.compile(
     r"|xla_(ffi_)?(partitioned_)?(python|buffer_python)\w*callback|shape_assertion"
 )
 
+#: Kernels: they hold the lines that they come from.
+_KERNEL = re.compile(r"tpu_custom_call|mosaic_gpu\w*|__gpu\$xla\.gpu\.triton|triton_kernel_call")
+#: What JAX or Python knows by a number or address of the process, or shardings say.
+_NUMBERED = re.compile(r"xla_\w*callback|CustomSPMDPartitioning|InspectSharding|Sharding|SPMD\w+")
+
+
+def is_kernel(target: str) -> bool:
+    """Whether a custom call is a kernel, whose code with its source lines it is configured with."""
+    return _KERNEL.fullmatch(target) is not None
+
+
+def has_own_configuration(target: str) -> bool:
+    """Whether what a custom call is configured with is the same each time that it is lowered."""
+    return not is_kernel(target) and _NUMBERED.fullmatch(target) is None
+
 
 def collective_of(target: str | None) -> str | None:
     """The collective that a custom call is or starts; None for any other, what ends one too.

@@ -5,7 +5,7 @@ What can't be compared at a stage says why; the other stages are there without i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sdyscope.analysis.diff.causes import Cause
@@ -43,6 +43,7 @@ from sdyscope.words.counts import sentence
 from sdyscope.words.differences import (
     across_text,
     behind_text,
+    beside_text,
     compared_over_text,
     compiled_notes,
     compiled_remarks,
@@ -304,12 +305,12 @@ def _tensor(
         "kind": difference.kind,
         "change": difference.change if other is None else "changed",
         "what": difference.what if other is None else ("name",),
-        "a": _tensor_side(difference.a, pool),
-        "b": _tensor_side(difference.b if other is None else other.b, pool),
+        "a": _tensor_side(difference.a, difference.what, pool),
+        "b": _tensor_side(difference.b if other is None else other.b, difference.what, pool),
     }
 
 
-def _tensor_side(side: TensorSide | None, pool: Pool) -> dict[str, Any] | None:
+def _tensor_side(side: TensorSide | None, what: Sequence[str], pool: Pool) -> dict[str, Any] | None:
     if side is None:
         return None
     place = side.sharding.placement
@@ -318,6 +319,7 @@ def _tensor_side(side: TensorSide | None, pool: Pool) -> dict[str, Any] | None:
         "dtype": side.dtype,
         "source": pool.source(side.source),
         "sharding": short(side.sharding),
+        "beside": beside_text(side, what),
         "words": "" if place is None else placement_text(place, side.sharding.mesh),
     }
 

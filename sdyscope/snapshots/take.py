@@ -173,7 +173,8 @@ class _Taken:
             own = sharding.mesh
             named = own if isinstance(own, Mesh) else self.staged.graph(partitioner).meshes.get(own)
             mesh = named if isinstance(named, Mesh) and named.axes else mesh
-            if any(dim.priority is not None for dim in sharding.dim_shardings):
+            kept_whole = there.open_dims and sharding.replicated_axes
+            if kept_whole or any(dim.priority is not None for dim in sharding.dim_shardings):
                 # Only Shardy's form can say it.
                 return in_memory(shardy_text(sharding), there.memory)
         if there.placement is None:

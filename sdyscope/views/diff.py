@@ -12,6 +12,7 @@ from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone
 from sdyscope.views import compiled_diff, propagated_diff, snapshot
 from sdyscope.words.counts import counted
 from sdyscope.words.differences import (
+    beside_text,
     lone_mesh_text,
     lowered_notes,
     lowered_verdict,
@@ -51,7 +52,13 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
 
 
 def _total(diff: LoweredDiff) -> Paragraph:
-    tone: Tone = "bad" if not diff.same else "warning" if diff.not_compared else "good"
+    tone: Tone = (
+        "bad"
+        if not diff.same
+        else "warning"
+        if diff.not_compared or diff.kernels_not_compared
+        else "good"
+    )
     return Paragraph(f"{diff.name}: {lowered_verdict(diff)}", tone, hang=2)
 
 
@@ -123,9 +130,13 @@ def _tensor_row(tensor: TensorDifference) -> tuple[Cell | str, ...]:
     ]
     # Shortest first; what says the same of both says nothing.
     pair = next((two for two in texts if two[0] != two[1]), texts[0])
+    cells = [
+        ", ".join(filter(None, (text, beside_text(each, tensor.what))))
+        for each, text in zip((tensor.a, tensor.b), pair, strict=True)
+    ]
     if "type" in tensor.what:
-        return name, _typed(tensor.a, pair[0]), _typed(tensor.b, pair[1])
-    return name, *pair
+        return name, _typed(tensor.a, cells[0]), _typed(tensor.b, cells[1])
+    return name, *cells
 
 
 def _lone(side: TensorSide | None) -> Cell | str:
@@ -153,7 +164,7 @@ def _ops_table(diff: LoweredDiff, limit: int | None) -> Table:
         Column("op", fold=False),
         Column(diff.a, align="right"),
         Column(diff.b, align="right"),
-        Column("result types, attributes"),
+        Column("result types, attributes, operands"),
     )
     return Table(columns, tuple(rows))
 

@@ -13,6 +13,7 @@ from sdyscope.facts.differences import (
     NotComparedReason,
     NotComparedValues,
     PropagatedDiff,
+    TensorSide,
 )
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.origins import OriginAnnotation
@@ -51,13 +52,33 @@ def lone_mesh_text(lone: LoneMesh) -> str:
     return f"Only {lone.label} has this mesh: {words}."
 
 
+def beside_text(side: TensorSide, what: Sequence[str]) -> str:
+    """What differs of an argument or result beside its sharding: ``donated to result[0]``.
+
+    Args:
+        side: the tensor on one side.
+        what: what differs.
+    """
+    texts = []
+    if "donation" in what:
+        to = f" to {side.donated_to}" if side.donated_to else ""
+        texts.append(f"donated{to}" if side.donated else "not donated")
+    if "attributes" in what:
+        texts += side.attributes or ("no other attributes",)
+    return ", ".join(texts)
+
+
 def lowered_verdict(lowered: LoweredDiff) -> str:
     """What two modules differ in, a clause: ``2 of 44 tensors differ between shardy and gspmd``."""
     every = counted(lowered.same_tensors + len(lowered.tensors), "tensor")
     if lowered.same:
         text = f"{every}, the same {across_text(lowered.across, lowered.a)} and {lowered.b}"
         missing = len(lowered.not_compared)
-        return f"{text}; {missing:,} not compared" if missing else text
+        if missing:
+            text += f"; {missing:,} not compared"
+        if lowered.kernels_not_compared:
+            text += f"; code of {counted(lowered.kernels_not_compared, 'kernel')} not compared"
+        return text
     differ = [f"{len(lowered.tensors):,} of {every}"] if lowered.tensors else []
     if lowered.meshes:
         differ.append("the meshes")
@@ -81,6 +102,9 @@ def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
         yield (
             "Ops not compared: the partitioners spell constraints and shard_map with different ops."
         )
+    if lowered.kernels_not_compared:
+        kernels = counted(lowered.kernels_not_compared, "kernel")
+        yield f"Code of {kernels} not compared: it differs, if only in the source lines it holds."
     if lowered.under is not None:
         yield f"Compared under {lowered.under}; --partitioner selects another."
 

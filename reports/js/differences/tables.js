@@ -210,7 +210,11 @@ function tensorTable(tensors, { labels, state }) {
       "td",
       { title: one?.words },
       one
-        ? [spec(one.sharding || "–"), el("code.muted", {}, ` ${type(one.dtype, one.shape)}`)]
+        ? [
+            spec(one.sharding || "–"),
+            el("code.muted", {}, ` ${type(one.dtype, one.shape)}`),
+            one.beside ? el("bdi", {}, ` ${one.beside}`) : null,
+          ]
         : el("span.muted", {}, "not there"),
     );
   return table(
@@ -253,6 +257,18 @@ function onlyIn(change, labels) {
   return ["only in ", el("bdi", {}, labels[change === "only in a" ? 0 : 1])];
 }
 
+/** What the ops of each side have that those of the other have not: types, attributes, operands. */
+function changes(ours, theirs) {
+  return [
+    ["−", ours],
+    ["+", theirs],
+  ].flatMap(([sign, texts]) =>
+    Object.entries(texts).map(([text, number]) =>
+      el("div", {}, el("bdi", {}, `${sign}${number > 1 ? `${number} × ` : ""}${text}`)),
+    ),
+  );
+}
+
 function opTable(ops, { labels }) {
   const shown = ops.slice(0, OPS);
   const types = (found) =>
@@ -271,7 +287,9 @@ function opTable(ops, { labels }) {
           el("td.compared-for", {}, el("bdi", {}, scope)),
           el("td.end", { title: types(typesA) }, whole(a)),
           el("td.end", { title: types(typesB) }, whole(b)),
-          el("td.end", {}, b === a ? "other types" : `${b > a ? "+" : "−"}${Math.abs(b - a)}`),
+          b === a
+            ? el("td.compared-for", {}, changes(typesA, typesB))
+            : el("td.end", {}, `${b > a ? "+" : "−"}${Math.abs(b - a)}`),
         ),
       ),
     ),

@@ -7,14 +7,14 @@ path those are the same that stand on the same value, by what it is computed fro
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from sdyscope.analysis.diff.ops import OpsSide, op_differences, other_kernels
 from sdyscope.analysis.naming.scopes import without_inner
-from sdyscope.analysis.naming.structure import structures
-from sdyscope.annotations import Annotation, split_scope
+from sdyscope.analysis.naming.structure import Structures, likenesses, structures
+from sdyscope.annotations import Annotation
 from sdyscope.facts.differences import (
     Across,
     Change,
@@ -25,8 +25,7 @@ from sdyscope.facts.differences import (
     TensorSide,
 )
 from sdyscope.facts.tensors import tensor_name
-from sdyscope.graph import Op, OpGraph
-from sdyscope.graph.attribute_values import Structure
+from sdyscope.graph import OpGraph
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import line_of
@@ -81,10 +80,13 @@ def lowered_diff(
             own = [x for x in own if x.kind != "constraint" or x.is_authored]
             if len(own) < len(side.annotations):
                 left_out[side.label] = len(side.annotations) - len(own)
+        if across_versions:
+            # Each JAX has its own, and chooses the results that take donated buffers in its way.
+            own = [replace(x, donated_to="", attributes=()) for x in own]
         lists.append(own)
     paths = [_path_in(side.graph, inner=not across_versions) for side in sides]
-    values = _values(a.graph), _values(b.graph)
-    pairs = match(lists[0], lists[1], (paths[0], paths[1]), values)
+    computed = structures(a.graph, b.graph)
+    pairs = match(lists[0], lists[1], (paths[0], paths[1]), _values(a.graph, b.graph, computed))
     results = [_difference(pair, sides) for pair in pairs]
     tensors = tuple(difference for difference in results if difference is not None)
     not_compared = tuple(
@@ -96,6 +98,19 @@ def lowered_diff(
         # What places nothing on either side can't be told to be the same.
         and (annotation.problem or other.problem)
     )
+    meshes = () if across_partitioners else tuple(_lone_meshes(a, b))
+    ops: list[OpDifference] = []
+    kernels = 0
+    if not across_partitioners:
+        first, second = map(OpsSide, computed, paths)
+        ops = op_differences(
+            first,
+            second,
+            attributes=not across_versions,
+            tensors_differ=bool(tensors),
+            meshes_differ=bool(meshes),
+        )
+        kernels = other_kernels(first, second)
     return LoweredDiff(
         name=name,
         across=across,
@@ -103,13 +118,12 @@ def lowered_diff(
         b=b.label,
         same_tensors=len(results) - len(tensors) - len(not_compared),
         not_compared=not_compared,
-        meshes=() if across_partitioners else tuple(_lone_meshes(a, b)),
+        meshes=meshes,
         tensors=tensors,
         ops_compared=not across_partitioners,
-        ops=()
-        if across_partitioners
-        else tuple(_op_differences(a.graph, b.graph, *paths, attributes=not across_versions)),
+        ops=tuple(ops),
         left_out=left_out,
+        kernels_not_compared=kernels,
     )
 
 
@@ -117,13 +131,14 @@ def lowered_diff(
 _NUMBERED = re.compile(r"^([A-Za-z_]\w*?)_\d+(?=[(\[]\d+[)\]]$)")
 
 Pair: TypeAlias = tuple[Annotation | None, Annotation | None]
+_Value: TypeAlias = Callable[[Annotation], Hashable]
 
 
 def match(
     a: Sequence[Annotation],
     b: Sequence[Annotation],
     paths: tuple[Callable[[str], str], Callable[[str], str]],
-    values: tuple[Callable[[Annotation], Hashable], Callable[[Annotation], Hashable]],
+    values: Iterable[tuple[_Value, _Value]],
 ) -> list[Pair]:
     """Pairs what has the same kind, path and, on a ``shard_map``, the same operand number.
 
@@ -135,8 +150,10 @@ def match(
         a: what is written in the first module.
         b: what is written in the second.
         paths: for each module, gives the path to compare of one in it.
-        values: for each module, gives what the value is that an annotation stands on.
+        values: for each module, gives what the value is that an annotation stands on; several that
+            are asked one after the other.
     """
+    values = tuple(values)
     groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
     for side, (own, path) in enumerate(((a, paths[0]), (b, paths[1]))):
         for annotation in own:
@@ -148,8 +165,9 @@ def match(
     pairs: list[Pair] = []
     for left, right in groups.values():
         if len({written(annotation) for annotation in (*left, *right)}) > 1:
-            left, right, pairs_here = _pair_by(left, right, *values)
-            pairs += pairs_here
+            for value in values:
+                left, right, pairs_here = _pair_by(left, right, *value)
+                pairs += pairs_here
         in_order = len(left) == len(right)
         for same in (_anything,) if in_order else (written, _line, _anything):
             left, right, new_pairs = _pair_by(left, right, same)
@@ -179,15 +197,19 @@ def _pair_by(
     return rest, [x for candidates in waiting.values() for x in candidates], pairs
 
 
-def _values(graph: OpGraph) -> Callable[[Annotation], Hashable]:
-    """What the value is that an annotation stands on; worked out when it is first asked."""
-    numbers: list[Sequence[int]] = []
+def _values(
+    a: OpGraph, b: OpGraph, computed: tuple[Structures, Structures]
+) -> Iterator[tuple[_Value, _Value]]:
+    """What the value is that an annotation stands on, of two modules: exactly, then nearly."""
+    yield _values_by(computed[0].inside), _values_by(computed[1].inside)
+    ours, theirs = likenesses(a, b)
+    yield _values_by(ours.__getitem__), _values_by(theirs.__getitem__)
 
+
+def _values_by(numbers: Callable[[int], Hashable]) -> _Value:
     def value(annotation: Annotation) -> Hashable:
-        if not numbers:
-            numbers.append(structures(graph))
         # What is on an op that is not known stands on nothing else.
-        return annotation if annotation.op < 0 else numbers[0][annotation.op]
+        return annotation if annotation.op < 0 else numbers(annotation.op)
 
     return value
 
@@ -205,6 +227,8 @@ def written(annotation: Annotation) -> Hashable:
         annotation.memory,
         _priorities(annotation),
         _kept_whole(annotation),
+        (annotation.donated, annotation.donated_to),
+        annotation.attributes,
     )
 
 
@@ -290,6 +314,10 @@ def _what_changed(a: Annotation, b: Annotation) -> list[str]:
         what.append("manual axes")
     if a.memory != b.memory:
         what.append("memory")
+    if keys_a[9] != keys_b[9]:
+        what.append("donation")
+    if a.attributes != b.attributes:
+        what.append("attributes")
     # Only Shardy can say these.
     if isinstance(a.sharding, TensorSharding) and isinstance(b.sharding, TensorSharding):
         if keys_a[7] != keys_b[7]:
@@ -307,88 +335,3 @@ def _lone_meshes(a: LoweredSide, b: LoweredSide) -> list[LoneMesh]:
         for mesh in dict.fromkeys(side.graph.meshes.values())
         if mesh not in others
     ]
-
-
-def _op_differences(
-    a: OpGraph,
-    b: OpGraph,
-    path_a: Callable[[str], str],
-    path_b: Callable[[str], str],
-    *,
-    attributes: bool,
-) -> list[OpDifference]:
-    ours, theirs = _ops(a, path_a), _ops(b, path_b)
-    differences: list[OpDifference] = []
-    for key in dict.fromkeys([*ours, *theirs]):
-        types = _types(ours[key]), _types(theirs[key])
-        counts = len(ours[key]), len(theirs[key])
-        if types[0] != types[1]:
-            more, fewer = types[0] - types[1], types[1] - types[0]
-            differences.append(OpDifference(*key, *counts, dict(more), dict(fewer)))
-        elif attributes:
-            own, other = _attributes(ours[key]), _attributes(theirs[key])
-            if own != other:
-                more, fewer = _values_in(own - other), _values_in(other - own)
-                differences.append(OpDifference(*key, *counts, {}, {}, dict(more), dict(fewer)))
-    return sorted(differences, key=lambda difference: -difference.size)
-
-
-def _types(ops: Iterable[Op]) -> Counter[str]:
-    return Counter(", ".join(type_.text for type_ in op.types) for op in ops)
-
-
-def _attributes(ops: Iterable[Op]) -> Counter[tuple[tuple[str, ...], str, object]]:
-    """By result types and name, the values of the attributes that say what ops compute.
-
-    What is about shardings is compared as annotations; names of functions and numbers of channels
-    are JAX's to choose, and what a custom call is configured with holds lines and addresses.
-    """
-    return Counter(
-        (tuple(type_.text for type_ in op.types), name, value)
-        for op in ops
-        for attribute, whole in op.attributes.items()
-        if attribute == "sdy.sharding_rule" or not ("." in attribute or attribute in _NOT_COMPARED)
-        for name, value in (whole if isinstance(whole, Structure) else {attribute: whole}).items()
-    )
-
-
-#: Attributes that make no difference, beside those of dialects.
-_NOT_COMPARED = frozenset(
-    {
-        "api_version",
-        "backend_config",
-        "called_computations",
-        "callee",
-        "channel_handle",
-        "channel_id",
-        "decomposition",
-        "in_shardings",
-        "manual_axes",
-        "out_shardings",
-        "sharding",
-        "sharding_per_value",
-        "sym_name",
-    }
-)
-
-
-def _values_in(attributes: Counter[tuple[tuple[str, ...], str, object]]) -> Counter[str]:
-    texts: Counter[str] = Counter()
-    for (_, name, value), count in attributes.items():
-        texts[f"{name} = {value}"] += count
-    return texts
-
-
-_DEFINITIONS = ("func.func", "sdy.mesh")
-
-
-def _ops(graph: OpGraph, path: Callable[[str], str]) -> defaultdict[tuple[str, str], list[Op]]:
-    """The ops by their scope and kind."""
-    ops: defaultdict[tuple[str, str], list[Op]] = defaultdict(list)
-    for op in graph.operations():
-        if op.parent is None or op.kind in _DEFINITIONS or op.is_constraint:
-            continue
-        scope, _ = split_scope(op.scope)
-        kind = f"{op.kind} @{op.call_target}" if op.call_target else op.kind
-        ops[path(scope), kind].append(op)
-    return ops

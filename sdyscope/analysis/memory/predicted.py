@@ -11,6 +11,7 @@ from sdyscope.analysis.memory.totals import Group, groups
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
 from sdyscope.graph import Argument, Result
+from sdyscope.graph.donation import donation
 from sdyscope.graph.model import AttributeValue
 from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import HOST_MEMORY
@@ -91,12 +92,13 @@ def _with_shares(
     pairs: dict[int, int] = {}
     donors = []
     for tensor in arguments:
-        named = attributes[tensor.number]
-        result = named.get("tf.aliasing_output")
-        if isinstance(result, int):
-            pairs[tensor.number] = result
-        elif "jax.buffer_donor" in named:
+        donated = donation(attributes[tensor.number])
+        if donated is None:
+            continue
+        if donated.result is None:
             donors.append(tensor)
+        else:
+            pairs[tensor.number] = donated.result
     free = [result for number, result in results.items() if number not in pairs.values()]
     donors.sort(key=_size_of_buffer)
     free.sort(key=_size_of_buffer)
@@ -115,15 +117,12 @@ def _with_shares(
         if tensor.kind == "result":
             tensors.append(replace(tensor, shares=by_result.get(tensor.number, "")))
             continue
-        named = attributes[tensor.number]
         shared = results.get(pairs.get(tensor.number, -1))
         tensors.append(
             replace(
                 tensor,
                 shares="" if shared is None else shared.name,
-                donated=tensor.donated
-                or "tf.aliasing_output" in named
-                or "jax.buffer_donor" in named,
+                donated=tensor.donated or donation(attributes[tensor.number]) is not None,
             )
         )
     return tensors

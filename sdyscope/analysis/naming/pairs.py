@@ -10,13 +10,13 @@ writes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 from sdyscope.analysis.naming.scopes import without_inner
-from sdyscope.analysis.naming.structure import structures
+from sdyscope.analysis.naming.structure import likenesses, structures
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
@@ -52,7 +52,7 @@ def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> Mapping[Val
 def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
     ours, theirs = _ops(a, by_name), _ops(b, by_name)
     # Two modules of one program have one order; in two programs lines may have changed places.
-    computed = (structures(a), structures(b)) if by_name else None
+    computed = tuple(_computed(a, b)) if by_name else ()
     pairs: dict[ValueId, ValueId] = {}
     unsure: list[tuple[Op, list[Op]]] = []
     for key, ops in ours.items():
@@ -82,26 +82,36 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
     return pairs
 
 
+_Computed: TypeAlias = tuple[Callable[[int], Hashable], Callable[[int], Hashable]]
+
+
+def _computed(a: OpGraph, b: OpGraph) -> Iterator[_Computed]:
+    """What the ops of two modules compute and from what, by id: exactly, then nearly."""
+    first, second = structures(a, b)
+    yield first.inside, second.inside
+    ours, theirs = likenesses(a, b)
+    yield ours.__getitem__, theirs.__getitem__
+
+
 def _one_to_one(
-    ops: Sequence[Op], others: Sequence[Op], computed: tuple[Sequence[int], Sequence[int]] | None
+    ops: Sequence[Op], others: Sequence[Op], computed: Iterable[_Computed]
 ) -> Iterator[tuple[Op, Op]]:
     """As many ops of two sides: first those that compute the same, then in order."""
-    if computed is None or len(ops) == 1:
-        yield from zip(ops, others, strict=True)
-        return
-    ours, theirs = computed
-    waiting: dict[int, deque[Op]] = {}
-    for other in others:
-        waiting.setdefault(theirs[other.id], deque()).append(other)
-    left = []
-    for op in ops:
-        alike = waiting.get(ours[op.id])
-        if alike:
-            yield op, alike.popleft()
-        else:
-            left.append(op)
-    rest = sorted((other for alike in waiting.values() for other in alike), key=lambda op: op.id)
-    yield from zip(left, rest, strict=True)
+    left, right = list(ops), list(others)
+    for ours, theirs in computed if len(ops) > 1 else ():
+        waiting: dict[Hashable, deque[Op]] = {}
+        for other in right:
+            waiting.setdefault(theirs(other.id), deque()).append(other)
+        rest = []
+        for op in left:
+            alike = waiting.get(ours(op.id))
+            if alike:
+                yield op, alike.popleft()
+            else:
+                rest.append(op)
+        left = rest
+        right = sorted((each for alike in waiting.values() for each in alike), key=lambda o: o.id)
+    yield from zip(left, right, strict=True)
 
 
 def _pair_renamed(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None:

@@ -5,35 +5,263 @@ Names, lines and the order of ops do not matter, nor how anything is sharded.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.attribute_values import AttributeValue, Structure
+from sdyscope.graph.custom_calls import has_own_configuration
 
 
-def structures(graph: OpGraph) -> Sequence[int]:
-    """For each op of a module, by its id, a number for what it computes and from what.
+@dataclass(frozen=True)
+class Structures:
+    """Numbers for the ops of a module, by their ids.
 
-    Equal ones may be two ops that differ in attributes, such as the dimensions that are contracted:
-    the number tells apart, it proves nothing. A constraint has that of its operand; an argument of
-    main is its pytree path, one of another function or region where it stands.
+    Attributes:
+        graph: the module.
+        own: what each op is and what it is computed from; what its regions hold, or the function
+            that it calls, left out.
+        whole: the same with regions and functions: equal for two ops of equal results.
     """
-    numbers = [0] * len(graph.ops)
+
+    graph: OpGraph
+    own: Sequence[int]
+    whole: Sequence[int]
+
+    def inside(self, op: int) -> Hashable:
+        """The number of an op, with the calls of the function that it is in."""
+        return self._contexts.get(self.graph.ops[op].function, ()), self.whole[op]
+
+    @cached_property
+    def _contexts(self) -> Mapping[str, Hashable]:
+        """From where each function is called, by its name."""
+        contexts: dict[str, Hashable] = {}
+        calls: defaultdict[str, list[tuple[Hashable, int]]] = defaultdict(list)
+        for name in reversed(_callees_first(self.graph)):
+            contexts[name] = frozenset(
+                (call, calls[name].count(call)) for call in calls.pop(name, ())
+            )
+            for op in _called(self.graph, name):
+                for callee in _functions_of(self.graph, op):
+                    calls[callee].append((hash(contexts[name]), self.whole[op.id]))
+        return contexts
+
+
+def structures(a: OpGraph, b: OpGraph) -> tuple[Structures, Structures]:
+    """For each op of two modules a number for what it computes and from what.
+
+    A constraint is an op, whatever it says; an argument of main is its pytree path, one of another
+    function or region where it stands.
+    """
+    numbers: dict[Hashable, int] = {}
+    first, second = (_Numbering(graph, numbers).result() for graph in (a, b))
+    return first, second
+
+
+def likenesses(a: OpGraph, b: OpGraph) -> tuple[Sequence[int], Sequence[int]]:
+    """For each op of two modules a number that is equal where their `structures` nearly are.
+
+    Attributes, regions and constraints do not matter: the number tells apart, it proves nothing.
+    """
+    numbers: dict[Hashable, int] = {}
+    first, second = (_alike(graph, numbers) for graph in (a, b))
+    return first, second
+
+
+def _alike(graph: OpGraph, numbers: dict[Hashable, int]) -> Sequence[int]:
+    alike: list[int] = []
+    passed: dict[int, Hashable] = {}  # a constraint -> its operand
     for op in graph.ops:
-        operands = graph.operand_values[op.id]
-        if op.is_constraint and operands:
-            numbers[op.id] = numbers[operands[0][0]]
-            continue
-        made_of = tuple((numbers[producer], result) for producer, result in operands)
-        numbers[op.id] = hash((_own(graph, op, numbers), made_of))
-    return numbers
+        made_of = tuple(
+            [
+                passed.get(producer, (alike[producer], result))
+                for producer, result in graph.operand_values[op.id]
+                if producer < op.id  # In a graph region others come later.
+            ]
+        )
+        key: Hashable = _own(graph, op, alike), made_of
+        if op.is_constraint and made_of:
+            key = passed[op.id] = made_of[0]
+        alike.append(numbers.setdefault(key, len(numbers)))
+    return alike
+
+
+class _Numbering:
+    """One module's.
+
+    Args:
+        graph: the module.
+        numbers: what numbers stand for, of both modules.
+    """
+
+    def __init__(self, graph: OpGraph, numbers: dict[Hashable, int]) -> None:
+        self.graph = graph
+        self.numbers = numbers
+        self.own = [-1] * len(graph.ops)
+        self.whole = [-1] * len(graph.ops)
+        self.functions: dict[str, int] = {}
+        self.attributes: dict[int, Hashable] = {}
+
+    def result(self) -> Structures:
+        """The numbers of all ops."""
+        for name in _callees_first(self.graph):
+            self.functions[name] = self.body(self.graph.functions[name].op)
+        returned = self.graph.returned
+        for op in self.graph.results():
+            value = returned.get(op.result)
+            made_of = None if value is None else (self.whole[value[0]], value[1])
+            self.own[op.id] = self.whole[op.id] = self.number(
+                ("result", op.scope or op.result, made_of)
+            )
+        return Structures(self.graph, self.own, self.whole)
+
+    def number(self, key: Hashable) -> int:
+        """The number of what is told by a key."""
+        return self.numbers.setdefault(key, len(self.numbers))
+
+    def body(self, function: int) -> int:
+        """Numbers what is in a function, and gives the number of what it computes."""
+        ops, own, whole = self.graph.ops, self.own, self.whole
+        ends: list[tuple[int, dict[int, int]]] = [(function, {})]
+        for node in range(function + 1, len(ops)):
+            op = ops[node]
+            if op.is_result or op.parent == ops[function].parent:
+                break
+            if op.parent == node - 1 != function:
+                ends.append((node - 1, {}))
+            while ends[-1][0] != op.parent:
+                self.close(*ends.pop())
+            ends[-1][1][op.region] = node
+            operands = self.graph.operand_values[node]
+            made_of = tuple([(whole[producer], result) for producer, result in operands])
+            own[node] = self.number((_own(self.graph, op, own), self.said(op), made_of))
+            called = tuple([self.functions.get(name, -1) for name in _functions_of(self.graph, op)])
+            whole[node] = self.number((own[node], called)) if called else own[node]
+        while len(ends) > 1:
+            self.close(*ends.pop())
+        return self.number(("function", self.returned(ends[0][1])))
+
+    def close(self, node: int, ends: Mapping[int, int]) -> None:
+        """Numbers an op with what its regions return."""
+        self.whole[node] = self.number((self.whole[node], self.returned(ends)))
+
+    def returned(self, ends: Mapping[int, int]) -> Hashable:
+        """What the last op of each region is."""
+        return tuple([(region, self.whole[end]) for region, end in ends.items()])
+
+    def said(self, op: Op) -> Hashable:
+        """The attributes of an op that say what it computes; none of an argument."""
+        if op.is_argument:
+            return ()
+        key = id(op.attributes)
+        if key not in self.attributes:
+            self.attributes[key] = comparable(dict(computing_attributes(op)))
+        return self.attributes[key]
 
 
 def _own(graph: OpGraph, op: Op, numbers: Sequence[int]) -> Hashable:
-    types = tuple(type_.text for type_ in op.types)
+    types = tuple([type_.text for type_ in op.types])
     if not op.is_argument:
         return op.kind, op.call_target if op.attributes else None, types
     main = graph.main
     if main is not None and op.parent == main.op:
         return op.location.scope or op.argument, types
-    parent = 0 if op.parent is None or not graph.ops[op.parent].types else numbers[op.parent]
-    return parent, op.region, op.argument, types
+    is_function = op.parent is None or graph.ops[op.parent].kind == "func.func"
+    return -1 if is_function else numbers[op.parent or 0], op.region, op.argument, types
+
+
+def _functions_of(graph: OpGraph, op: Op) -> Iterator[str]:
+    """The functions that an op calls or computes with, by name."""
+    if not op.attributes:
+        return
+    called = op.attributes.get("called_computations")
+    for name in (op.callee, *(called if isinstance(called, tuple) else ())):
+        if name in graph.functions:
+            yield name
+
+
+def _called(graph: OpGraph, name: str) -> Iterator[Op]:
+    """The ops of a function that call others."""
+    start = graph.functions[name].op
+    for node in range(start + 1, len(graph.ops)):
+        op = graph.ops[node]
+        if op.is_result or op.parent == graph.ops[start].parent:
+            break
+        if op.attributes:
+            yield op
+
+
+def _callees_first(graph: OpGraph) -> list[str]:
+    """The names of the functions, each after those that it calls."""
+    callees = {
+        name: {callee for op in _called(graph, name) for callee in _functions_of(graph, op)}
+        for name in graph.functions
+    }
+    try:
+        return list(TopologicalSorter(callees).static_order())
+    except CycleError:  # No compiler takes it: what calls itself is told by its name.
+        return list(graph.functions)
+
+
+# --- attributes -----------------------------------------------------------------------------------
+
+#: What is compared as an annotation, or is JAX's to choose: names of functions, numbers of
+#: channels. What a function is is in the numbers of what calls it.
+_NOT_COMPUTING = frozenset(
+    {
+        "arg_attrs",
+        "called_computations",
+        "callee",
+        "channel_id",
+        "decomposition",
+        "function_type",
+        "in_shardings",
+        "manual_axes",
+        "mhlo.sharding",
+        "out_shardings",
+        "res_attrs",
+        "sdy.sharding",
+        "sharding",
+        "sharding_per_value",
+        "sym_name",
+        "sym_visibility",
+    }
+)
+
+
+def computing_attributes(op: Op) -> Iterator[tuple[str, AttributeValue]]:
+    """The attributes of an op that say what it computes, where and how; fields one by one.
+
+    What is about shardings is compared as annotations. What a custom call is told is left out where
+    it may differ for the same call.
+    """
+    for attribute, value in op.attributes.items():
+        if attribute in _NOT_COMPUTING:
+            continue
+        if attribute in CONFIGURATIONS and not has_own_configuration(op.call_target or ""):
+            continue
+        if attribute == "channel_handle" and isinstance(value, Structure):
+            yield attribute, Structure({**value, "handle": bool(value.get("handle"))}, value.of)
+        elif isinstance(value, Structure):
+            yield from value.items()
+        else:
+            yield attribute, value
+
+
+CONFIGURATIONS = ("backend_config", "mhlo.backend_config")
+"""What a custom call is told."""
+
+
+def comparable(value: AttributeValue) -> Hashable:
+    """A value that equals another where the two are written alike: not so -0.0 and 0.0."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, tuple):
+        return tuple(map(comparable, value))
+    if isinstance(value, Mapping):
+        return tuple([(name, comparable(value[name])) for name in sorted(value)])
+    hashable: Hashable = value
+    return hashable

@@ -18,6 +18,7 @@ from typing import Any
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, caret_snippet
 from sdyscope.facts.remarks import Remark
+from sdyscope.graph.donation import ALIASED, DONOR
 from sdyscope.process.child import cpu_limit
 from sdyscope.process.compiler_log import last_words
 from sdyscope.stages import compat
@@ -289,7 +290,7 @@ def _donated(function: Any) -> Iterator[int]:
         return
     for index, argument in enumerate(compat.ir.ArrayAttr(attributes["arg_attrs"])):
         named = compat.ir.DictAttr(argument)
-        if "jax.buffer_donor" in named or "tf.aliasing_output" in named:
+        if DONOR in named or ALIASED in named:
             yield index
 
 

@@ -15,6 +15,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import OpGraph
+from sdyscope.graph.donation import DONOR
 from sdyscope.stages import compat
 from sdyscope.stages.align import tags
 from sdyscope.stages.lowered.lower import LoweredModule
@@ -245,7 +246,7 @@ class _Named:
 
 
 #: What JAX writes on an argument whose buffer may be any result's.
-_DONATED = _Named("jax.buffer_donor", "true")
+_DONATED = _Named(DONOR, "true")
 
 
 #: The host's memory that TPUs and GPUs read directly, and what JAX writes on what is in it.
