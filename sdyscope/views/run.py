@@ -133,7 +133,7 @@ def _verdict(run: PartitionerRun, reference: Reference) -> Cell:
         return Cell("does not run", "bad")
     if not run.passed:
         return Cell("differs", "bad")
-    if reference.failure:
+    if reference.failure or not any(error.tells for error in run.errors):
         return Cell("not compared", "warning")
     if not reference.is_independent:
         return Cell("agrees with itself", "plain")
@@ -148,7 +148,8 @@ def _arrays(run: PartitionerRun) -> Cell | str:
 
 
 def _largest_error(run: Run, execution: PartitionerRun) -> Cell | str:
-    if run.reference.failure and execution.ran:
+    is_compared = any(error.tells for error in execution.errors)
+    if execution.ran and (run.reference.failure or not is_compared):
         return Cell("not compared", "warning")
     worst = worst_error(execution.errors)
     if worst is None:

@@ -25,8 +25,13 @@ GPU = Machine("gpu", "NVIDIA H200", ("cuda:0",), 1, False)
 RAN = Execution("shardy", compile_seconds=1.5, step_seconds=(0.002, 0.001, 0.004))
 
 
-def made(*executions, machine=CPU, reference=Reference()):  # noqa: B008 - frozen
-    return judge("step", machine, InputSource("made"), TensorTable(()), executions, reference)
+EQUAL = Numeric("result", 0, "f32", "f32", 0.0, 6e-5, 0.0, None, norm=1.0)
+
+
+def made(*executions, machine=CPU, reference=Reference(), error=EQUAL):  # noqa: B008 - frozen
+    judged = judge("step", machine, InputSource("made"), TensorTable(()), executions, reference)
+    numerics = {execution.partitioner: (error,) for execution in executions}
+    return dataclasses.replace(judged, numerics=numerics)
 
 
 def facts(document):
@@ -65,6 +70,13 @@ def test_only_an_independent_reference_agrees_without_a_qualifier():
     ):
         found = facts(made(RAN, reference=reference))
         assert (found["verdict"], found["  compared with"]) == (verdict, what)
+
+
+def test_results_that_say_nothing_agree_with_nothing():
+    nothing = dataclasses.replace(EQUAL, norm=0.0)
+    found = facts(made(RAN, error=nothing))
+    assert (found["verdict"], found["largest error"]) == ("not compared", "not compared")
+    assert facts(made(RAN))["largest error"] == "none"
 
 
 def on_mesh(error, tolerance=6e-5, **more):

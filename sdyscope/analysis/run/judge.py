@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 from sdyscope.analysis.run.blocks import Owners, compared, wrong_numbers
@@ -40,6 +41,9 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.tiling import TupleSharding
+
+#: Why results are equal that say nothing of what computed them.
+_NOTHING = "no result is finite and other than zero"
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
@@ -84,8 +88,12 @@ def judge(
         findings += wrong_numbers(errors, partitioner, reference, owners)
     for row in rows:
         findings += _unequal_replicas(row, reference, owners)
-    if reference.failure:
-        findings.append(Observation("not-compared", "note", NoReference(reference.failure)))
+    missing = reference.failure
+    every = tuple(chain(*numerics.values()))
+    if every and not any(error.tells for error in every):
+        missing = missing or _NOTHING
+    if missing:
+        findings.append(Observation("not-compared", "note", NoReference(missing)))
     # Constraints name it where no argument or result does.
     mesh = only_mesh(_meshes([row.tensor for row in rows]) or _meshes(table.tensors))
     findings += _depends_on_mesh(rows, reference, mesh)

@@ -175,9 +175,10 @@ class _Comparison:
     def _compared(self, execution: Execution) -> MeshComparison:
         errors = self._errors(execution)
         wrong = sum(not error.within for error in errors)
-        worst = max(errors, key=_excess, default=None)
+        telling = [error for error in errors if error.tells]
+        worst = max(telling, key=_excess, default=None)
         return MeshComparison(
-            execution.failure, len(errors), wrong, worst, StepTime.of(execution.step_seconds)
+            execution.failure, len(telling), wrong, worst, StepTime.of(execution.step_seconds)
         )
 
     def observed(self, side: _Side, row: MeshRun, *, look_inside: bool) -> Iterator[Observation]:

@@ -68,6 +68,9 @@ class Numeric:
         where: position of that element; None when there is no difference.
         device: position of the first device that holds it; None where that is not known.
         pair: the element as it is there, and on one device; empty when there is no difference.
+        norm: norm of the result on one device, of its finite numbers.
+        tells: whether there is something to compare: not where all is zero or not finite, here and
+            there.
         wrong: positions of the devices whose own blocks exceed the tolerance; empty where the
             result was compared in one piece.
         right: those whose blocks do not.
@@ -83,6 +86,7 @@ class Numeric:
     where: tuple[int, ...] | None
     device: int | None = None
     pair: tuple[str, ...] = ()
+    norm: float = math.nan
     wrong: tuple[int, ...] = ()
     right: tuple[int, ...] = ()
 
@@ -98,6 +102,8 @@ class Numeric:
         "where",
         "device",
         "pair",
+        "norm",
+        "tells",
         "wrong",
         "right",
     )
@@ -106,6 +112,11 @@ class Numeric:
     def within(self) -> bool:
         """Whether the error is one that rounding explains."""
         return self.error <= self.tolerance
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is something to compare."""
+        return bool(self.norm or self.error)
 
 
 def element_dtype(dtype: str) -> str:
@@ -225,6 +236,7 @@ def numeric(
         worst.where,
         worst.device,
         worst.pair,
+        norm,
         tuple(device for device, is_wrong in held if is_wrong),
         tuple(device for device, is_wrong in held if not is_wrong),
     )

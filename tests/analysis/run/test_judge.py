@@ -170,6 +170,25 @@ def test_a_wrong_number_is_told_with_its_place_and_its_device():
     assert finding.found == "an error of inf: nan where one device has 0, at [5, 1] on device 4"
 
 
+@pytest.mark.parametrize(
+    ("here", "there", "rules"),
+    [
+        (np.nan, np.nan, ["not-compared"]),
+        (0.0, 0.0, ["not-compared"]),
+        (1.0, 1.0, []),
+        (0.0, np.nan, ["numerics-differ"]),
+        (1.0, 0.0, ["numerics-differ"]),
+    ],
+)
+def test_results_that_are_nothing_are_not_compared(here, there, rules):
+    found = run(
+        [asked(None, (4,), "result", "result", index=0)],
+        outputs=(np.full(4, here),),
+        reference=Reference(outputs=(np.full(4, there),), compute_dtypes=("f32",)),
+    )
+    assert [finding_of(finding).rule for finding in found.findings] == rules
+
+
 def test_no_reference_is_said():
     found = run([], reference=Reference(failure="out of memory"))
     assert [(f.rule, f.severity) for f in found.findings] == [("not-compared", "note")]
