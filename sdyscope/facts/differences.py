@@ -210,6 +210,8 @@ class LoweredDiff(Displayed):
             too.
         kernels_not_compared: how many kernels have another code on the second side, which may be
             because of the source lines in it.
+        constants_not_compared: how many constants have no values in the module, as dumps and
+            recorded runs leave out large ones.
     """
 
     name: str
@@ -225,6 +227,7 @@ class LoweredDiff(Displayed):
     left_out: Mapping[str, int] = field(default_factory=dict)
     under: Partitioner | None = None
     kernels_not_compared: int = 0
+    constants_not_compared: int = 0
 
     __document__ = (
         "name",
@@ -241,6 +244,7 @@ class LoweredDiff(Displayed):
         "left_out",
         "under",
         "kernels_not_compared",
+        "constants_not_compared",
     )
 
     @property

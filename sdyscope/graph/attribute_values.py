@@ -157,6 +157,11 @@ class Elements:
         return _nested(iter(flat), shape)
 
 
+def is_elsewhere(value: AttributeValue) -> bool:
+    """Whether a value is elements that are not in the module, or not where they are used."""
+    return isinstance(value, Unparsed) and value.startswith("dense_resource<")
+
+
 def has_unparsed(value: AttributeValue) -> bool:
     """Whether a value is, or has inside, a text that there is no value for."""
     if isinstance(value, tuple):

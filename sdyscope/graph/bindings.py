@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from sdyscope.errors import TargetError
 from sdyscope.graph.attribute_texts import attribute_value
-from sdyscope.graph.attribute_values import NO_ATTRIBUTES, AttributeValue, Dictionary
+from sdyscope.graph.attribute_values import (
+    NO_ATTRIBUTES,
+    AttributeValue,
+    Dictionary,
+    Elements,
+    Unparsed,
+)
 from sdyscope.graph.attributes import (
     Parsers,
     ShardingTexts,
@@ -29,6 +37,10 @@ from sdyscope.graph.model import (
 from sdyscope.graph.op_graph import OpGraph
 from sdyscope.graph.types import TensorType, parse_type
 from sdyscope.syntax.strings import label, string_value
+
+#: Elements that stand elsewhere, by name.
+_RESOURCE = re.compile(r"dense_resource<([^>]*)>\s*:\s*(tensor<.*>)", re.DOTALL)
+_RESOURCE_BYTES = re.compile(r'([\w.$-]+|"[^"]*"): "0x[0-9A-Fa-f]{8}([0-9A-Fa-f]*)"')
 
 #: Attributes of a function that say the same as its arguments and results.
 _SAID_BEFORE = frozenset({"arg_attrs", "res_attrs"})
@@ -103,6 +115,7 @@ class _Builder:
         self.key_of = key_of
         # The bindings' module, without importing it (that would be importing jax).
         bindings = sys.modules[type(module.operation).__module__]
+        self.module = module
         self.asm_state = bindings.AsmState(module.operation)
         self.items = getattr(type(module.operation.attributes), "items", _pairs)
         self.ops: list[Op] = []
@@ -328,7 +341,18 @@ class _Builder:
                 return tuple([self.plain_value(item) for item in attribute])
         except (TypeError, RuntimeError, UnicodeDecodeError):
             pass  # a symbol that is no UTF-8, or an element that the bindings have no class for
-        return attribute_value(str(attribute))
+        value = attribute_value(str(attribute))
+        resource = _RESOURCE.fullmatch(value) if isinstance(value, Unparsed) else None
+        if resource is not None and resource[1] in self.resources:
+            return Elements(self.resources[resource[1]], parse_type(resource[2]))
+        return value
+
+    @cached_property
+    def resources(self) -> Mapping[str, str]:
+        """The elements that stand at the end of the module, by name: bytes, as MLIR prints them."""
+        _, _, section = str(self.module).rpartition("\n{-#")
+        # The first four bytes say how the others are aligned.
+        return {name.strip('"'): f'"0x{data}"' for name, data in _RESOURCE_BYTES.findall(section)}
 
     def dictionaries(
         self, operation: Any, name: str, count: int, function: int | None = None

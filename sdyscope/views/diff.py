@@ -52,13 +52,8 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
 
 
 def _total(diff: LoweredDiff) -> Paragraph:
-    tone: Tone = (
-        "bad"
-        if not diff.same
-        else "warning"
-        if diff.not_compared or diff.kernels_not_compared
-        else "good"
-    )
+    missing = diff.not_compared or diff.kernels_not_compared or diff.constants_not_compared
+    tone: Tone = "bad" if not diff.same else "warning" if missing else "good"
     return Paragraph(f"{diff.name}: {lowered_verdict(diff)}", tone, hang=2)
 
 

@@ -78,6 +78,8 @@ def lowered_verdict(lowered: LoweredDiff) -> str:
             text += f"; {missing:,} not compared"
         if lowered.kernels_not_compared:
             text += f"; code of {counted(lowered.kernels_not_compared, 'kernel')} not compared"
+        if lowered.constants_not_compared:
+            text += f"; {counted(lowered.constants_not_compared, 'constant')} not compared"
         return text
     differ = [f"{len(lowered.tensors):,} of {every}"] if lowered.tensors else []
     if lowered.meshes:
@@ -105,6 +107,9 @@ def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
     if lowered.kernels_not_compared:
         kernels = counted(lowered.kernels_not_compared, "kernel")
         yield f"Code of {kernels} not compared: it differs, if only in the source lines it holds."
+    if lowered.constants_not_compared:
+        are = "1 constant is" if lowered.constants_not_compared == 1 else "Constants are"
+        yield f"{are} not compared: the module leaves out the values."
     if lowered.under is not None:
         yield f"Compared under {lowered.under}; --partitioner selects another."
 

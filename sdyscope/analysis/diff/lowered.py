@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from sdyscope.analysis.diff.ops import OpsSide, op_differences, other_kernels
+from sdyscope.analysis.diff.ops import OpsSide, op_differences, other_kernels, unknown_constants
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.analysis.naming.structure import Structures, likenesses, structures
 from sdyscope.annotations import Annotation
@@ -100,7 +100,7 @@ def lowered_diff(
     )
     meshes = () if across_partitioners else tuple(_lone_meshes(a, b))
     ops: list[OpDifference] = []
-    kernels = 0
+    kernels = constants = 0
     if not across_partitioners:
         first, second = map(OpsSide, computed, paths)
         ops = op_differences(
@@ -111,6 +111,7 @@ def lowered_diff(
             meshes_differ=bool(meshes),
         )
         kernels = other_kernels(first, second)
+        constants = max(map(unknown_constants, (first, second)))
     return LoweredDiff(
         name=name,
         across=across,
@@ -124,6 +125,7 @@ def lowered_diff(
         ops=tuple(ops),
         left_out=left_out,
         kernels_not_compared=kernels,
+        constants_not_compared=constants,
     )
 
 

@@ -19,6 +19,7 @@ from sdyscope.annotations import other_attributes, split_scope
 from sdyscope.facts.differences import OpDifference
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.attribute_values import is_elsewhere
 from sdyscope.graph.custom_calls import is_kernel
 
 _Place: TypeAlias = tuple[str, str]
@@ -129,6 +130,13 @@ def other_kernels(a: OpsSide, b: OpsSide) -> int:
         for side in (a, b)
     )
     return (ours - theirs).total()
+
+
+def unknown_constants(side: OpsSide) -> int:
+    """How many constants have no values in the module."""
+    return sum(
+        any(map(is_elsewhere, op.attributes.values())) for op in _computing(side) if op.attributes
+    )
 
 
 def _written_differences(a: OpsSide, b: OpsSide, *, meshes_differ: bool) -> Iterator[OpDifference]:

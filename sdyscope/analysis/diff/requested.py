@@ -143,7 +143,15 @@ def _placed(tensor: RequestedTensor) -> Hashable:
     sharded = requested_sharding(tensor)
     if sharded is None:
         return None
-    return sharded.placement or sharded.text, sharded.open_dims, sharded.shape, sharded.dtype
+    return (
+        sharded.placement or sharded.text,
+        sharded.open_dims,
+        sharded.shape,
+        sharded.dtype,
+        sharded.memory,
+        sharded.manual_axes,
+        tensor.priorities,
+    )
 
 
 def _difference(pair: _Pair) -> RequestedDifference | None:

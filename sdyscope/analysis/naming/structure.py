@@ -239,7 +239,7 @@ def computing_attributes(op: Op) -> Iterator[tuple[str, AttributeValue]]:
     it may differ for the same call.
     """
     for attribute, value in op.attributes.items():
-        if attribute in _NOT_COMPUTING:
+        if attribute in _NOT_COMPUTING or _is_default(attribute, value):
             continue
         if attribute in CONFIGURATIONS and not has_own_configuration(op.call_target or ""):
             continue
@@ -253,6 +253,13 @@ def computing_attributes(op: Op) -> Iterator[tuple[str, AttributeValue]]:
 
 CONFIGURATIONS = ("backend_config", "mhlo.backend_config")
 """What a custom call is told."""
+
+
+def _is_default(name: str, value: AttributeValue) -> bool:
+    """Whether an attribute says what is so without it, which MLIR's printer leaves out."""
+    if name == "api_version":
+        return bool(value == 1)
+    return value is False or value in ("", ())
 
 
 def comparable(value: AttributeValue) -> Hashable:

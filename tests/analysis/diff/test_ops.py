@@ -284,6 +284,40 @@ def test_donation(partitioner):
     assert two.diff(inspected(lambda x, y: x + y, partitioner, donate_argnums=1)).same
 
 
+CONSTANT = """
+module @m {{
+  func.func public @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {{
+    %0 = stablehlo.constant dense_resource<{0}> : tensor<2xf32>
+    %1 = stablehlo.add %arg0, %0 : tensor<2xf32>
+    return %1 : tensor<2xf32>
+  }}
+}}
+{1}
+"""
+RESOURCES = '{{-# dialect_resources: {{ builtin: {{ blob: "0x04000000{0}" }} }} #-}}'
+
+
+def test_constants_that_stand_at_the_end_of_the_module():
+    one, two = (
+        Inspection(read_bytes(CONSTANT.format("blob", RESOURCES.format(values)).encode()))
+        for values in ("0000803F00000040", "0000803F00004040")
+    )
+    (constant,) = [op for op in one.graph().ops if op.kind == "stablehlo.constant"]
+    assert constant.attributes["value"].values == (1.0, 2.0)
+    assert [op.kind for op in one.diff(two).ops] == ["stablehlo.constant"]
+    assert not one.diff(two).constants_not_compared
+
+
+def test_constants_that_were_left_out_are_said_to_be_not_compared():
+    one, two = (
+        Inspection(read_bytes(CONSTANT.format("__elided__", "").encode())) for _ in range(2)
+    )
+    diff = one.diff(two)
+    assert (diff.same, diff.constants_not_compared) == (True, 1)
+    assert lowered_verdict(diff).endswith("; 1 constant not compared")
+    assert any(note.startswith("1 constant is not compared") for note in lowered_notes(diff))
+
+
 def test_the_code_of_kernels_is_said_to_be_not_compared():
     form = """
 module @m {{

@@ -1,5 +1,7 @@
 """Programs at their stages, put beside each other."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 from sdyscope.analysis.diff.requested import requested_diff
 from sdyscope.analysis.diff.stages import stages_of
 from sdyscope.facts.program import Program, Versions
+from sdyscope.facts.remarks import Remark
 from sdyscope.inspection import Inspection
 
 pytestmark = pytest.mark.compiles
@@ -38,6 +41,23 @@ def test_what_is_requested_through_a_helper_is_at_the_line_that_calls_it():
     begins = program.__code__.co_firstlineno
     assert difference.source.line == begins + 3
     assert [tensor.source.line - begins for tensor in first.requested if tensor.source] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"manual_axes": ("model",)},
+        {"priorities": (1, None)},
+        {"notes": (Remark("memory kind", "pinned_host"),)},
+        {"sharding": None},
+    ],
+)
+def test_what_is_requested_beside_a_placement_is_a_difference(changed):
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    requested = Inspection(program(mesh, "data"), ["shardy"]).requested
+    (first, *others) = requested
+    (difference,) = requested_diff(requested, (replace(first, **changed), *others)).different
+    assert difference.tensor == "x"
 
 
 def test_requests_that_were_exchanged_are_two_differences():
