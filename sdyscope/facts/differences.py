@@ -252,6 +252,11 @@ class LoweredDiff(Displayed):
         """Whether there is no difference."""
         return not (self.meshes or self.tensors or self.ops)
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether something that may differ was not compared."""
+        return bool(self.not_compared or self.kernels_not_compared or self.constants_not_compared)
+
 
 # --- propagations ---------------------------------------------------------------------------------
 

@@ -43,7 +43,11 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
             text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
         elif diff.every:
             text += ": all the same"
-        yield Paragraph(text, "good" if diff.same else "bad", hang=2)
+        partial = sum(program.same and program.leaves_out for program in diff.programs)
+        if partial:
+            text += f"; {counted(partial, 'program')} not compared in full"
+        tone: Tone = "bad" if not diff.same else "warning" if partial else "good"
+        yield Paragraph(text, tone, hang=2)
     for label, only in (("first", diff.only_a), ("second", diff.only_b)):
         if only:
             yield Paragraph(f"only in the {label}: {', '.join(only)}", "bad", hang=2)
@@ -52,8 +56,7 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
 
 
 def _total(diff: LoweredDiff) -> Paragraph:
-    missing = diff.not_compared or diff.kernels_not_compared or diff.constants_not_compared
-    tone: Tone = "bad" if not diff.same else "warning" if missing else "good"
+    tone: Tone = "bad" if not diff.same else "warning" if diff.leaves_out else "good"
     return Paragraph(f"{diff.name}: {lowered_verdict(diff)}", tone, hang=2)
 
 
@@ -74,7 +77,7 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
             yield from propagated_diff.provenance(propagated)
             yield from propagated_diff.details(propagated, everything=everything)
     for program in diff.programs:
-        if program.same and several:
+        if program.same and several and not program.leaves_out:
             continue
         if several:
             yield Paragraph("")

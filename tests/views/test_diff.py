@@ -1,5 +1,7 @@
 """Differences as they are printed."""
 
+from dataclasses import replace
+
 from sdyscope.facts.differences import LoneMesh, LoweredDiff, OpDifference
 from sdyscope.facts.failures import Uncompared
 from sdyscope.snapshots.differences import DiffDocument
@@ -33,6 +35,21 @@ def test_the_total_names_what_differs():
     (total,) = diff.summary(made(ops=[op("layer0", 2)], meshes=[lone]))
     assert total.text == "step: the meshes and 2 ops in 1 place differ between a.mlir and b.mlir"
     assert total.tone == "bad"
+
+
+def test_what_several_programs_leave_out_is_said():
+    (program,) = made().programs
+    partial = replace(program, constants_not_compared=2)
+    assert (program.leaves_out, partial.leaves_out) == (False, True)
+    document = DiffDocument(at="lowered", programs=(program, partial))
+    assert list(diff.summary(document)) == [
+        Paragraph(
+            "2 programs in both: all the same; 1 program not compared in full", "warning", hang=2
+        )
+    ]
+    texts = [part.text for part in diff.details(document)]
+    assert "step: 3 tensors, the same in a.mlir and b.mlir; 2 constants not compared" in texts
+    assert "Constants are not compared: the module leaves out the values." in texts
 
 
 def test_the_biggest_differences_are_listed_and_the_rest_counted():
