@@ -241,8 +241,9 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
 
 def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
     """What is to be said of a comparison."""
-    orders = (first.device_order, () if second is None else second.device_order)
-    if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]):
+    from sdyscope.analysis.diff.lowered import other_order
+
+    if second is not None and other_order(first.device_order, second.device_order):
         yield Remark("device order", first.name)
 
 

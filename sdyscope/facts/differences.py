@@ -208,6 +208,8 @@ class LoweredDiff(Displayed):
             left out, by side.
         under: the partitioner that both programs were lowered under, where others were asked for,
             too.
+        devices_reordered: whether the meshes have the same devices in another order. Tensors are
+            compared by a device's position in its mesh.
         kernels_not_compared: how many kernels have another code on the second side, which may be
             because of the source lines in it.
         constants_not_compared: how many constants have no values in the module, as dumps and
@@ -226,6 +228,7 @@ class LoweredDiff(Displayed):
     ops: tuple[OpDifference, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     under: Partitioner | None = None
+    devices_reordered: bool = False
     kernels_not_compared: int = 0
     constants_not_compared: int = 0
 
@@ -243,6 +246,7 @@ class LoweredDiff(Displayed):
         "ops",
         "left_out",
         "under",
+        "devices_reordered",
         "kernels_not_compared",
         "constants_not_compared",
     )
@@ -255,7 +259,12 @@ class LoweredDiff(Displayed):
     @property
     def leaves_out(self) -> bool:
         """Whether something that may differ was not compared."""
-        return bool(self.not_compared or self.kernels_not_compared or self.constants_not_compared)
+        return bool(
+            self.not_compared
+            or self.devices_reordered
+            or self.kernels_not_compared
+            or self.constants_not_compared
+        )
 
 
 # --- propagations ---------------------------------------------------------------------------------

@@ -140,8 +140,13 @@ def _title(across: Across, labels: tuple[str, str], stages: Mapping[str, dict[st
         return f"{a} and {b} could not be compared."
     differing = [stage for stage in reversed(compared.values()) if not stage["same"]]
     if not differing:
-        return f"The same {across_text(across, a)} and {b}."
+        partial = ", as far as they were compared" if _leaves_out(compared) else ""
+        return f"The same {across_text(across, a)} and {b}{partial}."
     return sentence(differing[0]["words"])
+
+
+def _leaves_out(stages: Mapping[str, dict[str, Any]]) -> bool:
+    return bool(stages.get("lowered", {}).get("leavesOut"))
 
 
 def _on_two(
@@ -270,6 +275,7 @@ def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _lowered(diff: LoweredDiff, pool: Pool) -> dict[str, Any]:
     return {
         "same": diff.same,
+        "leavesOut": diff.leaves_out,
         "words": lowered_verdict(diff),
         "meshes": list(map(lone_mesh_text, diff.meshes)),
         "tensors": [

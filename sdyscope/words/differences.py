@@ -76,6 +76,8 @@ def lowered_verdict(lowered: LoweredDiff) -> str:
         missing = len(lowered.not_compared)
         if missing:
             text += f"; {missing:,} not compared"
+        if lowered.devices_reordered:
+            text += ", but on devices in another order"
         if lowered.kernels_not_compared:
             text += f"; code of {counted(lowered.kernels_not_compared, 'kernel')} not compared"
         if lowered.constants_not_compared:

@@ -40,12 +40,15 @@ class LoweredSide:
         graph: its op graph.
         annotations: what is written in it.
         mesh: the mesh to name axes of; None where it is not known, or there are several.
+        devices: ids of the devices by their position in the mesh, which no module says; empty where
+            that is not known.
     """
 
     label: str
     graph: OpGraph
     annotations: tuple[Annotation, ...]
     mesh: Mesh | None = None
+    devices: tuple[int, ...] = ()
 
 
 def lowered_diff(
@@ -124,9 +127,15 @@ def lowered_diff(
         ops_compared=not across_partitioners,
         ops=tuple(ops),
         left_out=left_out,
+        devices_reordered=other_order(a.devices, b.devices),
         kernels_not_compared=kernels,
         constants_not_compared=constants,
     )
+
+
+def other_order(devices: tuple[int, ...], others: tuple[int, ...]) -> bool:
+    """Whether two meshes have the same devices in another order."""
+    return devices != others and sorted(devices) == sorted(others)
 
 
 #: The number that makes an inner function's name unique, in `name_3(argument)` or `name_3[result]`.

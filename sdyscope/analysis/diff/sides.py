@@ -57,6 +57,7 @@ def lowered_side(program: Staged, partitioner: Partitioner | None, label: str) -
         program.graph(partitioner),
         program.annotations(partitioner),
         only_mesh(program.meshes.values()),
+        program.device_order,
     )
 
 

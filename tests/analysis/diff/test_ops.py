@@ -6,6 +6,7 @@ from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
@@ -282,6 +283,24 @@ def test_donation(partitioner):
     assert (tensor.tensor, tensor.what) == ("y", ("donation",))
     assert (tensor.a.donated, tensor.b.donated) == (False, True)
     assert two.diff(inspected(lambda x, y: x + y, partitioner, donate_argnums=1)).same
+
+
+def test_another_order_of_devices_is_said():
+    devices = jax.devices()[:8]
+    one, two = (
+        Inspection(
+            Program("f", jax.jit(jnp.sin), (jax.ShapeDtypeStruct((8,), "float32", sharding=s),)),
+            ["shardy"],
+        )
+        for s in (
+            NamedSharding(jax.sharding.Mesh(np.array(order), ("a",)), P("a"))
+            for order in (devices, devices[::-1])
+        )
+    )
+    diff = one.diff(two)
+    assert (diff.same, diff.devices_reordered, diff.leaves_out) == (True, True, True)
+    assert lowered_verdict(diff).endswith(", but on devices in another order")
+    assert not one.diff(one).leaves_out
 
 
 CONSTANT = """
