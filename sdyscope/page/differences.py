@@ -41,6 +41,7 @@ from sdyscope.page.document import Report
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.words.counts import sentence
 from sdyscope.words.differences import (
+    OTHERWISE,
     across_text,
     behind_text,
     beside_text,
@@ -492,6 +493,7 @@ def _collective(difference: CollectiveDifference, diff: CompiledDiff, pool: Pool
         "a": _communicated(difference.a),
         "b": _communicated(difference.b),
         "sent": difference.sent,
+        "otherwise": OTHERWISE.get(difference.otherwise, ""),
         "cause": difference.cause,
     }
 

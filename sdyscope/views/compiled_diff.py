@@ -15,6 +15,7 @@ from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, num
 from sdyscope.views.propagated_diff import title
 from sdyscope.words.counts import counted, size
 from sdyscope.words.differences import (
+    OTHERWISE,
     across_text,
     behind_text,
     compared_over_text,
@@ -368,7 +369,7 @@ def _difference(difference: CollectiveDifference, of: CompiledDiff) -> Row:
         compared_over_text(key.axes, key.group_size, (of.a.mesh, of.b.mesh)),
         _tensors(difference.a),
         _tensors(difference.b),
-        _change(difference.sent),
+        OTHERWISE.get(difference.otherwise) or _change(difference.sent),
         _op_words(difference) or Cell(NONE, "muted"),
         _lines(difference) or Cell(NONE, "muted"),
     )

@@ -256,6 +256,10 @@ def _sized_axis(axis: AxisRef, meshes: Sequence[Mesh | None]) -> str:
     return f"{axis.name}={sizes.pop()}" if is_sized else axis_text(axis)
 
 
+#: What differs of collectives that send as much.
+OTHERWISE: Final[Mapping[str, str]] = {"types": "other types", "devices": "to other devices"}
+
+
 class _Held(Protocol):
     @property
     def sharding(self) -> object | None: ...
@@ -381,7 +385,7 @@ def compiled_verdict(compiled: _CompiledVerdict) -> str:
 
 def _changed(verb: str, before: int, after: int) -> str:
     if before == after:
-        return f"{verb} as much ({size(after)}), but not the same"
+        return f"{verb} as much ({size(after)}), but differently"
     more = "more" if after > before else "less"
     return f"{verb} {size(abs(after - before))} {more} ({size(after)}, not {size(before)})"
 

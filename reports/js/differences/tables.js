@@ -184,7 +184,7 @@ export function collectiveTable(collectives, { labels, shared, state }) {
         ),
         side(one.a),
         side(one.b),
-        el("td.end", {}, changeText(one.sent)),
+        el("td.end", {}, one.otherwise || changeText(one.sent)),
       ),
     ),
   );

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.naming.scopes import without_inner
@@ -25,6 +25,12 @@ from sdyscope.values.source import SourceLocation, named_line_of
 
 CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
 """The number of what two lists of communicated tensors differ because of, where it is known."""
+
+Otherwise: TypeAlias = Literal["", "types", "devices"]
+"""What differs of collectives that send as much."""
+
+#: A pair of devices of a permutation.
+_PAIR = re.compile(r"\{\s*\d+\s*,\s*\d+\s*\}")
 
 #: The number in a scope that tells layers apart: ``jvp(layer12)/mlp``.
 _NUMBER = re.compile(r"(?<=[A-Za-z_])\d+(?![A-Za-z\d])")
@@ -94,9 +100,20 @@ class Communicated:
             self.add(collective, part)
 
     @property
-    def amount(self) -> tuple[int, int, int, int]:
-        """What has to be equal for two to be the same."""
-        return self.tensors, self.bytes, self.sent, self.received
+    def amount(self) -> Hashable:
+        """What has to be equal for two to be the same: types, bytes, and from where to where."""
+        tensors: Counter[Hashable] = Counter()
+        for collective, part in self.parts:
+            tensors[_types(part), _route(collective)] += collective.count
+        return self.bytes, self.sent, self.received, frozenset(tensors.items())
+
+    @property
+    def types(self) -> Counter[Hashable]:
+        """How many of the tensors have which type and local shape, layouts aside."""
+        counts: Counter[Hashable] = Counter()
+        for collective, part in self.parts:
+            counts[_types(part)] += collective.count
+        return counts
 
     @property
     def largest(self) -> Part | None:
@@ -120,6 +137,17 @@ class Communicated:
         )
 
 
+def _types(part: Part) -> Hashable:
+    return tuple([(leaf.dtype, leaf.dimensions) for leaf in part.shape.leaves])
+
+
+def _route(collective: Collective) -> str:
+    """Which device sends to which, of a permutation; who sends to whom else the axes say."""
+    if collective.kind != "collective-permute":
+        return ""
+    return " ".join(sorted(_PAIR.findall(collective.groups)))
+
+
 @dataclass(frozen=True, slots=True)
 class CollectiveDifference:
     """Collectives that are not the same on both sides, of one op or of an op of repeated layers.
@@ -132,6 +160,8 @@ class CollectiveDifference:
         a: what the first program communicates.
         b: what the second communicates.
         sent: bytes that a device sends more in the second program.
+        otherwise: what differs where as many tensors have as many bytes: their types, or which
+            device a permutation sends to; empty for all else.
         cause: number of its cause, from 0; None where none was found.
     """
 
@@ -142,7 +172,14 @@ class CollectiveDifference:
     b: Communicated
     cause: int | None
 
-    __document__ = ("change", "key", "scopes", "sources", "a", "b", "sent", "cause")
+    __document__ = ("change", "key", "scopes", "sources", "a", "b", "sent", "otherwise", "cause")
+
+    @property
+    def otherwise(self) -> Otherwise:
+        """What differs where as many tensors have as many bytes."""
+        if (self.a.tensors, self.a.bytes) != (self.b.tensors, self.b.bytes) or self.sent:
+            return ""
+        return "types" if self.a.types != self.b.types else "devices"
 
     @property
     def sources(self) -> tuple[SourceLocation, ...]:

@@ -88,6 +88,28 @@ def test_another_line_is_no_difference_and_another_axis_is():
     ]
 
 
+def test_a_permutation_that_sends_elsewhere_is_a_difference():
+    ahead, back, reordered = (
+        replace(collective(part("f"), kind="collective-permute"), groups=groups)
+        for groups in ("{{0,1},{1,0}}", "{{0,0},{1,1}}", "{{1,0},{0,1}}")
+    )
+    assert differences([ahead], [reordered]) == ((), 0)
+    ((difference,), _) = differences([ahead], [back])
+    assert (difference.otherwise, difference.sent) == ("devices", 0)
+    # What groups are called makes none: the axes say who sends to whom.
+    one, two = (replace(collective(part("f")), groups=groups) for groups in ("{{0,1}}", "[1,2]"))
+    assert differences([one], [two]) == ((), 0)
+
+
+def test_other_types_of_as_many_bytes_are_a_difference():
+    wide, narrow = (
+        collective(replace(part("f"), shape=Shape(dtype, (count,))))
+        for dtype, count in (("f32", 16), ("bf16", 32))
+    )
+    ((difference,), _) = differences([wide], [narrow])
+    assert (difference.otherwise, difference.sent) == ("types", 0)
+
+
 def test_layers_are_one_difference_and_the_one_that_differs_is_named():
     a = [collective(part(f"jvp(layer{n})/mlp"), kind="all-reduce") for n in range(80)]
     found, _ = differences(a, [])
