@@ -36,6 +36,7 @@ from sdyscope.graph.model import (
 )
 from sdyscope.graph.op_graph import OpGraph
 from sdyscope.graph.text_records import OpRecord
+from sdyscope.graph.text_statements import ASSEMBLY
 from sdyscope.graph.text_structure import KEPT, StructureReader
 from sdyscope.graph.text_values import LocationTexts
 from sdyscope.graph.types import TensorType, parse_type
@@ -128,6 +129,9 @@ class _Assembly:
     def attributes(self, texts: Mapping[str, str], op: int) -> Mapping[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {}
         for name, text in texts.items():
+            if name == ASSEMBLY:
+                attributes[name] = Unparsed(text)
+                continue
             try:
                 value = self.values.get(text)
                 if value is None:

@@ -7,6 +7,7 @@ follow the last colon. A few StableHLO and Shardy ops have habits of their own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -58,6 +59,14 @@ def is_op_start(first: Token, second: Token | None) -> bool:
     if first.kind == "word":
         return ("." in first.text and not first.text[0].isdigit()) or first.text in SHORT_NAMES
     return False
+
+
+#: What stands for an attribute's name where an op says something in a form that nobody here knows.
+ASSEMBLY = "assembly"
+
+#: Dialects whose pretty forms are read.
+_DIALECTS = frozenset({"builtin", "chlo", "func", "mhlo", "module", "sdy", "stablehlo"})
+_IS_WORD = re.compile(r"[^()\[\]{}<>,:=?*+/|-]").search
 
 
 @dataclass(slots=True)
@@ -335,7 +344,23 @@ class Statement:
         if not self.is_generic:
             attributes.update(pretty_attributes(self, named))
             self._add_unnamed(attributes)
+            if self.kind.partition(".")[0] not in _DIALECTS and (form := self._own_form()):
+                attributes.setdefault(ASSEMBLY, form)
         return {name: _with_prefix(name, text) for name, text in attributes.items()}
+
+    def _own_form(self) -> str:
+        """What a pretty form that nobody here knows says beside operands, dictionary and types."""
+        texts: list[str] = []
+        skipped = -1
+        for position in range(self.op_position() + 1, len(self.tokens)):
+            token = self.tokens[position]
+            if token.kind in ("location", "region") or (token.text == ":" and position > skipped):
+                break
+            if token.text == "{" and position > skipped:
+                skipped = self.close(position)
+            if token.kind != "value" and position > skipped:
+                texts.append(token.text)
+        return " ".join(texts).strip(" ,") if any(map(_IS_WORD, texts)) else ""
 
     def _value_end(self, start: int) -> int:
         """The end of a value such as `[0]`, `[0] x [1]` or `RFFT` that begins at `start`."""

@@ -286,3 +286,27 @@ def test_results_of_main_whose_values_are_not_defined():
     assert [(source, target[0]) for _, source, target in graph.crossings()] == [
         (graph.returned[index], graph.main.results[index].node) for index in (0, 2)
     ]
+
+
+@pytest.mark.parametrize(
+    ("form", "kept"),
+    [
+        ("weird 1", "weird 1"),
+        ("[1, 2] x [3]", "[ 1 , 2 ] x [ 3 ]"),
+        ('"s" mode<fast>', '"s" mode < fast >'),
+        ("@symbol", "@symbol"),
+    ],
+)
+def test_a_form_that_is_not_known_is_kept(form, kept):
+    graph = read_text(f"""
+module @m {{
+  func.func public @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {{
+    %0 = foo.bar %arg0, {form} {{k = 1}} : tensor<4xf32> loc("bar")
+    %1 = foo.bar %arg0 {{k = 1}} : tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }}
+}}
+""")
+    known, plain = (op.attributes for op in graph.ops if op.kind == "foo.bar")
+    assert (known, plain) == ({"k": 1, "assembly": kept}, {"k": 1})
+    assert [name for _, name in graph.unparsed()] == ["assembly"]
