@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from sdyscope.analysis.diff.ops import OpsSide, op_differences, other_kernels, unknown_constants
@@ -177,6 +178,8 @@ def match(
     for left, right in groups.values():
         if len({written(annotation) for annotation in (*left, *right)}) > 1:
             for value in values:
+                if not (left and right):
+                    break
                 left, right, pairs_here = _pair_by(left, right, *value)
                 pairs += pairs_here
         in_order = len(left) == len(right)
@@ -213,8 +216,14 @@ def _values(
 ) -> Iterator[tuple[_Value, _Value]]:
     """What the value is that an annotation stands on, of two modules: exactly, then nearly."""
     yield _values_by(computed[0].inside), _values_by(computed[1].inside)
-    ours, theirs = likenesses(a, b)
-    yield _values_by(ours.__getitem__), _values_by(theirs.__getitem__)
+    alike: list[Sequence[int]] = []
+
+    def likeness(side: int, op: int) -> int:
+        if not alike:  # Few ask for it.
+            alike.extend(likenesses(a, b))
+        return alike[side][op]
+
+    yield _values_by(partial(likeness, 0)), _values_by(partial(likeness, 1))
 
 
 def _values_by(numbers: Callable[[int], Hashable]) -> _Value:

@@ -103,7 +103,7 @@ class _Numbering:
         self.own = [-1] * len(graph.ops)
         self.whole = [-1] * len(graph.ops)
         self.functions: dict[str, int] = {}
-        self.attributes: dict[int, Hashable] = {}
+        self.attributes: dict[int, tuple[Hashable, tuple[str, ...]]] = {}
 
     def result(self) -> Structures:
         """The numbers of all ops."""
@@ -137,9 +137,11 @@ class _Numbering:
             ends[-1][1][op.region] = node
             operands = self.graph.operand_values[node]
             made_of = tuple([(whole[producer], result) for producer, result in operands])
-            own[node] = self.number((_own(self.graph, op, own), self.said(op), made_of))
-            called = tuple([self.functions.get(name, -1) for name in _functions_of(self.graph, op)])
-            whole[node] = self.number((own[node], called)) if called else own[node]
+            said, names = self.said(op)
+            own[node] = whole[node] = self.number((_own(self.graph, op, own), said, made_of))
+            if names:
+                called = tuple([self.functions.get(name, -1) for name in names])
+                whole[node] = self.number((own[node], called))
         while len(ends) > 1:
             self.close(*ends.pop())
         return self.number(("function", self.returned(ends[0][1])))
@@ -152,14 +154,21 @@ class _Numbering:
         """What the last op of each region is."""
         return tuple([(region, self.whole[end]) for region, end in ends.items()])
 
-    def said(self, op: Op) -> Hashable:
-        """The attributes of an op that say what it computes; none of an argument."""
-        if op.is_argument:
-            return ()
+    def said(self, op: Op) -> tuple[Hashable, tuple[str, ...]]:
+        """The attributes of an op that say what it computes, and the functions that it calls.
+
+        None of an argument.
+        """
+        if op.argument >= 0 or not op.attributes:
+            return (), ()
         key = id(op.attributes)
-        if key not in self.attributes:
-            self.attributes[key] = comparable(dict(computing_attributes(op)))
-        return self.attributes[key]
+        known = self.attributes.get(key)
+        if known is None:
+            known = self.attributes[key] = (
+                comparable(dict(computing_attributes(op))),
+                tuple(_functions_of(self.graph, op)),
+            )
+        return known
 
 
 def _own(graph: OpGraph, op: Op, numbers: Sequence[int]) -> Hashable:
