@@ -8,9 +8,10 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.inspection import inspect
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.snapshots import compare, read_snapshots, update, write
 from sdyscope.snapshots.items import reduced
+from sdyscope.stages.lowered.read import read_bytes
 
 pytestmark = pytest.mark.compiles
 
@@ -197,3 +198,27 @@ def test_offloaded_arguments_are_in_it():
     assert write(read_snapshots(text)) == text
     comparison = compare(before.snapshot(stages), program.snapshot(stages))
     assert [change.key.name for change in comparison.changes] == ["x", "result"]
+
+
+def test_axes_that_an_open_dimension_must_not_have_are_kept():
+    form = """
+module @m attributes {{mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32}} {{
+  sdy.mesh @mesh = <["a"=4, "b"=2]>
+  func.func public @main(%arg0: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, {0}>}})
+      -> tensor<8x8xf32> {{
+    return %arg0 : tensor<8x8xf32>
+  }}
+}}
+"""
+    plain, kept, closed, needless = (
+        Inspection(read_bytes(form.format(text).encode())).snapshot(["lowered"])
+        for text in (
+            '[{"a"}, {?}]',
+            '[{"a"}, {?}], replicated={"b"}',
+            '[{"a"}, {}]',
+            '[{"a"}, {}], replicated={"b"}',
+        )
+    )
+    assert not compare(plain, kept).is_same
+    assert compare(kept, read_snapshots(write([kept]))[0]).is_same
+    assert compare(closed, needless).is_same, "no dimension is open"
