@@ -80,11 +80,11 @@ class ValueNames:
             }
             # A function that is called several times may be given several values.
             return given.pop() if len(given) == 1 else None
-        if self.graph.callee(op) is not None:
-            for producer, edge in self.graph.entering(op):
+        if self.graph.callee(op) is not None and not self.graph.calls_shard_map_body(op):
+            for end, edge in self.graph.entering(op):
                 if edge.kind == "return" and edge.operand == value[1]:
                     calls.append(op.id)
-                    return self.graph.source(producer, edge)
+                    return self.graph.source(end, edge)
         if op.passing is not None:
             for producer, edge in self.graph.operands(op):
                 if edge.operand == value[1]:
