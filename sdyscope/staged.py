@@ -257,6 +257,19 @@ class Staged(Once):
         # GSPMD's module names none: it is that of Shardy's.
         return only_mesh(meshes or self.meshes.values())
 
+    def for_shardy(self) -> LoweredModule:
+        """The module with Shardy's shardings, in a copy of which annotations can be edited.
+
+        Raises:
+            TargetError: the program has GSPMD's alone.
+        """
+        if "shardy" not in self.lowered:
+            raise TargetError(
+                f"{self.name} has GSPMD's shardings, and edits are propagated with Shardy.",
+                hint="Name the program that it was lowered from.",
+            )
+        return self.lowered["shardy"]
+
     @cached_property
     def _propagated(self) -> dict[tuple[Partitioner, bool, bool], Propagated | CompilerError]:
         return {}

@@ -6,15 +6,15 @@ module, and Shardy's own passes say what becomes of the value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.propagation.axis_parts import part_of
 from sdyscope.analysis.propagation.explain import ExplainDocument, Explainer, Explanation
+from sdyscope.analysis.propagation.smallest import EditSet, smallest_sets
 from sdyscope.analysis.trials.try_edits import TryEdits
 from sdyscope.annotations import Annotation, shown_name
 from sdyscope.errors import CompilerError, ConversionError, TargetError
@@ -28,6 +28,7 @@ from sdyscope.facts.edits import EditKind, SourceEdit
 from sdyscope.facts.moves import AnnotatedDim, Chain
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
+from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_named_sharding, to_placement
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -47,6 +48,9 @@ _MOST = 160
 
 #: How many annotations are looked at for one axis.
 _GROUPS = 24
+
+#: How many sets of edits are shown that are equally small.
+REMEDIES = 3
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,13 @@ class AnnotationGroup:
         return SourceEdit(kind, name, self.spec, after, annotation.source, len(self.annotations))
 
 
+#: What annotations are to say instead; None takes them away.
+GroupEdit: TypeAlias = tuple[AnnotationGroup, PartitionSpec | None]
+
+#: Whether a sharding is what is asked for.
+_Does: TypeAlias = Callable[[TensorSharding | None], bool]
+
+
 class Counterfactuals:
     """Answers for one program under Shardy.
 
@@ -108,7 +119,7 @@ class Counterfactuals:
         self.program, self.mesh = program, mesh
         self.graph = program.graph("shardy")
         self.explainer = Explainer.of(program, "shardy")
-        self._trials = TryEdits(program.lowered["shardy"], self.graph)
+        self._trials = TryEdits(program.for_shardy(), self.graph)
         self._axes = PropagatedAxes(self.graph, program.propagated("shardy"), mesh)
         annotations = program.annotations("shardy")
         self._annotated = AnnotatedAxes(self._axes, annotations, self.explainer.pointers)
@@ -131,7 +142,7 @@ class Counterfactuals:
             raise TargetError(f"It is not sharded over {axis!r}: it is {self._spec(now)}.")
         causes = tuple(self._causes(value, axis, at) for at in dims)
         groups, left = self._candidates(value, [axis])
-        edits = [(group, without_axes(group.spec, [axis])) for group in groups]
+        edits: list[GroupEdit] = [(group, without_axes(group.spec, [axis])) for group in groups]
 
         def gone(sharding: TensorSharding | None) -> bool:
             return not any(axis in names for names in axes_of(sharding))
@@ -143,7 +154,7 @@ class Counterfactuals:
             axis,
             None,
             causes,
-            tuple(remedies),
+            remedies,
             None if wanted is None else self._constrained(value, wanted),
             self.propagations,
             complete and not (left or self._crashed),
@@ -168,7 +179,7 @@ class Counterfactuals:
         leaving = list(dict.fromkeys(name for _, name in sorted(here - there)))
         causes = tuple(self._causes(value, name, at) for at, name in sorted(here - there))
         groups, left = self._candidates(value, leaving)
-        edits = [(group, without_axes(group.spec, leaving)) for group in groups]
+        edits: list[GroupEdit] = [(group, without_axes(group.spec, leaving)) for group in groups]
         edits += [(group, None) for group in self.in_the_way(value)]
 
         def is_it(sharding: TensorSharding | None) -> bool:
@@ -187,7 +198,7 @@ class Counterfactuals:
             "",
             spec,
             causes,
-            tuple(remedies),
+            remedies,
             self._constrained(value, spec),
             self.propagations,
             complete and not (left or self._crashed),
@@ -303,55 +314,29 @@ class Counterfactuals:
     # --- edits ------------------------------------------------------------------------------------
 
     def _smallest(
-        self,
-        value: ValueId,
-        edits: Sequence[tuple[AnnotationGroup, PartitionSpec | None]],
-        does: object,
-    ) -> tuple[list[CheckedEdits], bool]:
+        self, value: ValueId, edits: Sequence[GroupEdit], does: _Does
+    ) -> tuple[tuple[CheckedEdits, ...], bool]:
         """The smallest sets of edits that do, and whether every set was looked at."""
-        assert callable(does)
-        for size in range(1, len(edits) + 1):
-            sets = list(combinations(range(len(edits)), size))
-            if self.propagations + len(sets) > _MOST:
-                return self._irreducible(value, edits, does), False
-            checked_sets = []
-            for numbers in sets:
-                checked = self._checked(value, [edits[number] for number in numbers], does)
-                if checked is not None:
-                    checked_sets.append(CheckedEdits(*checked, not self._crashed))
-            if checked_sets:
-                return checked_sets[:3], True
-        return [], True
 
-    def _irreducible(
-        self,
-        value: ValueId,
-        edits: Sequence[tuple[AnnotationGroup, PartitionSpec | None]],
-        does: object,
-    ) -> list[CheckedEdits]:
-        """A set of edits that does, and none of which can be left out."""
-        kept = list(edits)
-        if self._checked(value, kept, does) is None:
-            return []
-        for edit in edits[::-1]:
-            fewer = [other for other in kept if other is not edit]
-            if fewer and self._checked(value, fewer, does) is not None:
-                kept = fewer
-        checked = self._checked(value, kept, does)
-        return [] if checked is None else [CheckedEdits(*checked, False)]
+        def checked(numbers: EditSet) -> tuple[TensorSharding | None, ...]:
+            written = [edit for number in numbers for edit in self.changed(*edits[number])]
+            shardings = self._shardings(value, written)
+            return shardings if all(map(does, shardings)) else ()
 
-    def _checked(
-        self,
-        value: ValueId,
-        edits: Sequence[tuple[AnnotationGroup, PartitionSpec | None]],
-        does: object,
-    ) -> tuple[tuple[SourceEdit, ...], Spec] | None:
-        assert callable(does)
-        written = [edit for group, spec in edits for edit in self.changed(group, spec)]
-        shardings = self._shardings(value, written)
-        if not shardings or not all(does(sharding) for sharding in shardings):
-            return None
-        return tuple(group.edit(spec) for group, spec in edits), self._spec(shardings[0])
+        sets, exhaustive = smallest_sets(
+            len(edits),
+            lambda numbers: bool(checked(numbers)),
+            lambda sets: self.propagations + len(sets) <= _MOST,
+        )
+        remedies = tuple(
+            CheckedEdits(
+                tuple(edits[number][0].edit(edits[number][1]) for number in numbers),
+                self._spec(checked(numbers)[0]),
+                exhaustive and not self._crashed,
+            )
+            for numbers in sets[:REMEDIES]
+        )
+        return remedies, exhaustive
 
     def _constrained(self, value: ValueId, spec: PartitionSpec) -> CheckedEdits | None:
         """A constraint on the value itself, and how it is sharded with it."""
@@ -514,6 +499,19 @@ def is_in(annotation: Annotation, group: AnnotationGroup) -> bool:
     )
 
 
+def check_can_be_edited(program: Staged, axis: str) -> None:
+    """Raises ``TargetError`` where annotations can't be edited, or can't lose an axis.
+
+    Args:
+        program: the program.
+        axis: the axis; empty for none.
+    """
+    program.for_shardy()
+    axes = [name for mesh in program.meshes.values() for name in mesh.shape]
+    if axis and axis not in axes:
+        raise unknown_axis(axis, axes)
+
+
 def with_counterfactuals(
     document: ExplainDocument, program: Staged, axis: str = "", wanted: PartitionSpec | None = None
 ) -> ExplainDocument:
@@ -529,13 +527,7 @@ def with_counterfactuals(
         TargetError: no value is sharded over the axis, or can be sharded so; or the program is not
             propagated by Shardy.
     """
-    if "shardy" not in program.lowered:
-        raise TargetError(
-            f"{program.name} has GSPMD's shardings, and edits are propagated with Shardy.",
-            hint="Name the program that it was lowered from.",
-        )
-    if axis and axis not in {name for mesh in program.meshes.values() for name in mesh.shape}:
-        raise TargetError(f"The mesh has no axis {axis!r}.")
+    check_can_be_edited(program, axis)
     answers = Counterfactuals(program)
     explanations: list[Explanation] = []
     failure: TargetError | None = None

@@ -7,21 +7,26 @@ module, which XLA's partitioner then partitions, or both partitioners propagate.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
-from itertools import chain, combinations
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.diff.sides import FIRST_DIFFERENCE, partitioners_differ, propagated_between
 from sdyscope.analysis.propagation.counterfactuals import (
+    REMEDIES,
     AnnotationGroup,
     Counterfactuals,
+    GroupEdit,
     axes_of,
+    check_can_be_edited,
     is_in,
     without_axes,
 )
 from sdyscope.analysis.propagation.explain import ExplainDocument
+from sdyscope.analysis.propagation.smallest import EditSet, smallest_sets
 from sdyscope.annotations import Annotation, op_name, scope_of
 from sdyscope.errors import CompilerError, ConversionError, TargetError, one_of
 from sdyscope.facts.counterfactuals import (
@@ -77,10 +82,8 @@ class _Outcome(NamedTuple):
     differing: int | None = None
 
 
-_Edit: TypeAlias = tuple[AnnotationGroup, PartitionSpec | None]
-
 #: What becomes of it with some edits; None where the compiler refuses the program, or can't say.
-_Trial: TypeAlias = Callable[[Sequence[_Edit]], _Outcome | None]
+_Trial: TypeAlias = Callable[[Sequence[GroupEdit]], _Outcome | None]
 
 
 class RemovalTrials:
@@ -127,7 +130,7 @@ class RemovalTrials:
                 and any(each.primitive == part.primitive for each in other.parts)
             )
 
-        def trial(edits: Sequence[_Edit]) -> _Outcome | None:
+        def trial(edits: Sequence[GroupEdit]) -> _Outcome | None:
             try:
                 partitioned, _ = self._partitioned(edits)
             except CompilerError:
@@ -155,7 +158,7 @@ class RemovalTrials:
         def place(other: Rematerialization) -> tuple[object, ...]:
             return other.scope, other.primitive, line_of(other.source)
 
-        def trial(edits: Sequence[_Edit]) -> _Outcome | None:
+        def trial(edits: Sequence[GroupEdit]) -> _Outcome | None:
             try:
                 partitioned, logged = self._partitioned(edits)
             except CompilerError:
@@ -182,7 +185,7 @@ class RemovalTrials:
         first = diff.beginnings[0]
         value, other = first.begins.value.id, first.begins.other
 
-        def trial(edits: Sequence[_Edit]) -> _Outcome | None:
+        def trial(edits: Sequence[GroupEdit]) -> _Outcome | None:
             return self._differing(self._edited(edits), value, other)
 
         around = self._around([self.graph.ops[value[0]]])
@@ -207,27 +210,28 @@ class RemovalTrials:
             what: its name.
             constraints: one more constraint each with which it is gone.
         """
-        edits: list[_Edit] = []
+        edits: list[GroupEdit] = []
         for group in dict.fromkeys(groups):
             if not self.axis:
                 edits.append((group, None))
             elif any(self.axis in names for names in axes_of(group.sharding)):
                 edits.append((group, without_axes(group.spec, [self.axis])))
+        untried = Removals(
+            is_found=True,
+            removed=self.axis,
+            causes=(),
+            remedies=(),
+            constraints=constraints,
+            is_kept=False,
+            complete=True,
+            sent=None,
+            differing=None,
+            tried=0,
+        )
         if not edits:
-            return Removals(
-                is_found=True,
-                removed=self.axis,
-                causes=(),
-                remedies=(),
-                constraints=constraints,
-                is_kept=False,
-                complete=True,
-                sent=None,
-                differing=None,
-                tried=0,
-            )
+            return untried
         every = range(min(len(edits), _CAUSES))
-        known: dict[tuple[int, ...], _Outcome | None] = {}
+        known: dict[EditSet, _Outcome | None] = {}
 
         def without(numbers: Iterable[int]) -> _Outcome | None:
             key = tuple(numbers)
@@ -239,13 +243,9 @@ class RemovalTrials:
         now = without(())
         if now is None or not now.is_there:
             sent, differing = (None, None) if now is None else (now.sent, now.differing)
-            return Removals(
+            return replace(
+                untried,
                 is_found=False,
-                removed=self.axis,
-                causes=(),
-                remedies=(),
-                constraints=constraints,
-                is_kept=False,
                 complete=False,
                 sent=sent,
                 differing=differing,
@@ -263,13 +263,11 @@ class RemovalTrials:
                 )
             )
         remedies, complete = self._smallest(edits[: len(every)], known, without)
-        return Removals(
-            is_found=True,
-            removed=self.axis,
+        return replace(
+            untried,
             causes=tuple(causes),
             remedies=tuple(remedies),
-            constraints=constraints,
-            is_kept=bool(every) and (all_gone := without(every)) is not None and all_gone.is_there,
+            is_kept=(all_gone := without(every)) is not None and all_gone.is_there,
             complete=complete and len(edits) == len(every),
             sent=now.sent,
             differing=now.differing,
@@ -278,8 +276,8 @@ class RemovalTrials:
 
     def _smallest(
         self,
-        edits: Sequence[_Edit],
-        known: Mapping[tuple[int, ...], _Outcome | None],
+        edits: Sequence[GroupEdit],
+        known: Mapping[EditSet, _Outcome | None],
         without: Callable[[Iterable[int]], _Outcome | None],
     ) -> tuple[list[TriedEdits], bool]:
         """The smallest sets of edits without which it is gone, and whether every set was tried."""
@@ -287,36 +285,30 @@ class RemovalTrials:
         if len(edits) > 1 and everything is not None and everything.is_there:
             return [], False
 
-        def tried(numbers: tuple[int, ...], smallest: bool) -> TriedEdits | None:
+        def is_gone(numbers: EditSet) -> bool:
             outcome = without(numbers)
-            if outcome is None or outcome.is_there:
-                return None
-            written = tuple(edits[number][0].edit(edits[number][1]) for number in numbers)
-            return TriedEdits(written, smallest, outcome.sent, outcome.differing)
+            return outcome is not None and not outcome.is_there
 
-        for size in range(1, len(edits) + 1):
-            sets = list(combinations(range(len(edits)), size))
-            if len(known) + sum(numbers not in known for numbers in sets) > _MOST:
-                break
-            gone = [each for numbers in sets if (each := tried(numbers, True)) is not None]
-            if gone:
-                return sorted(gone, key=lambda each: (each.sent or 0, each.differing or 0))[
-                    :3
-                ], True
-        else:
-            return [], True
-        kept = tuple(range(len(edits)))
-        if tried(kept, False) is None:
-            return [], False
-        for number in kept[::-1]:
-            fewer = tuple(other for other in kept if other != number)
-            if fewer and tried(fewer, False) is not None:
-                kept = fewer
-        irreducible = tried(kept, False)
-        return [] if irreducible is None else [irreducible], False
+        sets, exhaustive = smallest_sets(
+            len(edits),
+            is_gone,
+            lambda sets: len(known) + sum(numbers not in known for numbers in sets) <= _MOST,
+        )
+        remedies = [
+            TriedEdits(
+                tuple(edits[number][0].edit(edits[number][1]) for number in numbers),
+                exhaustive,
+                outcome.sent,
+                outcome.differing,
+            )
+            for numbers in sets
+            if (outcome := without(numbers)) is not None
+        ]
+        remedies.sort(key=lambda remedy: (remedy.sent or 0, remedy.differing or 0))
+        return remedies[:REMEDIES], exhaustive
 
     def _partitioned(
-        self, edits: Sequence[_Edit]
+        self, edits: Sequence[GroupEdit]
     ) -> tuple[Collectives, tuple[Rematerialization, ...]]:
         """What XLA's partitioner makes of the program with some edits, and what it logs.
 
@@ -338,7 +330,7 @@ class RemovalTrials:
             rematerializations(partitioned.rematerializations, module),
         )
 
-    def _edited(self, edits: Sequence[_Edit]) -> dict[Partitioner, list[ModuleEdit]] | None:
+    def _edited(self, edits: Sequence[GroupEdit]) -> dict[Partitioner, list[ModuleEdit]] | None:
         """The edits in each partitioner's module; None where one does not have an annotation."""
         written: dict[Partitioner, list[ModuleEdit]] = {}
         for partitioner in self.program.lowered:
@@ -521,13 +513,7 @@ def explained_removals(program: Staged, name: str, axis: str = "") -> ExplainDoc
         TargetError: it has nothing of that name, or none that runs over the axis; or it is not
             lowered under Shardy.
     """
-    if "shardy" not in program.lowered:
-        raise TargetError(
-            f"{program.name} has GSPMD's shardings, and annotations are removed under Shardy.",
-            hint="Name the program that it was lowered from.",
-        )
-    if axis and axis not in {name for mesh in program.meshes.values() for name in mesh.shape}:
-        raise TargetError(f"The mesh has no axis {axis!r}.")
+    check_can_be_edited(program, axis)
     collectives: tuple[CollectiveCauses, ...] = ()
     remade: tuple[RematerializationCauses, ...] = ()
     differences: tuple[DifferenceCauses, ...] = ()

@@ -30,6 +30,7 @@ from sdyscope.facts.tensors import Tensor
 from sdyscope.facts.traffic import Traffic
 from sdyscope.facts.zero import KeptKind, KeptState, TrainingState, ZeroStage, ZeroStageName
 from sdyscope.hardware.names import LARGEST_CPU
+from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.staged import Staged
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
@@ -81,11 +82,7 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
         CompilerError: the program can't be propagated.
         TargetError: it is no train step, or has no mesh or no such axis.
     """
-    if "shardy" not in program.lowered:
-        raise TargetError(
-            f"{program.name} has GSPMD's shardings, and the stages are propagated with Shardy.",
-            hint="Name the program that it was lowered from.",
-        )
+    program.for_shardy()
     partitioner: Partitioner = "shardy"
     mesh = program.only_mesh(partitioner)
     if mesh is None:
@@ -198,9 +195,7 @@ def _over(
     """The axes that were named, or those that the batch is on."""
     for axis in axes:
         if axis not in mesh.shape:
-            raise TargetError(
-                f"The mesh has no axis {axis!r}.", hint=f"It has {', '.join(mesh.shape)}."
-            )
+            raise unknown_axis(axis, tuple(mesh.shape))
     if axes:
         return tuple(axis for axis in mesh.shape if axis in axes)
     used: set[str] = set()

@@ -77,13 +77,8 @@ class Trials:
     def __init__(self, program: Staged, on: Hardware | str | None = None) -> None:
         from sdyscope.stages.compiled.compiler import partitions
 
-        if "shardy" not in program.lowered:
-            raise TargetError(
-                f"{program.name} has GSPMD's shardings, and edits are propagated with Shardy.",
-                hint="Name the program that it was lowered from.",
-            )
         self.program = program
-        self.lowered: LoweredModule = program.lowered["shardy"]
+        self.lowered: LoweredModule = program.for_shardy()
         self.graph: OpGraph = program.graph("shardy")
         mesh = program.only_mesh("shardy")
         if mesh is None or not any(known == mesh for known in self.graph.meshes.values()):
