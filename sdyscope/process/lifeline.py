@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-__all__ = ["end_if_orphaned", "end_now", "end_with", "wire"]
+__all__ = ["end_if_orphaned", "end_now", "end_with", "fork", "wire"]
 
 #: Seconds between two looks at the parent.
 _PERIOD = 0.5
@@ -73,6 +73,20 @@ def _watch() -> None:
     while True:
         time.sleep(_PERIOD)
         end_if_orphaned()
+
+
+def fork() -> int:
+    """Forks this process; the new one ends with it.
+
+    Returns:
+      The new process's id; 0 in the new process.
+    """
+    parent, pipe = os.getpid(), wire()
+    process = os.fork()
+    if process == 0:
+        os.close(_pipe[2])  # While anyone has this end, the pipe does not break.
+        end_with(parent, pipe)
+    return process
 
 
 def end_if_orphaned() -> None:

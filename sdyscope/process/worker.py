@@ -2,7 +2,8 @@
 
 A worker starts when it is first asked and again after it has died, and ends when its parent closes
 the pipe or ends itself. A request and an answer are bytes, each behind its length (8 bytes, little
-endian).
+endian). Where each request ends the process, or may, the worker answers it in a fork of itself,
+which has imported already what takes long to import.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 import threading
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, NoReturn
 
 from sdyscope.process import lifeline
 from sdyscope.process.compiler_log import CRASHES, signal_name
 from sdyscope.process.python import python
 
-__all__ = ["Worker", "WorkerDiedError", "serve"]
+__all__ = ["Worker", "WorkerDiedError", "forked", "serve"]
 
 _LENGTH = struct.Struct("<Q")
 
@@ -155,6 +159,35 @@ def serve(answer: Callable[[bytes], bytes]) -> NoReturn:
         answers.write(_LENGTH.pack(len(answered)) + answered)
         answers.flush()
     lifeline.end_now(0)
+
+
+def forked(run: Callable[[], int], said: Path, log: Path) -> int:
+    """Runs something in a fork of this process, which C++ may end.
+
+    Args:
+        run: what is run, and the exit status.
+        said: the file that takes its standard output.
+        log: the file that takes its standard error.
+
+    Returns:
+        The exit status, negative when a signal ended it.
+    """
+    process = lifeline.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    status = 1
+    try:
+        for path, descriptor in ((said, 1), (log, 2)):
+            with path.open("wb") as file:
+                os.dup2(file.fileno(), descriptor)
+        status = run()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # What C++ cleans up at the end is of no use.
+        os._exit(status)
 
 
 def _frame(source: IO[bytes]) -> bytes | None:

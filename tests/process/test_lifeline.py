@@ -22,7 +22,8 @@ time.sleep(60)
 
 WAITS = "import time; print(1, flush=True); time.sleep(60)"
 #: Sleeps in C, where no other thread runs, as MLIR's passes do.
-HOLDS_THE_INTERPRETER = "import ctypes; print(1, flush=True); ctypes.PyDLL(None).sleep(60)"
+SLEEP_IN_C = "ctypes.PyDLL(None).sleep(60)"
+HOLDS_THE_INTERPRETER = f"import ctypes; print(1, flush=True); {SLEEP_IN_C}"
 
 
 def is_running(pid):
@@ -31,6 +32,14 @@ def is_running(pid):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def ends(pid):
+    """Whether a process ends soon."""
+    end = time.monotonic() + 10
+    while is_running(pid) and time.monotonic() < end:
+        time.sleep(0.1)
+    return not is_running(pid)
 
 
 IN_C = pytest.mark.skipif(sys.platform != "linux", reason="it ends when the C function does")
@@ -44,10 +53,7 @@ def test_a_child_ends_with_a_parent_that_is_killed(code):
     assert is_running(pid)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    end = time.monotonic() + 10
-    while is_running(pid) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not is_running(pid)
+    assert ends(pid)
 
 
 def test_an_orphan_writes_no_file(tmp_path):
@@ -149,3 +155,21 @@ def test_a_child_that_ends_now_does_what_python_does_at_its_end():
     )
     child = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert (child.returncode, child.stdout) == (1, "buffered thread\nat exit\n")
+
+
+@pytest.mark.parametrize("sleep", ["time.sleep(60)", pytest.param(SLEEP_IN_C, marks=IN_C)])
+def test_a_fork_ends_with_the_process_that_it_is_of(sleep):
+    code = f"""
+import ctypes, os, time
+from sdyscope.process import lifeline
+if lifeline.fork() == 0:
+    print(os.getpid(), flush=True)
+    {sleep}
+time.sleep(60)
+"""
+    parent = subprocess.Popen(python(f"exec({code!r})"), stdout=subprocess.PIPE, text=True)
+    pid = int(parent.stdout.readline())
+    assert is_running(pid)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    assert ends(pid)

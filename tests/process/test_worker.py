@@ -98,3 +98,37 @@ def test_one_that_is_not_to_start_again_is_ended_while_it_is_asked():
     with pytest.raises(WorkerDiedError, match="SIGKILL"):
         worker.ask(b"a")
     assert how == ["SIGKILL"]
+
+
+FORKING = """
+import os, sys
+from pathlib import Path
+from sdyscope.process import worker
+
+def act(request):
+    print("said")
+    print("logged", file=sys.stderr)
+    if request == b"raise":
+        raise ValueError("by itself")
+    if request != b"go on":
+        os.kill(os.getpid(), int(request))
+    return 3
+
+def answer(request):
+    status = worker.forked(lambda: act(request), *map(Path, {paths!r}))
+    return b"%d %d" % (status, os.getpid())
+
+worker.serve(answer)
+"""
+
+
+def test_what_ends_a_fork_costs_one_request(tmp_path):
+    said, log = tmp_path / "said", tmp_path / "log"
+    worker = Worker(f"exec({FORKING.format(paths=[str(said), str(log)])!r})")
+    answers = [worker.ask(request).split() for request in (b"go on", b"11", b"raise", b"go on")]
+    assert [int(status) for status, _ in answers] == [3, -11, 1, 3]
+    assert len({pid for _, pid in answers}) == 1
+    assert (said.read_text(), log.read_text()) == ("said\n", "logged\n")
+    worker.ask(b"raise")
+    assert log.read_text().endswith("ValueError: by itself\n")
+    worker.end()

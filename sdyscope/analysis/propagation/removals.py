@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from sdyscope.facts.sharded import Sharded
     from sdyscope.stages.propagated.annotate import ModuleEdit
 
+    _Partitioned: TypeAlias = tuple[Collectives, tuple[Rematerialization, ...]]
+
 #: The word that names what the partitioner had to make whole.
 REMATERIALIZATION = "full-rematerialization"
 
@@ -102,6 +104,7 @@ class RemovalTrials:
         self.program, self.axis = program, axis
         self.answers = Counterfactuals(program)
         self.mesh, self.graph = self.answers.mesh, self.answers.graph
+        self._known: dict[frozenset[GroupEdit], _Partitioned | None] = {}
 
     # --- what is asked about ----------------------------------------------------------------------
 
@@ -131,11 +134,11 @@ class RemovalTrials:
             )
 
         def trial(edits: Sequence[GroupEdit]) -> _Outcome | None:
-            try:
-                partitioned, _ = self._partitioned(edits)
-            except CompilerError:
+            partitioned = self._partitioned(edits)
+            if partitioned is None:
                 return None
-            return _Outcome(any(map(is_it, partitioned.collectives)), partitioned.total.sent)
+            collectives, _ = partitioned
+            return _Outcome(any(map(is_it, collectives.collectives)), collectives.total.sent)
 
         removals = self._removals(groups, trial, collective.name)
         return CollectiveCauses(
@@ -159,12 +162,12 @@ class RemovalTrials:
             return other.scope, other.primitive, line_of(other.source)
 
         def trial(edits: Sequence[GroupEdit]) -> _Outcome | None:
-            try:
-                partitioned, logged = self._partitioned(edits)
-            except CompilerError:
+            partitioned = self._partitioned(edits)
+            if partitioned is None:
                 return None
+            collectives, logged = partitioned
             there = any(place(other) == place(remade) for other in logged)
-            return _Outcome(there, partitioned.total.sent)
+            return _Outcome(there, collectives.total.sent)
 
         ops = [
             op
@@ -307,14 +310,20 @@ class RemovalTrials:
         remedies.sort(key=lambda remedy: (remedy.sent or 0, remedy.differing or 0))
         return remedies[:REMEDIES], exhaustive
 
-    def _partitioned(
-        self, edits: Sequence[GroupEdit]
-    ) -> tuple[Collectives, tuple[Rematerialization, ...]]:
-        """What XLA's partitioner makes of the program with some edits, and what it logs.
+    def _partitioned(self, edits: Sequence[GroupEdit]) -> _Partitioned | None:
+        """What XLA's partitioner makes of the program with some edits; None where it refuses that.
 
-        Raises:
-            CompilerError: XLA refuses it.
+        Two collectives may need the same annotations: each set of edits is partitioned once.
         """
+        key = frozenset(edits)
+        if key not in self._known:
+            try:
+                self._known[key] = self._partition(edits)
+            except CompilerError:
+                self._known[key] = None
+        return self._known[key]
+
+    def _partition(self, edits: Sequence[GroupEdit]) -> _Partitioned:
         from sdyscope.analysis.collectives.read import collectives
         from sdyscope.analysis.collectives.rematerializations import rematerializations
         from sdyscope.hlo import read_hlo

@@ -1,17 +1,16 @@
-"""The process in which XLA compiles a module just far enough to write down what it decided.
+"""The process in which XLA compiles modules just far enough to write down what it decided.
 
-``serve`` reads ``module.mlirbc`` and ``options.json`` in a folder, compiles for as many virtual CPU
-devices as the module has partitions, and ends as soon as the dump is written there: what comes
-after takes most of the time. It imports jaxlib and not JAX, which saves a second, and has the same
-names in all versions; but for a module with custom calls, of which JAX tells XLA which ones can be
-partitioned.
+Each request names a folder with ``module.mlirbc`` and ``options.json``. A fork of this process
+compiles for as many virtual CPU devices as the module has partitions, and ends as soon as the dump
+is written there: what comes after takes most of the time. What XLA crashes on ends that fork alone.
+This process imports jaxlib and not JAX, which saves a second, and has the same names in all
+versions; but for a module with custom calls, of which JAX tells XLA which ones can be partitioned.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from pathlib import Path
@@ -20,11 +19,15 @@ from typing import Any
 import numpy as np
 from jaxlib import _jax, xla_client
 
+from sdyscope.process import worker
 from sdyscope.stages import inspections
 
 MODULE = "module.mlirbc"
 OPTIONS = "options.json"
-#: How the child ends when XLA says what is wrong, which is then on standard output.
+#: What the fork writes to its standard output and standard error.
+SAID = "said.txt"
+LOG = "log.txt"
+#: How the fork ends when XLA says what is wrong, which is then on standard output.
 REFUSED = 3
 
 #: The dumps with the propagated shardings, and what of Shardy's is written next.
@@ -94,11 +97,8 @@ def _options(
     return options
 
 
-def main(folder: Path) -> int:
-    """Compiles; the process's exit status."""
-    given = json.loads((folder / OPTIONS).read_text())
-    if given.pop("registers_calls"):
-        import jax  # noqa: F401 - for what it registers
+def _compile(folder: Path, given: dict[str, Any]) -> int:
+    """Compiles what is in ``folder``; the process's exit status."""
     client: Any = xla_client.make_cpu_client(num_devices=given["num_partitions"])
     options = _options(folder, **given)
     threading.Thread(target=_watch, args=(folder, given["partitioned"]), daemon=True).start()
@@ -112,9 +112,16 @@ def main(folder: Path) -> int:
     return 0
 
 
-def serve(folder: str) -> None:
-    """Compiles what is in ``folder``, and ends the process."""
-    status = main(Path(folder))
-    sys.stdout.flush()
-    # XLA's clean-up after a refusal is of no use.
-    os._exit(status)
+def serve() -> None:
+    """Compiles what is in the folders that the parent names, until it ends."""
+    worker.serve(_answer)
+
+
+def _answer(request: bytes) -> bytes:
+    """Compiles what is in a folder; the exit status of the process that did."""
+    folder = Path(os.fsdecode(request))
+    given = json.loads((folder / OPTIONS).read_text())
+    if given.pop("registers_calls"):
+        import jax  # noqa: F401 - for what it registers
+    status = worker.forked(lambda: _compile(folder, given), folder / SAID, folder / LOG)
+    return str(status).encode()

@@ -2,15 +2,16 @@
 
 The module is tagged and compiled for virtual CPU devices, up to 2,048 of them, and the compile ends
 as soon as propagation is dumped. It runs in a process of its own: it can abort in C++, and the
-number of JAX's CPU devices is fixed once it has some.
+number of JAX's CPU devices is fixed once it has some. Each compile is a fork of one process that
+has imported what it takes.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,8 +30,8 @@ from sdyscope.process.compiler_log import (
     rematerializing_lines,
     signal_name,
 )
-from sdyscope.process.python import python
 from sdyscope.process.scratch import scratch_folder
+from sdyscope.process.worker import Worker, WorkerDiedError
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.align.align import Alignment, align
 from sdyscope.stages.align.tags import tag
@@ -51,6 +52,9 @@ CALLED_BACK = "CustomSPMDPartitioning"
 _KNOWN_CALLS = frozenset(
     {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", inspections.TARGET}
 )
+
+
+_worker = Worker(f"from {__package__} import xla_child; xla_child.serve()")
 
 
 class Dump(NamedTuple):
@@ -181,19 +185,20 @@ def xla_dump(
         folder = Path(name)
         (folder / xla_child.MODULE).write_bytes(bytecode.getvalue())
         (folder / xla_child.OPTIONS).write_text(json.dumps(options))
-        child = subprocess.run(
-            python(f"from {__package__} import xla_child; xla_child.serve({name!r})"),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
+        try:
+            status = int(_worker.ask(os.fsencode(name)))
+        except WorkerDiedError as died:
+            raise CompilerError(f"XLA's compiler could not be run ({died.how}).") from died
+        said, log = (
+            (folder / written).read_text(errors="replace")
+            for written in (xla_child.SAID, xla_child.LOG)
         )
-        refused = child.stdout if child.returncode == xla_child.REFUSED else ""
+        refused = said if status == xla_child.REFUSED else ""
         path = xla_child.finished(folder, partitioned)
         if path is not None:
-            logged = rematerializing_lines(child.stderr)
+            logged = rematerializing_lines(log)
             return Dump(path.name, path.read_text(), refusal(refused), logged)
-    if partitioner == "shardy" and FELL_BACK in child.stderr:
+    if partitioner == "shardy" and FELL_BACK in log:
         raise FallbackError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell "
             "back to GSPMD silently.",
@@ -201,7 +206,7 @@ def xla_dump(
         )
     if refused:
         raise _refusal(refused, graph)
-    raise CompilerError(_how_it_ended(child.returncode, child.stderr))
+    raise CompilerError(_how_it_ended(status, log))
 
 
 def free_boundaries(graph: OpGraph) -> dict[str, list[bool]]:

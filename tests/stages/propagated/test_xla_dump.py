@@ -22,7 +22,8 @@ from sdyscope.stages.align.tags import tag
 from sdyscope.stages.align.target import AlignTarget
 from sdyscope.stages.lowered.lower import NotLowerable, lower
 from sdyscope.stages.lowered.read import read_bytes
-from sdyscope.stages.propagated.xla_dump import _how_it_ended, propagated_by_xla, xla_dump
+from sdyscope.stages.propagated import xla_dump
+from sdyscope.stages.propagated.xla_dump import _how_it_ended, propagated_by_xla
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
@@ -404,7 +405,8 @@ def test_a_module_for_other_hardware_says_what_compiled_it():
     assert Remark("simplified before", "tpu") in result.notes
 
 
-def test_files_in_the_working_directory_are_not_imported(tmp_path, monkeypatch):
+def test_files_in_the_working_directory_are_not_imported(tmp_path, monkeypatch, own_compiles):
+    xla_dump._worker.end()
     (tmp_path / "numpy.py").write_text("raise SystemExit('not this one')")
     monkeypatch.chdir(tmp_path)
     propagated(product(4, 2), "gspmd")
@@ -456,6 +458,7 @@ def test_an_abort_is_told_in_a_sentence():
         propagated_by_xla(lowered, build(lowered.module), "gspmd")
     print(caught.value)
     assert "\n" not in caught.value.message
+    assert xla_dump._worker.is_running
 
 
 def test_how_a_child_ended():
@@ -493,6 +496,6 @@ def test_a_silent_fall_back_to_gspmd_is_said():
 def test_xlas_own_origins_and_steps():
     lowered = lower(user_programs.USER_PROGRAMS["two_layers"](DATA_MODEL), "shardy")
     graph = build(lowered.module)
-    dump = xla_dump(tag(lowered.module, graph), graph, "shardy", 8, explained=True)
+    dump = xla_dump.xla_dump(tag(lowered.module, graph), graph, "shardy", 8, explained=True)
     assert "sdy.sharding_origins" in dump.text
     assert "sdy.propagation_edges" in dump.text
