@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sdyscope.analysis.propagation.explain import ExplainDocument, Explanation
 from sdyscope.annotations import op_name
 from sdyscope.facts.counterfactuals import Counterfactual, Removals, TriedEdits
+from sdyscope.facts.edits import SourceEdit
 from sdyscope.facts.moves import Absence, Beginning, Chain
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.views.propagate import provenance
 from sdyscope.views.propagated_diff import title
 from sdyscope.words.counts import counted, size
 from sdyscope.words.edits import (
+    aim_text,
     causes_texts,
-    edit_text,
+    checked_edits_text,
+    edits_text,
+    no_edits_text,
     no_removal_text,
+    not_identified_text,
     removal_texts,
+    removal_trials_text,
+    trials_texts,
     tried_edits_text,
 )
 from sdyscope.words.mesh import axis_text, mesh_words_of
@@ -118,36 +125,30 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
 def _removals(tried: Removals, what: str) -> Iterator[Paragraph]:
     """What becomes of something without annotations."""
     for remedy in tried.constraints:
-        yield from _remedy(remedy, tried, "gone, by one more annotation")
+        yield from _remedy(remedy, tried, adds=True)
     if not tried.is_found:
-        yield Paragraph(
-            f"when the program is tried again {what} has another name, so nothing was removed",
-            "warning",
-            indent=2,
-            hang=2,
-        )
+        yield Paragraph(not_identified_text(what), "warning", indent=2, hang=2)
         return
     for text in removal_texts(tried, what):
         yield Paragraph(text, indent=2, hang=2)
     for remedy in tried.remedies:
-        how = "fewest edits" if remedy.smallest else "edits, none of which can be left out"
-        yield from _remedy(remedy, tried, f"gone, {how}")
+        yield from _remedy(remedy, tried)
     if not tried.remedies and not tried.is_kept:
         yield Paragraph(no_removal_text(tried), "warning", 2, 2)
-    if not tried.tried:
-        return
-    times = counted(tried.tried, "time")
-    how = "partitioning" if tried.differing is None else "propagating"
-    yield Paragraph(f"known from {how} the program {times}", "muted", 2)
+    if tried.tried:
+        yield Paragraph(removal_trials_text(tried), "muted", 2)
 
 
-def _remedy(remedy: TriedEdits, tried: Removals, how: str) -> Iterator[Paragraph]:
+def _remedy(remedy: TriedEdits, tried: Removals, *, adds: bool = False) -> Iterator[Paragraph]:
     """Edits with which it is gone, and what the program then does."""
-    words, is_better = tried_edits_text(remedy, tried)
-    yield Paragraph(f"{how}, {words}", "good" if is_better else "warning", indent=2, hang=2)
-    for edit in remedy.edits:
-        line = f" ({source_text(edit.source)})" if edit.source is not None else ""
-        yield Paragraph(f"{edit_text(edit)}{line}", indent=4, hang=2)
+    words, is_better = tried_edits_text(remedy, tried, adds=adds)
+    yield Paragraph(f"{words}:", "good" if is_better else "warning", indent=2, hang=2)
+    yield from _edits(remedy.edits)
+
+
+def _edits(edits: Iterable[SourceEdit]) -> Iterator[Paragraph]:
+    for edit in edits:
+        yield Paragraph(edits_text([edit]), indent=4, hang=2)
 
 
 def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
@@ -179,32 +180,20 @@ def _counterfactual(counterfactual: Counterfactual) -> Iterator[Paragraph]:
     for causes in counterfactual.causes:
         for text in causes_texts(causes):
             yield Paragraph(text, indent=2, hang=2)
-    what = (
-        f"without {counterfactual.removed}"
-        if counterfactual.removed
-        else f"as {counterfactual.wanted}"
-    )
     for checked in counterfactual.remedies:
-        how = "fewest edits" if checked.smallest else "edits, none of which can be left out"
-        yield Paragraph(f"{what}, {how}, propagated again:", "good", indent=2, hang=2)
-        for edit in checked.edits:
-            line = f" ({source_text(edit.source)})" if edit.source is not None else ""
-            yield Paragraph(f"{edit_text(edit)}{line}", indent=4, hang=2)
-        yield Paragraph(f"then it is {checked.after}", "muted", indent=4, hang=2)
+        yield Paragraph(f"{checked_edits_text(counterfactual, checked)}:", "good", 2, 2)
+        yield from _edits(checked.edits)
+        yield Paragraph(f"it is then {checked.after}", "muted", indent=4, hang=2)
     if not counterfactual.remedies:
-        tried = "no set" if counterfactual.complete else "no set that was tried"
-        yield Paragraph(f"{what}: {tried} of annotations does that", "warning", indent=2, hang=2)
+        yield Paragraph(no_edits_text(counterfactual), "warning", indent=2, hang=2)
     if counterfactual.constraint is not None:
-        edit = counterfactual.constraint.edits[0]
-        yield Paragraph(
-            f"{what}, by one more constraint: {edit_text(edit)}", "good", indent=2, hang=2
-        )
-    yield Paragraph(
-        f"known from {counted(counterfactual.propagations, 'propagation')}", "muted", indent=2
-    )
-    if counterfactual.crashed:
-        count = counted(counterfactual.crashed, "propagation")
-        yield Paragraph(f"{count} crashed Shardy, and so tell nothing", "warning", indent=2)
+        edits = edits_text(counterfactual.constraint.edits)
+        text = f"{aim_text(counterfactual)} with one more constraint: {edits}"
+        yield Paragraph(text, "good", indent=2, hang=2)
+    known, *warnings = trials_texts(counterfactual)
+    yield Paragraph(known, "muted", indent=2)
+    for warning in warnings:
+        yield Paragraph(warning, "warning", indent=2, hang=2)
 
 
 def _at(line: str) -> str:

@@ -43,7 +43,7 @@ def heading(fix: Fix) -> Iterator[Paragraph]:
     )
     about = f" for {fix.finding}" if fix.finding else ""
     yield Paragraph(
-        f"{counted(fix.proposed, 'edit')}{about} looked at, {fix.tried:,} predicted, "
+        f"{counted(fix.proposed, 'edit')}{about} considered, {fix.tried:,} predicted, "
         f"{fix.compiled:,} compiled",
         hang=3,
     )
@@ -146,11 +146,11 @@ def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
     """How each part of it is known."""
     again = {
         None: "",
-        True: ", which sends just what was predicted for the edit",
-        False: ", which sends other bytes than were predicted for the edit alone",
+        True: " (it sends exactly what was predicted)",
+        False: " (it does not send what was predicted for the edit alone)",
     }[remedy.as_predicted]
     yield Paragraph(
-        f"source: the patched source was traced again{again}, and compiled for {fix.hardware}",
+        f"source: traced again with the patch{again} and compiled for {fix.hardware}",
         hang=3,
     )
     numbers = remedy.numbers

@@ -65,10 +65,12 @@ def heading(search: Search) -> Iterator[Paragraph]:
     parts = ""
     if search.checked:
         parts = (
-            f": {search.tried - search.near:,} first, {search.near:,} near the best of the "
+            f": {search.tried - search.near:,} first, then {search.near:,} near the best of the "
             f"{search.checked:,} that XLA partitioned"
         )
-    yield Paragraph(f"{search.tried:,} predicted ({search.a_minute:,.0f} a minute){parts}", hang=3)
+    yield Paragraph(
+        f"{search.tried:,} predicted ({search.a_minute:,.0f} per minute){parts}", hang=3
+    )
 
 
 def candidates(search: Search) -> Table:
@@ -288,7 +290,7 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
         )
     others = shown(search)
     if others and not everything:
-        yield Paragraph("--all shows the changes of the others, and what is decided", hang=3)
+        yield Paragraph("--all shows the changes of the others and every decision", hang=3)
     for text in (*remark_texts(search.notes), *_legend(search)):
         yield Paragraph(text, "muted", hang=3)
 
@@ -303,7 +305,7 @@ def patch(search: Search, *, applied: bool = False) -> list[Block]:
     if answer is None:
         return []
     remedies = answer.remedies[:1]
-    none = [Paragraph("none of it can be written into the source with a win", "warning")]
+    none = [Paragraph("no part of it that can be written into the source pays", "warning")]
     parts: list[Block] = [blocks.heading("as a patch"), *([] if remedies else [none])]
     for remedy in remedies:
         parts += fix.blocks(answer, remedy)
@@ -321,8 +323,8 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
         return
     label = "by XLA's partitioner" if best.partitioned else "predicted"
     yield Paragraph(
-        f"a device sends {_times(before.sent, after.sent)} and holds "
-        f"{_times(before.held, after.held)} ({label})",
+        f"{label}: a device sends {_times(before.sent, after.sent)} and holds "
+        f"{_times(before.held, after.held)}",
         "good",
         hang=3,
     )
@@ -330,7 +332,7 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
     if pair is not None:
         written, chosen = pair
         needs = (
-            f": a device needs {size(chosen.total)} in total, and {size(written.total)} as it is"
+            f": a device needs {size(chosen.total)} in total instead of {size(written.total)}"
             if written.total is not None and chosen.total is not None
             else ""
         )
@@ -342,7 +344,7 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
 def _not_confirmed(search: Search) -> Iterator[Paragraph]:
     """What was promised most and what the compiler made of it."""
     yield Paragraph(
-        f"compiled, none of the best {counted(len(search.trials), 'plan')} is better than the "
+        f"once compiled, none of the best {counted(len(search.trials), 'plan')} is better than the "
         "program as it is",
         "warning",
         hang=3,
@@ -354,9 +356,9 @@ def _not_confirmed(search: Search) -> Iterator[Paragraph]:
     label = "by XLA's partitioner" if best.partitioned else "predicted"
     first, two = pair
     yield Paragraph(
-        f"the best was to send {size(best.known.sent)} ({label}); compiled for {two.hardware} a "
-        f"device sends {size(two.measured.sent)} and needs {size(two.total)}, and as it is "
-        f"{size(first.measured.sent)} and {size(first.total)}",
+        f"the best was expected to send {size(best.known.sent)} ({label}); compiled for "
+        f"{two.hardware}, a device sends {size(two.measured.sent)} and needs {size(two.total)}, "
+        f"against {size(first.measured.sent)} and {size(first.total)} as it is",
         "warning",
         hang=3,
     )
@@ -378,7 +380,7 @@ def _legend(search: Search) -> Iterable[str]:
     sentences = []
     if search.partitioned:
         sentences.append(
-            "sent, predicted: by Shardy's own reshards; by XLA: what XLA's partitioner makes of it"
+            "sent, predicted: from Shardy's own reshards; by XLA: from XLA's partitioner"
         )
     per_byte = search.rates.flops_per_byte
     cost = "bytes sent"
@@ -386,10 +388,10 @@ def _legend(search: Search) -> Iterable[str]:
         given = ", ".join(
             f"{axis} {bandwidth_text(v)}" for axis, v in search.rates.bandwidths.items()
         )
-        cost += f", as over the fastest axis ({given})"
+        cost += f", scaled to the fastest axis ({given})"
     if not math.isinf(per_byte):
-        cost += f", and a byte for {per_byte:,.0f} FLOPs of matmuls"
-    sentences.append(f"cost: {cost}; held: arguments and results, which is not part of the cost")
+        cost += f", plus one byte per {per_byte:,.0f} FLOPs of matmuls"
+    sentences.append(f"cost: {cost}; held: arguments and results, which the cost does not include")
     if search.limit is not None:
         sentences.append(f"at most {size(search.limit)} of arguments and results on a device")
     pair = compiled_pair(search)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from sdyscope.facts.counterfactuals import AxisCauses, Cause, Removals, TriedEdits
+from sdyscope.facts.counterfactuals import (
+    AxisCauses,
+    Cause,
+    CheckedEdits,
+    Counterfactual,
+    Removals,
+    TriedEdits,
+)
 from sdyscope.facts.edits import NotTakenBecause, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
@@ -54,10 +61,10 @@ def edit_text(edit: SourceEdit) -> str:
 
 
 _OTHERS: Final[Mapping[str, str]] = {
-    "repeated reduction": "leave out {name}: it is summed already",
-    "reduction in a loop": "sum {name} once behind the loop, not in each iteration",
+    "repeated reduction": "leave out {name}: it is already summed",
+    "reduction in a loop": "sum {name} once after the loop, not in each iteration",
     "reduction and slice": "reduce-scatter {name} instead of slicing its sum",
-    "gather and slice": "use the block of {name} that a device has, instead of gathering it",
+    "gather and slice": "use each device's own block of {name} instead of gathering it",
     "mesh": "put the axes of the mesh in the order {name}",
     "mesh sizes": "make the mesh {name}",
     "setting": "set {name}",
@@ -66,13 +73,13 @@ _OTHERS: Final[Mapping[str, str]] = {
 _WHY_NOT: Final[Mapping[NotTakenBecause, str]] = {
     "not written": "not written",
     "left open": "not written: the program leaves it to the compiler",
-    "no place": "not written: no place of the source was found that shards it",
-    "shared place": "not written: its place in the source shards another tensor, too",
+    "no place": "not written: nothing in the source was found that shards it",
+    "shared place": "not written: what shards it in the source shards another tensor as well",
     "not built": "the edited source does not build",
     "no other program": "the edited source traces to the same program",
     "refused": "the compiler refuses it",
-    "sends no less": "traced again, it is predicted to win nothing",
-    "loses": "compiled, it wins nothing",
+    "sends no less": "traced again, it is predicted to gain nothing",
+    "loses": "compiled, it gains nothing",
     "numbers differ": "its numbers differ",
 }
 
@@ -89,7 +96,7 @@ _WORTH: Final[Mapping[str, str]] = {
     "pays": "",
     "trade": ", less of one thing for more of another",
     "corrects": ", corrects the numbers",
-    "loses": ", wins nothing",
+    "loses": ", gains nothing",
 }
 
 
@@ -153,10 +160,13 @@ def numbers_text(numbers: _Numbers) -> tuple[str, Tone]:
         results = f"{numbers.compared:,} of {results}"
     equal, do = ("equals", "does") if results == "1 result" else ("equal", "do")
     texts: Mapping[str, tuple[str, Tone]] = {
-        "same": (f"{results} of the edited program {equal} the program's{where} ({error})", "good"),
+        "same": (
+            f"{results} of the edited program {equal} the original's{where} ({error})",
+            "good",
+        ),
         "corrected": (
-            f"{results} of the edited program {equal} what it computes on one device, and the "
-            f"program's {do} not{where} ({error})",
+            f"{results} of the edited program {equal} what one device computes, and the original's "
+            f"{do} not{where} ({error})",
             "good",
         ),
         "other random": (
@@ -173,21 +183,55 @@ def causes_texts(causes: AxisCauses) -> Iterator[str]:
     """Whether the annotation that an axis comes from is necessary, and which others suffice."""
     where = f"dim {causes.dimension} on {causes.axis}"
     if causes.cause is None:
-        yield f"{where}: it comes from nothing that can be removed"
+        yield f"{where}: it comes from no annotation that can be removed"
     elif causes.necessary is None:
         cause = cause_text(causes.cause)
         yield f"{where}: {cause} may be necessary: the program can't be propagated without it"
     elif causes.necessary:
-        yield f"{where}: {cause_text(causes.cause)} is necessary: without it the axis is gone"
+        yield f"{where}: {cause_text(causes.cause)} is necessary: the axis is gone without it"
     else:
-        yield f"{where}: {cause_text(causes.cause)} is not necessary: without it the axis stays"
+        yield f"{where}: {cause_text(causes.cause)} is not necessary: the axis stays without it"
     others = [cause for cause in causes.sufficient if cause != causes.cause]
     if causes.cause is not None and causes.cause not in causes.sufficient:
-        yield f"{where}: it does not suffice on its own either, with no other annotation over it"
+        yield f"{where}: it is not sufficient on its own, with no other annotation over the axis"
     if others:
         yield f"{where}: sufficient on their own: {_first_causes(others)}"
     elif causes.others:
-        yield f"{where}: none of the {counted(causes.others, 'other annotation')} suffices alone"
+        count = counted(causes.others, "other annotation")
+        yield f"{where}: none of the {count} is sufficient on its own"
+
+
+def aim_text(counterfactual: Counterfactual) -> str:
+    """What edits are to do: `to take model off it`; `to shard it as P('data', None)`."""
+    if counterfactual.removed:
+        return f"to take {counterfactual.removed} off it"
+    return f"to shard it as {counterfactual.wanted}"
+
+
+def checked_edits_text(counterfactual: Counterfactual, checked: CheckedEdits) -> str:
+    """What edits of annotations do, before the edits themselves."""
+    how = "the fewest edits" if checked.smallest else "edits none of which can be left out"
+    return f"{aim_text(counterfactual)}, {how} (propagated again)"
+
+
+def no_edits_text(counterfactual: Counterfactual) -> str:
+    """That no edits of annotations do what is asked for."""
+    does = (
+        f"takes {counterfactual.removed} off it"
+        if counterfactual.removed
+        else f"shards it as {counterfactual.wanted}"
+    )
+    if counterfactual.complete:
+        return f"no set of edits to annotations {does}"
+    return f"none of the sets of edits to annotations that were tried {does}"
+
+
+def trials_texts(counterfactual: Counterfactual) -> Iterator[str]:
+    """How often was propagated to know it, and what could not be known that way."""
+    yield f"checked with {counted(counterfactual.propagations, 'propagation')}"
+    if counterfactual.crashed:
+        count = counted(counterfactual.crashed, "propagation")
+        yield f"{count} crashed Shardy: what those edits do is not known"
 
 
 def _first_causes(causes: Sequence[Cause]) -> str:
@@ -202,63 +246,94 @@ def removal_texts(removals: Removals, what: str) -> Iterator[str]:
         removals: what was tried.
         what: what it is: `the collective`.
     """
-    without = f"without {removals.removed} on it" if removals.removed else "without it"
+    without_it, without_any, without_all = (
+        ("if it loses the axis", "if any one of them loses the axis", "if all of them lose it")
+        if removals.removed
+        else ("without it", "without any one of them", "without all of them")
+    )
     for tried in removals.causes:
         if tried.necessary is None:
             yield (
-                f"{cause_text(tried.cause)} could not be removed: the compiler refuses the program "
+                f"{cause_text(tried.cause)} can't be removed: the compiler refuses the program "
                 "without it"
             )
         elif tried.necessary:
-            yield f"{cause_text(tried.cause)} is necessary: {without} {what} is gone"
+            yield f"{cause_text(tried.cause)} is necessary: {what} is gone {without_it}"
     others = [tried.cause for tried in removals.causes if tried.necessary is False]
     if len(others) == 1:
-        yield f"{cause_text(others[0])} is not necessary: {without} {what} stays"
+        yield f"{cause_text(others[0])} is not necessary: {what} stays {without_it}"
     elif others:
         none = "these are not" if len(others) < len(removals.causes) else "none of these is"
-        without = f"without {removals.removed} on" if removals.removed else "without"
-        yield f"{none} necessary; {without} any one of them {what} stays: {_first_causes(others)}"
+        yield f"{none} necessary; {what} stays {without_any}: {_first_causes(others)}"
     if removals.is_kept and len(removals.causes) > 1:
-        lost = f" {removals.removed} on" if removals.removed else ""
-        yield f"without{lost} all of these {what} stays, too: something else brings it"
+        yield f"{what} stays even {without_all}: something else causes it"
     if len(removals.causes) < 2 or removals.is_kept:
         return
     alone = [tried.cause for tried in removals.causes if tried.sufficient]
     if alone:
         yield f"sufficient on {'its' if len(alone) == 1 else 'their'} own: {_first_causes(alone)}"
     elif all(tried.sufficient is False for tried in removals.causes):
-        yield "none of them suffices on its own"
+        yield "none of them is sufficient on its own"
 
 
 def no_removal_text(removals: Removals) -> str:
     """That no edits were found without which something is gone."""
     if not removals.causes:
         over = f" over {removals.removed}" if removals.removed else ""
-        return f"no annotation{over} that can be removed is known to be behind it"
+        return f"no annotation{over} that can be removed is known to cause it"
+    now, then = (
+        ("lose the axis", "lost the axis") if removals.removed else ("are removed", "were removed")
+    )
     if removals.complete and not removals.is_kept:
-        return "no set of these annotations removes it"
-    return "no set of these annotations that was tried removes it"
+        return f"it stays whichever of these annotations {now}"
+    return f"it stayed in every trial in which some of these annotations {then}"
 
 
-def tried_edits_text(remedy: TriedEdits, removals: Removals) -> tuple[str, bool]:
-    """What a program with some edits then does, as it was tried, and whether that is better."""
+def not_identified_text(what: str) -> str:
+    """That nothing was tried: what is asked about has another name in a trial.
+
+    Args:
+        what: what it is: `the collective`.
+    """
+    return f"no annotation was removed: trials of the program can't identify {what}"
+
+
+def removal_trials_text(removals: Removals) -> str:
+    """How often the compiler was asked."""
+    how = "partitioning" if removals.differing is None else "propagating"
+    return f"checked by {how} the program {counted(removals.tried, 'time')}"
+
+
+def tried_edits_text(
+    remedy: TriedEdits, removals: Removals, *, adds: bool = False
+) -> tuple[str, bool]:
+    """What a program with some edits then does, as it was tried, and whether that is better.
+
+    Args:
+        remedy: the edits.
+        removals: what was tried.
+        adds: whether they are one more annotation.
+    """
+    how = "the fewest edits that remove it"
+    if adds:
+        how = "one more annotation that removes it"
+    elif not remedy.smallest:
+        how = "edits that remove it, none of which can be left out"
     if remedy.sent is not None and removals.sent is not None:
         return (
-            f"partitioned again: a device then sends {size(remedy.sent)} per step, and "
-            f"{size(removals.sent)} now",
+            f"{how}; partitioned again, a device sends {size(remedy.sent)} per step instead of "
+            f"{size(removals.sent)}",
             remedy.sent < removals.sent,
         )
     if remedy.differing is not None and removals.differing is not None:
-        none = "no value that can be compared"
-        differ = [
-            f"{none} differs" if not count else f"{count:,} differ{'s' * (count == 1)}"
-            for count in (remedy.differing, removals.differing)
-        ]
+        count = remedy.differing
+        values = counted(count, "comparable value")
         return (
-            f"propagated again: {differ[0]} then, {differ[1]} now",
-            remedy.differing < removals.differing,
+            f"{how}; propagated again, {values} differ{'s' * (count == 1)} instead of "
+            f"{removals.differing:,}",
+            count < removals.differing,
         )
-    return "tried again", True
+    return how, True
 
 
 def cause_text(cause: Cause) -> str:

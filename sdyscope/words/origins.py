@@ -254,7 +254,7 @@ def _resharding(origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], fi
         # Of another tensor of the op an annotation says what that has, and not what is required.
         says_it = all(spec_text(annotation.spec) == after for annotation in needed)
         if op and not says_it and origin.op != "sharding_constraint":
-            return f"{value} but {op}, beside {_listed(needed, file)}, requires {wanted}"
+            return f"{value} but {op}, given {_listed(needed, file)}, requires {wanted}"
         verb = "requires" if len(names) == 1 else "require"
         return f"{value} but {_listed(needed, file)} {verb} {wanted}"
     return f"{value} but {op} requires {wanted}" if op else f"{value} but {wanted} is required"

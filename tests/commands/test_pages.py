@@ -28,7 +28,7 @@ TPU = re.compile(r"--on\s+tpu")
 #: Figures that are another each time: how long the names of source files are, how fast the machine
 #: is, and the version.
 CHANGING = (
-    (re.compile(r"\([\d,]+ a minute\)"), "(N a minute)"),
+    (re.compile(r"\([\d,]+ per minute\)"), "(N per minute)"),
     (re.compile(r"JAX\s\d+[\d.]*\w*"), "JAX"),
     (re.compile(r"^(\S+: (?:.* )?)\d[\d,]* bytes$", re.MULTILINE), r"\1N bytes"),
 )

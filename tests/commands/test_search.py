@@ -100,7 +100,7 @@ def test_the_best_is_partitioned_and_compiled(sdyscope):
     said = ("by a compile for cpu:8", "nothing better", "is better than the program as it is")
     assert any(words in done.out for words in said)
     counts = re.search(
-        r"^(\d+) predicted \(.* a minute\): (\d+) first, (\d+) near the best of the 4 that XLA",
+        r"^(\d+) predicted \(.* per minute\): (\d+) first, then (\d+) near the best of the 4 that",
         done.out,
         re.MULTILINE,
     )

@@ -2,10 +2,30 @@
 
 import pytest
 
+from sdyscope.facts.counterfactuals import (
+    AxisCauses,
+    Cause,
+    CheckedEdits,
+    Counterfactual,
+    Removals,
+    TriedCause,
+    TriedEdits,
+)
 from sdyscope.facts.edits import SourceEdit
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.edits import edit_text, edits_text, why_not_text
+from sdyscope.words.edits import (
+    causes_texts,
+    checked_edits_text,
+    edit_text,
+    edits_text,
+    no_edits_text,
+    no_removal_text,
+    removal_texts,
+    trials_texts,
+    tried_edits_text,
+    why_not_text,
+)
 
 LINE = SourceLocation("train.py", 7)
 
@@ -44,7 +64,7 @@ LINE = SourceLocation("train.py", 7)
         ),
         (
             SourceEdit("repeated reduction", "psum(g, 'd')", None, None, LINE),
-            "leave out psum(g, 'd'): it is summed already",
+            "leave out psum(g, 'd'): it is already summed",
         ),
     ],
 )
@@ -60,4 +80,102 @@ def test_a_long_expression_is_shown_by_its_beginning():
 
 def test_why_not():
     assert why_not_text("not built", "No mesh.") == "the edited source does not build: No mesh"
-    assert why_not_text("loses") == "compiled, it wins nothing"
+    assert why_not_text("loses") == "compiled, it gains nothing"
+
+
+WEIGHT = Cause("argument", "params['w']", P(("data",)), LINE)
+BATCH = Cause("argument", "x", P(("data",)), LINE)
+
+
+def counterfactual(**fields):
+    values = {
+        "now": P(("data",)),
+        "removed": "data",
+        "wanted": None,
+        "causes": (),
+        "remedies": (),
+        "constraint": None,
+        "propagations": 7,
+        "complete": True,
+    }
+    return Counterfactual(**{**values, **fields})
+
+
+def removals(**fields):
+    values = {
+        "is_found": True,
+        "removed": "",
+        "causes": (),
+        "remedies": (),
+        "constraints": (),
+        "is_kept": False,
+        "complete": True,
+        "sent": None,
+        "differing": None,
+        "tried": 3,
+    }
+    return Removals(**{**values, **fields})
+
+
+def test_whether_an_axis_needs_its_cause():
+    causes = AxisCauses(0, "data", WEIGHT, False, (BATCH,), 1)
+    assert list(causes_texts(causes)) == [
+        "dim 0 on data: params['w'] P('data') is not necessary: the axis stays without it",
+        "dim 0 on data: it is not sufficient on its own, with no other annotation over the axis",
+        "dim 0 on data: sufficient on their own: x P('data')",
+    ]
+
+
+def test_what_edits_are_to_do_and_that_none_do():
+    wanted = counterfactual(removed="", wanted=P(("model",)), complete=False, crashed=1)
+    smallest, other = (CheckedEdits((), P(()), each) for each in (True, False))
+    assert checked_edits_text(counterfactual(), smallest) == (
+        "to take data off it, the fewest edits (propagated again)"
+    )
+    assert checked_edits_text(wanted, other) == (
+        "to shard it as P('model'), edits none of which can be left out (propagated again)"
+    )
+    assert no_edits_text(counterfactual()) == "no set of edits to annotations takes data off it"
+    assert no_edits_text(wanted) == (
+        "none of the sets of edits to annotations that were tried shards it as P('model')"
+    )
+    assert list(trials_texts(wanted)) == [
+        "checked with 7 propagations",
+        "1 propagation crashed Shardy: what those edits do is not known",
+    ]
+
+
+def test_what_becomes_of_a_collective_without_annotations():
+    causes = tuple(TriedCause(cause, False, False) for cause in (WEIGHT, BATCH))
+    both = "params['w'] P('data'), x P('data')"
+    assert list(removal_texts(removals(causes=causes), "the collective")) == [
+        f"none of these is necessary; the collective stays without any one of them: {both}",
+        "none of them is sufficient on its own",
+    ]
+    kept = removals(causes=causes, removed="data", is_kept=True)
+    assert list(removal_texts(kept, "the collective over data")) == [
+        "none of these is necessary; the collective over data stays if any one of them loses the "
+        f"axis: {both}",
+        "the collective over data stays even if all of them lose it: something else causes it",
+    ]
+    assert no_removal_text(removals(causes=causes)) == (
+        "it stays whichever of these annotations are removed"
+    )
+    assert no_removal_text(removals(causes=causes, complete=False)) == (
+        "it stayed in every trial in which some of these annotations were removed"
+    )
+
+
+def test_what_a_program_does_with_edits_that_were_tried():
+    sent = TriedEdits((), False, 1024)
+    assert tried_edits_text(sent, removals(sent=2048)) == (
+        "edits that remove it, none of which can be left out; partitioned again, a device sends "
+        "1.0 KiB per step instead of 2.0 KiB",
+        True,
+    )
+    differing = TriedEdits((), True, None, 1)
+    assert tried_edits_text(differing, removals(differing=1), adds=True) == (
+        "one more annotation that removes it; propagated again, 1 comparable value differs instead "
+        "of 1",
+        False,
+    )

@@ -16,7 +16,7 @@ from sdyscope.analysis.propagation.axis_parts import part_of
 from sdyscope.analysis.propagation.explain import ExplainDocument, Explainer, Explanation
 from sdyscope.analysis.propagation.smallest import EditSet, smallest_sets
 from sdyscope.analysis.trials.try_edits import TryEdits
-from sdyscope.annotations import Annotation, shown_name
+from sdyscope.annotations import Annotation, op_name, shown_name
 from sdyscope.errors import CompilerError, ConversionError, TargetError
 from sdyscope.facts.counterfactuals import (
     AxisCauses,
@@ -191,7 +191,7 @@ class Counterfactuals:
                 return False
 
         if is_it(now):
-            raise TargetError(f"It is sharded so already: {self._spec(now)}.")
+            raise TargetError(f"It is already sharded as {self._spec(now)}.")
         remedies, complete = self._smallest(value, edits, is_it)
         return Counterfactual(
             self._spec(now),
@@ -348,7 +348,7 @@ class Counterfactuals:
         shardings = self._shardings(value, [NewConstraint(value, NamedSharding(self.mesh, spec))])
         if not shardings:
             return None
-        edit = SourceEdit("new constraint", op.scope, None, spec, op.source)
+        edit = SourceEdit("new constraint", op_name(op), None, spec, op.source)
         # What the op makes may still differ: its uses get what is constrained.
         return CheckedEdits((edit,), spec, True)
 

@@ -215,5 +215,5 @@ def test_what_a_constraint_gathers_names_it(partitioner: Partitioner) -> None:
         assert named == {line}, origin_text(origin)
         # What is said to require a sharding says it.
         says = {str(each.spec) for each in origin.annotations if each.role == "needed"}
-        if says and ", beside " not in origin_text(origin):
+        if says and ", given " not in origin_text(origin):
             assert says == {str(origin.after)}, origin_text(origin)

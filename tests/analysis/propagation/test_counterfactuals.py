@@ -79,7 +79,7 @@ def test_a_wanted_sharding(program, answers):
     assert found.wanted == P((None, "model"))
     for remedy in found.remedies:
         assert remedy.after == P((None, "model"))
-    with pytest.raises(TargetError, match="so already"):
+    with pytest.raises(TargetError, match="already sharded as"):
         answers.wanted(asked, P(("data", "model")))
     with pytest.raises(TargetError, match="can't be sharded"):
         answers.wanted(asked, P(("data", "model", None)))
