@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import jinja2
 
 from sdyscope.analysis.show import ShownTensor
+from sdyscope.page import templates
 from sdyscope.page.document import Report
 from sdyscope.page.edits import edits
 from sdyscope.words.account import account_lines, account_title
@@ -78,13 +79,7 @@ def _shortened(text: str) -> str:
 
 def environment() -> jinja2.Environment:
     """What Markdown templates are rendered in: the filters that make any text harmless."""
-    jinja = jinja2.Environment(
-        loader=jinja2.PackageLoader("sdyscope.reports", ""),
-        autoescape=False,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    jinja = templates.environment(autoescape=False)
     jinja.filters |= {
         "plain": plain,
         "sentence": sentence,

@@ -21,8 +21,6 @@ from importlib.resources.abc import Traversable
 from itertools import chain
 from typing import Any
 
-import jinja2
-
 from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import STAGES, Stage
@@ -33,6 +31,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.page import differences as report_differences
 from sdyscope.page.columns import Pool, embedded
 from sdyscope.page.document import Report
+from sdyscope.page.templates import environment
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
@@ -247,17 +246,10 @@ def _rendered(
 ) -> str:
     """A page with these views, of one program or of both ``sides`` of a comparison."""
     own = files("sdyscope.reports")
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sdyscope.reports", ""),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     boot = _safe(_text(own, f"js/{_BOOT}"), _ENDS_SCRIPT, _BOOT)
     digest = base64.b64encode(hashlib.sha256(boot.encode()).digest()).decode()
-    return environment.get_template("report.html.j2").render(
+    template = environment(keep_trailing_newline=True).get_template("report.html.j2")
+    return template.render(
         report={"name": title, "sdyscope_version": sdyscope_version},
         views=views,
         sides=sides,

@@ -10,14 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import jinja2
-
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
 from sdyscope.page.colours import AXES, block_colour
+from sdyscope.page.templates import environment
 from sdyscope.terminal.table import shape
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh, only_mesh
@@ -332,11 +331,4 @@ def _plain(text: str, most: int = _LINE) -> str:
 
 
 def _rendered(template: str, **values: Any) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sdyscope.reports", ""),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(template).render(**values)
+    return environment().get_template(template).render(**values)

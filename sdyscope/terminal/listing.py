@@ -82,11 +82,6 @@ class _Line:
     is_note: bool = False
 
 
-def listing_lines(listing: Listing, columns: int | None) -> list[str]:
-    """The lines of a listing as text; code is folded and notes are at `columns` characters."""
-    return [line.text for line in _lines(listing, columns)]
-
-
 def _lines(listing: Listing, columns: int | None) -> Iterator[_Line]:
     widths = [
         max(map(len, texts))

@@ -162,30 +162,6 @@ class MeshAxesReplicaGroupList:
 ReplicaGroups = CollectiveDeviceList | IotaReplicaGroupList | MeshAxesReplicaGroupList
 
 
-def same_groups(
-    replica_groups: ReplicaGroups, other: ReplicaGroups, num_devices: int | None = None
-) -> bool:
-    """Whether the same devices work together, in the same order in each group.
-
-    Without listing devices where both forms are symbolic.
-
-    Args:
-        replica_groups: groups in any form.
-        other: groups in any form.
-        num_devices: how many devices the program has; needed for ``{}`` only.
-
-    Raises:
-        ConversionError: one is ``{}``, and ``num_devices`` is not given.
-    """
-    if not isinstance(replica_groups, CollectiveDeviceList) and not isinstance(
-        other, CollectiveDeviceList
-    ):
-        mine, theirs = replica_groups.digits(), other.digits()
-        if mine is not None and theirs is not None:
-            return mine == theirs
-    return sorted(replica_groups.groups(num_devices)) == sorted(other.groups(num_devices))
-
-
 def _numbers(digits: Sequence[tuple[int, int]]) -> list[int]:
     """Every number that these digits can say, the last one changing fastest."""
     numbers = [0]

@@ -10,8 +10,6 @@ from sdyscope.hlo.allocation import allocate
 from sdyscope.hlo.live import live_ranges
 from sdyscope.values.entry_layout import read_entry_layout
 
-MIB = 1 << 20
-
 
 def module(entry, *, others="", layout, head=""):
     return f"HloModule m, is_scheduled=true, entry_computation_layout={{{layout}}}{head}\n\n{others}\n{entry}"

@@ -179,9 +179,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[str], Any]]] = {
         shardy.parse_list_of_axis_ref_lists,
     ),
     "all_to_all_param_list": (
-        of_mesh(
-            lambda on: st.builds(AllToAllParamList, st.lists(all_to_all_params(on)).map(tuple))
-        ),
+        of_mesh(all_to_all_param_lists),
         shardy.parse_all_to_all_param_list,
     ),
     "propagation_edges": (propagation_edges(), shardy.parse_propagation_edges),

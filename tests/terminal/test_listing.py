@@ -5,7 +5,7 @@ import io
 import pytest
 
 from sdyscope.process.output import Output
-from sdyscope.terminal.listing import Listed, Listing, ListingNote, listing_lines, print_listing
+from sdyscope.terminal.listing import Listed, Listing, ListingNote, print_listing
 
 NOTE = ListingNote("all-reduce over data=4 of 1 tensor sends 1.0 KiB, because P('data', None)")
 LISTING = Listing(
@@ -18,6 +18,12 @@ LISTING = Listing(
     ),
     ("data", "model"),
 )
+
+
+def listing_lines(listing, columns):
+    stream = io.StringIO()
+    print_listing(listing, Output(stream, False, columns))
+    return stream.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 120])

@@ -20,7 +20,7 @@ export function detailsHead(name, close, ...below) {
 }
 
 /** The button that closes something at its side. */
-export function closeButton(words, close) {
+function closeButton(words, close) {
   return el(
     "button.icon-button",
     { type: "button", "aria-label": words, title: "Close (Esc)", on: { click: close } },

@@ -4,7 +4,7 @@
 // of devices but what lists them.
 
 /** The number that some digits of a number make, the most significant first. */
-export function digitsOf(digits, number) {
+function digitsOf(digits, number) {
   let value = 0;
   for (const [size, stride] of digits) value = value * size + (Math.floor(number / stride) % size);
   return value;

@@ -1,7 +1,7 @@
 // What of a mesh and of a tensor is laid out where, in cells of which there are never very many.
 
 /** At most so many cells stand in a row or a column. */
-export const ACROSS = 32;
+const ACROSS = 32;
 
 /** At most so many grids are drawn at once, and so many cells of all of them. */
 const PANELS = 8;
@@ -70,7 +70,7 @@ function brokenLine(axis) {
 }
 
 /** How many neighbours a cell stands for, so that at most `most` cells stand in a line. */
-export function binSize(length, most = ACROSS) {
+function binSize(length, most = ACROSS) {
   if (length <= most) return 1;
   let size = Math.ceil(length / most);
   while (length % size && size < length) size += 1;

@@ -326,23 +326,22 @@ def accumulated_in_loops(graph: OpGraph, collectives: Collectives) -> Iterator[W
                     break
 
 
+_Crossings: TypeAlias = dict[ValueId, list[tuple[str, ValueId]]]
+
+
 class _Loops:
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
 
     @cached_property
-    def _forward(self) -> dict[ValueId, list[tuple[str, ValueId]]]:
-        edges: dict[ValueId, list[tuple[str, ValueId]]] = {}
+    def _crossings(self) -> tuple[_Crossings, _Crossings]:
+        """What goes on from each value, and what goes on to it."""
+        forward: _Crossings = {}
+        backward: _Crossings = {}
         for kind, before, after in self.graph.crossings():
-            edges.setdefault(before, []).append((kind, after))
-        return edges
-
-    @cached_property
-    def _backward(self) -> dict[ValueId, list[tuple[str, ValueId]]]:
-        edges: dict[ValueId, list[tuple[str, ValueId]]] = {}
-        for kind, before, after in self.graph.crossings():
-            edges.setdefault(after, []).append((kind, before))
-        return edges
+            forward.setdefault(before, []).append((kind, after))
+            backward.setdefault(after, []).append((kind, before))
+        return forward, backward
 
     def accumulated(self, node: int) -> int | None:
         """The loop that only adds up what an op makes in each iteration; None where there is none.
@@ -375,7 +374,7 @@ class _Loops:
                         waiting.append((user.id, 0))
                 else:
                     return None  # It is used for something else.
-            for crossing, after in self._forward.get(at, ()):
+            for crossing, after in self._crossings[0].get(at, ()):
                 if crossing == "return":
                     waiting.append(after)
                 elif crossing in ("loop", "yield"):
@@ -402,7 +401,9 @@ class _Loops:
                 return None
             if op.parent is not None and self.graph.ops[op.parent].mnemonic == "while":
                 return op.parent, op.argument
-            before = [producer for kind, producer in self._backward.get(at, ()) if kind == "call"]
+            before = [
+                producer for kind, producer in self._crossings[1].get(at, ()) if kind == "call"
+            ]
             if len(before) != 1:
                 return None
             at = before[0]
@@ -417,7 +418,7 @@ class _Loops:
             if at in seen:
                 continue
             seen.add(at)
-            for crossing, after in self._forward.get(at, ()):
+            for crossing, after in self._crossings[0].get(at, ()):
                 if crossing == "return":
                     waiting.append(after)
                 elif crossing in ("yield", "loop"):

@@ -15,7 +15,6 @@ from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 from jax.errors import JaxRuntimeError
 from jaxlib import _jax, xla_client
 
@@ -23,6 +22,7 @@ from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.stages import compat, inspections
+from sdyscope.stages.compile_options import compile_options
 from sdyscope.stages.compiled import places
 from sdyscope.stages.compiled.topology import compile_devices
 from sdyscope.words.counts import counted
@@ -74,7 +74,9 @@ def _compiled(
             f"{counted(num_partitions, 'device')}.",
             hint="Give a --mesh of as many devices, or other hardware.",
         )
-    options = _options(devices, shardy, parameters, results)
+    options = compile_options(
+        [device.id for device in devices], shardy=shardy, parameters=parameters, results=results
+    )
     if hardware.platform == "cpu":
         options.env_option_overrides = [*_WITHOUT_LLVM]
     options.parameter_is_tupled_arguments = hardware.platform == "tpu" and len(parameters) > _TUPLED
@@ -108,23 +110,6 @@ def _compile(devices: Sequence[Any], bytecode: bytes, options: Any) -> Any:
         return client.compile(bytecode, chosen, options)
     module = compat.ir.Module.parse(bytecode, compat.new_context())
     return client.compile(module, chosen, options)
-
-
-def _options(
-    devices: Sequence[Any], shardy: bool, parameters: list[bool], results: list[bool]
-) -> Any:
-    """As JAX makes them, with the partitioner that was asked for."""
-    options = _jax.CompileOptions()
-    options.num_replicas = 1
-    options.num_partitions = len(devices)
-    ids = np.array([[device.id for device in devices]])
-    options.device_assignment = _jax.DeviceAssignment.create(ids)
-    build = options.executable_build_options
-    build.use_spmd_partitioning = True
-    build.use_shardy_partitioner = shardy
-    build.allow_spmd_sharding_propagation_to_parameters = parameters
-    build.allow_spmd_sharding_propagation_to_output = results
-    return options
 
 
 def _memory(executable: Any) -> dict[str, int] | None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.recorded import is_recorded, read_record
-from sdyscope.stages.lowered.lower import LoweredModule
-from sdyscope.stages.lowered.read import read
 
 #: How JAX names what JAX_DUMP_IR_TO makes it write: a counter, the function, the stage.
 _JAX_DUMP = re.compile(r"jax_ir(\d+)_(.*?)(?:_compile)?\.mlir")
@@ -58,20 +55,3 @@ def dumped_files(folder: Path | str) -> list[Path]:
         file=folder,
         hint="Make some: sdyscope record -o DIR -- python train.py.",
     )
-
-
-def read_directory(folder: Path | str) -> list[LoweredModule]:
-    """Every module of a directory of dumps; see `dumped_files`.
-
-    Raises:
-      TargetError: as `dumped_files` and `read`; the first file that can't be read ends it.
-    """
-    return [_named(read(path)) for path in dumped_files(folder)]
-
-
-def _named(module: LoweredModule) -> LoweredModule:
-    """A module of XLA's dumps is called as its folder: two programs can have one name."""
-    path = module.path
-    if path is not None and path.name in (_INPUT, _AFTER_EXPORT) and path.parent.name != "shardy":
-        return replace(module, name=path.parent.name)
-    return module

@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jaxlib import _jax, xla_client
 
 from sdyscope.process import worker
 from sdyscope.stages import inspections
+from sdyscope.stages.compile_options import compile_options
 
 MODULE = "module.mlirbc"
 OPTIONS = "options.json"
@@ -77,16 +77,9 @@ def _options(
     passes = ("shardy-verbose" if explained else "shardy-xla") if shardy else "sharding-propagation"
     if partitioned:
         passes = "spmd-partitioning"
-    options = _jax.CompileOptions()
-    options.num_replicas = 1
-    options.num_partitions = num_partitions
-    devices = np.arange(num_partitions).reshape(1, num_partitions)
-    options.device_assignment = _jax.DeviceAssignment.create(devices)
-    build = options.executable_build_options
-    build.use_spmd_partitioning = True
-    build.use_shardy_partitioner = shardy
-    build.allow_spmd_sharding_propagation_to_parameters = parameters
-    build.allow_spmd_sharding_propagation_to_output = results
+    options = compile_options(
+        range(num_partitions), shardy=shardy, parameters=parameters, results=results
+    )
     options.env_option_overrides = [
         ("xla_dump_to", str(folder)),
         ("xla_dump_hlo_pass_re", passes),

@@ -14,7 +14,7 @@ from sdyscope.hardware.specs import chips
 from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.values.mesh import AxisRef, Mesh
 
-V5E, V5P, TPU7X, H100 = (chips()[name] for name in ("v5e", "v5p", "tpu7x", "h100"))
+V5E, TPU7X, H100 = (chips()[name] for name in ("v5e", "tpu7x", "h100"))
 
 #: As libtpu orders the chips of v5e:4x4, two by two on a host.
 V5E_4X4 = Topology(
