@@ -1,10 +1,13 @@
 """The files that pages of the documentation speak of, made before their blocks are played."""
 
+import itertools
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import git_commands
 
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
@@ -144,8 +147,16 @@ def nothing(folder, sdyscope):
     """The block itself writes files."""
 
 
+def sixty_commits(folder, sdyscope):
+    constraints = ['"data", "model"'] * 37 + ['None, "model"'] * 23
+    git_commands.repository(
+        folder, list(itertools.starmap(git_commands.text, enumerate(constraints)))
+    )
+
+
 #: By page and block of the page.
 FILES = {
+    ("bisect", 1): sixty_commits,
     ("search", 2): replicated_layers,
     ("fix", 1): constrained_logits,
     ("ci", 1): ci,

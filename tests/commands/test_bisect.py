@@ -9,66 +9,11 @@ import time
 
 import jsonschema
 import pytest
+from git_commands import git, repository, text
 from xla_flags import QUICK
 
 from sdyscope.commands import document_type
 from sdyscope.terminal.document import schema
-
-IDENTITY = {
-    f"GIT_{who}_{what}": value
-    for who in ("AUTHOR", "COMMITTER")
-    for what, value in (("NAME", "Ada"), ("EMAIL", "ada@example.com"))
-} | {"GIT_CONFIG_GLOBAL": os.devnull}
-
-PROGRAM = """
-import jax
-import jax.numpy as jnp
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
-from sdyscope import Program
-
-MESH = {"data": 4, "model": 2}
-SCALE = NUMBER
-
-
-def program(mesh):
-    def on(shape, *spec):
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
-
-    @jax.jit
-    def step(w, x):
-        hidden = jnp.tanh(x @ w) * SCALE
-        return jax.lax.with_sharding_constraint(hidden, NamedSharding(mesh, P(CONSTRAINT)))
-
-    return Program("step", step, (on((64, 32), None, WEIGHT), on((16, 64), "data")))
-"""
-
-
-def git(root, *words):
-    done = subprocess.run(
-        ["git", "-C", str(root), *words],
-        env=os.environ | IDENTITY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
-def repository(root, texts):
-    """A commit for each text of `step.py`."""
-    root.mkdir()
-    git(root, "init", "-q", "-b", "main")
-    for number, text in enumerate(texts):
-        (root / "step.py").write_text(text)
-        git(root, "add", "-A")
-        git(root, "commit", "-q", "-m", f"Commit {number}")
-    return root
-
-
-def text(number, constraint='"data", "model"', weight='"model"'):
-    made = PROGRAM.replace("NUMBER", f"{number}.5").replace("CONSTRAINT", constraint)
-    return made.replace("WEIGHT", weight)
 
 
 @pytest.fixture

@@ -51,6 +51,7 @@ RUNNING = ("ci", "fix", "record", "run", "search")
 #: Blocks that compile a large model, or one several times: five seconds of CPU time and more each.
 THOROUGH = {
     "axlearn-transformer": (5, 6),
+    "bisect": (1,),
     "comms": (1,),
     "diff": (4, 6),
     "explain": (4, 5, 6, 7),

@@ -7,27 +7,11 @@ import sys
 import time
 
 import pytest
+from git_commands import git
 
 from sdyscope.errors import TargetError
 from sdyscope.upgrade.bisected import bisect
 from sdyscope.upgrade.commits import Repository
-
-IDENTITY = {
-    f"GIT_{who}_{what}": value
-    for who in ("AUTHOR", "COMMITTER")
-    for what, value in (("NAME", "Ada"), ("EMAIL", "ada@example.com"))
-} | {"GIT_CONFIG_GLOBAL": os.devnull}
-
-
-def git(root, *words):
-    done = subprocess.run(
-        ["git", "-C", str(root), *words],
-        env=os.environ | IDENTITY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture
