@@ -26,6 +26,7 @@ from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.account import unknown_text
 from sdyscope.words.counts import listed
+from sdyscope.words.partitioners import partitioner_name
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
@@ -181,7 +182,7 @@ class Staged(Once):
         failures: dict[Partitioner, CompilerError] = {}
         for partitioner in self.partitioners:
             try:
-                doing(f"lowering {self.name} for {partitioner}")
+                doing(f"lowering {self.name} for {partitioner_name(partitioner)}")
                 stage = self._traced_for(partitioner)
                 modules[partitioner] = lower(stage, partitioner, name=self.name)
             except CompilerError as error:
@@ -209,7 +210,7 @@ class Staged(Once):
         if partitioner in self.failures:
             raise self.failures[partitioner]
         if partitioner not in self.lowered:
-            raise TargetError(f"{self.name} was not lowered under {partitioner}.")
+            raise TargetError(f"{self.name} was not lowered under {partitioner_name(partitioner)}.")
         return partitioner
 
     @cached_property
@@ -342,7 +343,7 @@ class Staged(Once):
             )
         key = (chosen, by_xla, conservative)
         if key not in self._propagated:
-            doing(f"propagating the shardings of {self.name} with {chosen}")
+            doing(f"propagating the shardings of {self.name} with {partitioner_name(chosen)}")
             try:
                 self._propagated[key] = self._propagate(chosen, by_xla, conservative)
             except CompilerError as error:
@@ -470,7 +471,7 @@ class Staged(Once):
         key = (chosen, hardware)
         if key not in self._compiled:
             try:
-                doing(f"compiling {self.name} for {hardware} with {chosen}")
+                doing(f"compiling {self.name} for {hardware} with {partitioner_name(chosen)}")
                 module, graph = self._module_for(chosen, hardware)
                 compiled = compile_module(module, hardware, graph=graph, partitioner=chosen)
                 self._compiled[key] = replace(compiled, name=self.name)
@@ -696,7 +697,7 @@ def compile_together(
             if key in program._compiled or (program, key) in waiting or key[1].present:
                 continue
             try:
-                doing(f"compiling {program.name} for {key[1]} with {partitioner}")
+                doing(f"compiling {program.name} for {key[1]} with {partitioner_name(partitioner)}")
                 module, graph = program._module_for(*key)
                 begun = compiling(module, key[1], graph=graph, partitioner=partitioner)
                 waiting[program, key] = running.enter_context(begun)

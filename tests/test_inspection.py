@@ -225,7 +225,7 @@ def test_a_propagation_is_made_once_and_so_is_its_failure(tmp_path):
 
 def test_what_cannot_be_lowered_is_called_by_the_programs_name():
     inspection = inspect(jax.jit(lambda x: x), abstract((6, 4), "data"), name="train")
-    with pytest.raises(CompilerError, match=r"^train can't be lowered under shardy"):
+    with pytest.raises(CompilerError, match=r"^train can't be lowered under Shardy"):
         inspection.check()
 
 

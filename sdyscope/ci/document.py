@@ -13,6 +13,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.patches.diff import Replacement
 from sdyscope.values.source import FilePath, PathWords
 from sdyscope.words.findings import Finding
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shown_name
 
 Status: TypeAlias = Literal["passed", "failed", "error", "skipped"]
@@ -60,7 +61,7 @@ class CiFinding:
     def text(self) -> str:
         """All that it says, in lines."""
         finding = self.finding
-        under = f" ({finding.partitioner})" if finding.partitioner else ""
+        under = f" ({partitioner_name(finding.partitioner)})" if finding.partitioner else ""
         lines = [
             finding.message + under,
             f"Expected: {finding.expected}" if finding.expected else "",

@@ -33,6 +33,7 @@ from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, sentence
 from sdyscope.words.findings import Finding
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.snapshots import (
     item_text,
     snapshot_name,
@@ -152,7 +153,8 @@ def _blocks(blocks: Blocks) -> str:
         return " All known tensors are in the same blocks."
     count = sum({change.tensors: change.count for change in blocks.changes}.values())
     words = [
-        f"all {total.kind}s{f' under {total.partitioner}' if total.partitioner else ''}: "
+        f"all {total.kind}s"
+        f"{f' under {partitioner_name(total.partitioner)}' if total.partitioner else ''}: "
         f"{total.before:,} -> {total.after:,} bytes"
         for total in blocks.totals
     ]

@@ -54,6 +54,7 @@ def command(
     from sdyscope.terminal import document
     from sdyscope.terminal.account import say_account
     from sdyscope.views import lower
+    from sdyscope.words.partitioners import partitioner_name
 
     if bytecode and target_path is None:
         raise TargetError("Bytecode is not for the terminal.", hint="Name a file with --output.")
@@ -79,6 +80,7 @@ def command(
             answer.write(lower.header(modules, each))
             answer.write(each.text)
     for failure in modules.failures:
-        output.say(f"nothing under {failure.partitioner}: {failure.reason}")
+        name = partitioner_name(failure.partitioner)
+        output.say(f"nothing under {name}: {failure.reason}")
     say_account(modules.account)
     return 1 if strict and modules.account else 0

@@ -15,6 +15,7 @@ from sdyscope.commands.command_help import Shared
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.process.output import say
+from sdyscope.words.partitioners import partitioner_name
 
 if TYPE_CHECKING:
     from sdyscope.facts.compiled import Compiled
@@ -381,7 +382,8 @@ def _check_partitioner(
     """Checks that a module that was lowered already is for a partitioner that was asked for."""
     if lowered.written_for in ("shardy", "gspmd") and lowered.written_for not in partitioners:
         raise TargetError(
-            f"The module is written for {lowered.written_for}, not for {partitioners[0]}.",
+            f"The module is written for {partitioner_name(lowered.written_for)}, not for "
+            f"{partitioner_name(partitioners[0])}.",
             file=word,
             hint="Leave --partitioner out, or name the program that it was made from.",
         )
@@ -451,7 +453,7 @@ def _recorded(
         )
     if not kept:
         raise TargetError(
-            f"Nothing in it was recorded for {partitioners[0]}.",
+            f"Nothing in it was recorded for {partitioner_name(partitioners[0])}.",
             file=word,
             hint="Leave --partitioner out, or record the run with --partitioner both.",
         )
@@ -536,7 +538,9 @@ def _read_recorded(
         if name in partitioners or name == "shardy"
     }
     failures = {
-        name: CompilerError(f"{program.label} was not lowered under {name}: {why}")
+        name: CompilerError(
+            f"{program.label} was not lowered under {partitioner_name(name)}: {why}"
+        )
         for name, why in program.failures.items()
     }
     # Shardy's module names the mesh, which GSPMD's does not.

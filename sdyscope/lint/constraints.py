@@ -10,6 +10,7 @@ from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.placement import Digits, Placement
 from sdyscope.values.source import line_of
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import source_text
 
 
@@ -225,7 +226,7 @@ def constraint_overridden(subject: Subject) -> Iterator[Message]:
                 subject,
                 constraint,
                 value.placement,
-                f"{subject.partitioner} decides differently for this value.",
+                f"{partitioner_name(subject.partitioner)} decides differently for this value.",
             )
     if subject.compiles:
         yield from _returned(subject, reported)

@@ -12,6 +12,7 @@ from sdyscope.page.columns import table
 from sdyscope.page.document import Report
 from sdyscope.page.graph_nodes import Nodes
 from sdyscope.words.origins import origin_text
+from sdyscope.words.partitioners import partitioner_name
 
 
 def sent_by_node(
@@ -41,7 +42,8 @@ def sent_by_node(
         columns_by_partitioner[partitioner] = columns
         if lost:
             notes.append(
-                f"{lost:,} tensors of {partitioner}'s collectives belong to no op that is drawn."
+                f"{lost:,} tensors of {partitioner_name(partitioner)}'s collectives belong to no "
+                "op that is drawn."
             )
     return columns_by_partitioner
 

@@ -24,7 +24,12 @@ from sdyscope.words.edits import edits_text
 from sdyscope.words.findings import Check
 from sdyscope.words.mesh import axes_text
 from sdyscope.words.origins import causes_text
-from sdyscope.words.partitioners import needs_sentence, partitioner_name, sends_sentence
+from sdyscope.words.partitioners import (
+    needs_sentence,
+    partitioner_name,
+    partitioner_names,
+    sends_sentence,
+)
 from sdyscope.words.places import shown_name, source_text
 
 Tone: TypeAlias = Literal["good", "plain", "warning", "bad"]
@@ -89,7 +94,7 @@ def headlines(
         words = "No sharding is requested: where tensors live is left to the compiler."
         good = (Headline("plain", words, "", "tensors"),)
     elif not wrong and checked.compared:
-        where = " and ".join(map(partitioner_name, checked.partitioners))
+        where = partitioner_names(checked.partitioners)
         good = (
             Headline(
                 "good",

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
-import jinja2
-
 from sdyscope.analysis.fix.values import Fix
 from sdyscope.analysis.show import ShownTensor, shown
 from sdyscope.analysis.slices import tensor_sharding
@@ -19,6 +17,7 @@ from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
 from sdyscope.page.edits import edits
 from sdyscope.page.svg import placement_svg
+from sdyscope.page.templates import environment
 from sdyscope.terminal import table
 from sdyscope.values.convert import AnySharding, to_placement
 from sdyscope.values.mesh import Mesh
@@ -30,6 +29,7 @@ from sdyscope.words.differences import lowered_verdict
 from sdyscope.words.findings import check_summary
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.over_time import holding_name, peak_sentence
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, placement_text, short
@@ -185,15 +185,8 @@ def _steps(row: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _rendered(**parts: Any) -> str:
     """The parts that there are: a title, lines, bands of a picture, a table, code."""
     nothing = {"bands": (), "heads": (), "written": (), "is_program": False, "code": ""}
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sdyscope.reports", ""),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     parts["more"] = max(parts["more"], 0)
-    return environment.get_template("notebook.html.j2").render(**(nothing | parts))
+    return environment().get_template("notebook.html.j2").render(**(nothing | parts))
 
 
 @html.register
@@ -226,10 +219,10 @@ def _lowered(tensor: ShownTensor) -> str:
         return "dropped"
     if tensor.requested is not None and tensor.agrees and all(tensor.agrees.values()):
         return "as requested"
-    said = {p: short(there) for p, there in tensor.lowered.items()}
+    said = {partitioner_name(p): short(there) for p, there in tensor.lowered.items()}
     if len(set(said.values())) == 1:
         return next(iter(said.values()))
-    return ", ".join(f"{words} under {p}" for p, words in said.items()) or "missing"
+    return ", ".join(f"{words} under {name}" for name, words in said.items()) or "missing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,7 @@ def _each(said: Sequence[tuple[str, str]]) -> str:
     """What is said of each partitioner; once where it is the same of all."""
     if len({words for _, words in said}) == 1:
         return said[0][1]
-    return listed([f"{words} under {partitioner}" for partitioner, words in said])
+    return listed([f"{words} under {partitioner_name(partitioner)}" for partitioner, words in said])
 
 
 def _first(reason: str) -> str:

@@ -22,6 +22,7 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import axis_text
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.propagation import absence_text, beginning_text
 from sdyscope.words.sharding import MANUAL, sharding_text
@@ -310,7 +311,7 @@ def _lowered(
 def _told(
     inspection: Inspection, chosen: Partitioner, value: _Found, spec: str, at: At
 ) -> Iterator[str]:
-    under = "" if at == "requested" else f" under {chosen}"
+    under = "" if at == "requested" else f" under {partitioner_name(chosen)}"
     yield f"  {shown_name(value.name, '')} {value.type} {_WORDS[at]}{under}"
     if value.source is not None:
         yield f"    at {source_text(value.source)}"

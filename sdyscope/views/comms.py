@@ -13,7 +13,7 @@ from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fit
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, annotation_text, causes_text
-from sdyscope.words.partitioners import SENT
+from sdyscope.words.partitioners import SENT, partitioner_name, partitioner_names
 from sdyscope.words.places import source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.rematerializations import rematerialization_text, resharding_text
@@ -46,12 +46,12 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
     yield Paragraph("; ".join(parts), hang=2)
     totals = [_total_words(program) for program in document.programs]
     if len(totals) > 1 and len(set(totals)) == 1:
-        both = " and ".join(program.partitioner or "" for program in document.programs)
+        both = partitioner_names(program.partitioner for program in document.programs)
         yield Paragraph(f"{both}: {totals[0]}", "heading", hang=2)
     else:
         for program, words in zip(document.programs, totals, strict=True):
             name = (
-                f"{program.partitioner}{', predicted' * program.predicted}: "
+                f"{partitioner_name(program.partitioner)}{', predicted' * program.predicted}: "
                 if program.partitioner
                 else ""
             )
@@ -275,10 +275,10 @@ def _label(document: CommsDocument, collectives: Collectives) -> str:
     """Whose collectives these are, where it need be said."""
     if len(document.programs) < 2:
         return ""
-    names = [collectives.partitioner or ""]
+    names = [collectives.partitioner]
     if len(distinct(document)) < len(document.programs):
-        names = [other.partitioner or "" for other in document.programs]
-    return f"{' and '.join(names)}: "
+        names = [other.partitioner for other in document.programs]
+    return f"{partitioner_names(names)}: "
 
 
 def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Paragraph]:
@@ -322,7 +322,7 @@ def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Par
     said: dict[str, list[str]] = {}
     for program in document.programs:
         for words in remark_texts(program.remarks):
-            said.setdefault(words, []).append(program.partitioner or "")
+            said.setdefault(words, []).append(partitioner_name(program.partitioner))
     for words, names in said.items():
         name = "" if len(names) == len(document.programs) > 1 else names[0]
         yield Paragraph(f"{name}: {words}" if name else words, "warning", hang=2)
@@ -337,7 +337,7 @@ def _remade(document: CommsDocument) -> Iterator[Paragraph]:
     for program in document.programs:
         for remade in program.rematerializations:
             key = rematerialization_text(remade), resharding_text(remade)
-            said.setdefault(key, []).append(program.partitioner or "")
+            said.setdefault(key, []).append(partitioner_name(program.partitioner))
     for (words, change), names in said.items():
         label = " and ".join(filter(None, names))
         yield Paragraph(f"{label}: {words}" if label else words, "bad", hang=2)

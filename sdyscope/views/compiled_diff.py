@@ -29,6 +29,7 @@ from sdyscope.words.differences import (
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.origins import origin_text
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shortened, shown_name, source_text
 from sdyscope.words.sharding import NONE, open_text, short
 from sdyscope.words.types import type_text
@@ -53,7 +54,7 @@ def details(diff: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
     for side in (diff.a, diff.b):
         if side.failure:
             yield Paragraph("")
-            yield Paragraph(f"{side.label}: {side.failure}", "bad", hang=2)
+            yield Paragraph(f"{partitioner_name(side.label)}: {side.failure}", "bad", hang=2)
     if diff.a.total is not None and diff.b.total is not None and not diff.same:
         yield Paragraph("")
         yield _totals(diff)
@@ -72,7 +73,7 @@ def details(diff: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
 
 def _compiled(diff: CompiledDiff) -> str:
     parts: list[str] = []
-    if _short_labels(diff) != (diff.a.label, diff.b.label):
+    if _short_labels(diff) == ("A", "B"):
         parts.append(f"A: {diff.a.label}; B: {diff.b.label}")
     meshes = [side.mesh for side in (diff.a, diff.b) if side.mesh is not None]
     parts += dict.fromkeys(words for mesh in meshes for words in mesh_words_of({"": mesh}))
@@ -87,14 +88,17 @@ def _hardware(diff: CompiledDiff) -> Iterator[str]:
     sides = [side for side in (diff.a, diff.b) if side.hardware is not None]
     partitioners = {side.partitioner for side in sides}
     under = "" if len(partitioners) != 1 or diff.across == "partitioners" else " under "
-    under += (sides[0].partitioner or "") if under else ""
+    under += partitioner_name(sides[0].partitioner) if under else ""
     if len(sides) == 2 and len({side.hardware for side in sides}) == 2:
         yield f"compiled{under} for {_device(diff.a)} and {_device(diff.b)}"
     elif sides:
-        label = "" if len(sides) == 2 or diff.a.failure or diff.b.failure else f"{sides[0].label} "
+        is_both = len(sides) == 2 or diff.a.failure or diff.b.failure
+        label = "" if is_both else f"{partitioner_name(sides[0].label)} "
         yield f"{label}compiled{under} for {_device(sides[0])}"
     if len(partitioners) > 1 and diff.across != "partitioners":
-        yield ", ".join(f"{side.label} under {side.partitioner}" for side in sides)
+        yield ", ".join(
+            f"{side.label} under {partitioner_name(side.partitioner)}" for side in sides
+        )
 
 
 def _device(side: CompiledSide) -> str:
@@ -149,12 +153,12 @@ def _beginning(diff: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragra
         yield Paragraph(f"{index}. {title(first.value)}{layers}", "heading", hang=3)
         width = max(len(diff.a.label), len(diff.b.label))
         for side, sharding in ((diff.a, first.a), (diff.b, first.b)):
-            text = f"{side.label:<{width}}  {short(sharding)}"
+            text = f"{partitioner_name(side.label):<{width}}  {short(sharding)}"
             yield Paragraph(text, indent=3, hang=width + 2)
     if cause.constraint is not None:
         lone = cause.constraint
         own, which = lone.own
-        only = (diff.a if which == "a" else diff.b).label
+        only = partitioner_name((diff.a if which == "a" else diff.b).label)
         where = f" at {source_text(own.source)}" if own.source else ""
         name = f"the constraint in {shown_name(lone.tensor, lone.kind)}"
         heading = f"{index}. {name}{where}{layers}: only in {only}"
@@ -196,7 +200,7 @@ def _origins(
     """Why each side communicates: the annotations behind it, where all is asked for."""
     for difference in shown if everything else ():
         sides = [
-            (side.label, communicated.origins)
+            (partitioner_name(side.label), communicated.origins)
             for side, communicated in ((diff.a, difference.a), (diff.b, difference.b))
             if communicated.origins
         ]
@@ -227,7 +231,7 @@ def _remarks(diff: CompiledDiff) -> Iterator[Paragraph]:
             yield Paragraph("")
             yield from (Paragraph(text, "warning", hang=2) for text in unknown)
     for side in (diff.a, diff.b):
-        words += [f"{side.label}: {note}" for note in compiled_notes(side)]
+        words += [f"{partitioner_name(side.label)}: {note}" for note in compiled_notes(side)]
     if words:
         yield Paragraph("")
         yield from (Paragraph(text, "muted", hang=2) for text in words)
@@ -241,7 +245,7 @@ _LONGEST = 14
 
 def _short_labels(diff: CompiledDiff) -> tuple[str, str]:
     """What the sides are called above columns: no longer than the numbers there."""
-    labels = diff.a.label, diff.b.label
+    labels = partitioner_name(diff.a.label), partitioner_name(diff.b.label)
     return labels if max(map(len, labels)) <= _LONGEST else ("A", "B")
 
 

@@ -17,6 +17,7 @@ from sdyscope.terminal.table import Cell, Column, Row, Table, number
 from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
+from sdyscope.words.partitioners import partitioner_names
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 from sdyscope.words.remarks import ESTIMATED, remark_texts
 
@@ -63,7 +64,7 @@ def heading(
     elif program.hardware is None:
         parts.append("compiled for hardware that its text does not name")
     else:
-        parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
+        parts.append(f"compiled for {on} under {partitioner_names(partitioners)}")
     yield Paragraph("; ".join(parts), hang=2)
     first, *rest = limit_texts(limits(program))
     yield Paragraph(f"estimate, not measured: {first}", "heading", hang=2)

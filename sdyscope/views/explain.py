@@ -28,6 +28,7 @@ from sdyscope.words.edits import (
 )
 from sdyscope.words.mesh import axis_text, mesh_words_of
 from sdyscope.words.origins import origin_text
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import (
     WAYS,
@@ -115,7 +116,9 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
         yield Paragraph(title(difference.begins.value), "heading", hang=2)
         sides = {difference.a: difference.begins.a, difference.b: difference.begins.b}
         for name, sharded in sides.items():
-            yield Paragraph(f"{name}: {short_and_placed(sharded)}", indent=2, hang=2)
+            yield Paragraph(
+                f"{partitioner_name(name)}: {short_and_placed(sharded)}", indent=2, hang=2
+            )
         if difference.values > 1:
             more = counted(difference.values - 1, "more value")
             yield Paragraph(f"{more} sharded differently from here on", "muted", 2, 2)
@@ -157,7 +160,7 @@ def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
     parts = [value.name, type_, f"({value.ssa})", _at(source_text(value.source))]
     yield Paragraph(" ".join(part for part in parts if part), "heading", hang=2)
     for partitioner, decided in explanation.decided.items():
-        label = f"{partitioner}: " if len(explanation.decided) > 1 else ""
+        label = f"{partitioner_name(partitioner)}: " if len(explanation.decided) > 1 else ""
         yield Paragraph(f"{label}{decided_text(decided)}", indent=2, hang=2)
         before = explanation.before.get(partitioner)
         if before is not None and before.sharding.text != decided.sharding.text:

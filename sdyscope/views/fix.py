@@ -31,7 +31,7 @@ def heading(fix: Fix) -> Iterator[Paragraph]:
     words = [
         fix.name,
         *mesh_words_of(fix.meshes),
-        f"compiled for {fix.hardware} under shardy by JAX {fix.jax_version}",
+        f"compiled for {fix.hardware} under Shardy by JAX {fix.jax_version}",
     ]
     yield Paragraph("; ".join(words), "heading", hang=3)
     before = fix.before

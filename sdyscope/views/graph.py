@@ -11,6 +11,7 @@ from sdyscope.graph import OpGraph
 from sdyscope.terminal import document
 from sdyscope.views import graph_graphml, graph_json, graph_model_explorer
 from sdyscope.words.counts import counted
+from sdyscope.words.partitioners import partitioner_name
 
 Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
 
@@ -55,4 +56,4 @@ def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     if graph.not_understood:
         count = len(graph.not_understood)
         parts.append(f"{counted(count, 'piece')} not understood")
-    return f"{name} for {partitioner}: {', '.join(parts)}"
+    return f"{name} for {partitioner_name(partitioner)}: {', '.join(parts)}"

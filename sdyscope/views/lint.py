@@ -15,6 +15,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
 from sdyscope.words.findings import SEVERITIES, Finding, folded
+from sdyscope.words.partitioners import partitioner_names
 
 #: How many rules that had nothing to look at are named.
 _FEW = 3
@@ -93,9 +94,9 @@ def _of_one(lint: Lint | LintedProgram, rules: int) -> Iterator[Paragraph]:
 
 
 def _summary(lint: Lint | LintedProgram, rules: int, findings: Sequence[Finding]) -> str:
-    """`mlp: 35 rules under shardy, 2 warnings`."""
+    """`mlp: 35 rules under Shardy, 2 warnings`."""
     start = f"{lint.name}: {counted(rules, 'rule')} under "
-    start += " and ".join(lint.partitioners)
+    start += partitioner_names(lint.partitioners)
     return f"{start}, {_counts(Counter(finding.severity for finding in findings))}"
 
 

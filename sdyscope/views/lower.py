@@ -13,6 +13,7 @@ from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
 from sdyscope.process.output import write_atomically
+from sdyscope.words.partitioners import partitioner_name
 
 #: Endings of a file with MLIR's text and with its bytecode.
 ENDINGS: Mapping[bool, str] = {False: ".mlir", True: ".mlirbc"}
@@ -92,7 +93,8 @@ def document(inspection: Inspection, *, locations: bool = True, bytecode: bool =
 
 def header(lower: Lower, module: Module) -> str:
     """A comment in MLIR's text that says what follows."""
-    return f"// {lower.name} for {module.partitioner}: {module.ops:,} ops; JAX {lower.jax_version}"
+    under = partitioner_name(module.partitioner)
+    return f"// {lower.name} for {under}: {module.ops:,} ops; JAX {lower.jax_version}"
 
 
 def write(lower: Lower, inspection: Inspection, target: Path) -> Lower:

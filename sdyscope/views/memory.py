@@ -46,6 +46,7 @@ from sdyscope.words.memory import (
     unknown_text,
 )
 from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.remarks import remark_texts
 
 
@@ -108,16 +109,15 @@ def heading(document: MemoryDocument, compiled: Memory, partitioners: Sequence[P
         origin = f"compiled for {counted(compiled.devices, 'device')}"
     else:
         on = str(compiled.hardware) if kind == "cpu" else f"{compiled.hardware} ({kind})"
-        origin = (
-            f"compiled for {on} under {' and '.join(partitioners)} by JAX {document.jax_version}"
-        )
+        under = partitioner_names(partitioners)
+        origin = f"compiled for {on} under {under} by JAX {document.jax_version}"
     return "; ".join([name, *mesh_words_of(document.meshes), origin])
 
 
 def predicted_heading(document: MemoryDocument, predicted: PredictedMemory) -> str:
     """The program, its meshes and whose propagation it is by, in a line."""
     name = f"{document.name} ({document.file})" if document.file else document.name
-    origin = f"predicted by {predicted.partitioner}'s propagation, not compiled"
+    origin = f"predicted by {partitioner_name(predicted.partitioner)}'s propagation, not compiled"
     return "; ".join([name, *mesh_words_of(document.meshes), origin])
 
 

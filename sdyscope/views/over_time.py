@@ -26,6 +26,7 @@ from sdyscope.words.over_time import (
     remedy_text,
     varied_text,
 )
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import origin_text
 
@@ -159,7 +160,7 @@ def fits(every: Sequence[Fit]) -> Iterator[Paragraph]:
     """Whether it fits, under each partitioner where that differs."""
     differs = len({fit.needs for fit in every}) > 1
     for fit in every if differs else every[:1]:
-        under = f"{fit.partitioner}: " if differs else ""
+        under = f"{partitioner_name(fit.partitioner)}: " if differs else ""
         yield Paragraph(under + fit_text(fit), "good" if fit.fits else "bad", hang=3)
 
 

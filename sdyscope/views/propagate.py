@@ -21,6 +21,7 @@ from sdyscope.views.layers import Cells, Folded, folded, folded_rows, masked
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import axis_text, mesh_words_of
+from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import op_text, source_text
 from sdyscope.words.propagation import FOLLOWED, origin_text, tensor_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
@@ -60,10 +61,13 @@ def provenance(
         tone: Tone = "plain" if propagation.exactness == "exact" else "warning"
         source = propagation_source_clause(propagation.source)
         yield Paragraph(
-            f"{propagation.partitioner}: {propagation.exactness}, from {source}", tone, hang=2
+            f"{partitioner_name(propagation.partitioner)}: {propagation.exactness}, from {source}",
+            tone,
+            hang=2,
         )
     for failure in failed:
-        yield Paragraph(f"nothing under {failure.partitioner}: {failure.reason}", "warning", hang=2)
+        name = partitioner_name(failure.partitioner)
+        yield Paragraph(f"nothing under {name}: {failure.reason}", "warning", hang=2)
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -124,7 +128,7 @@ def _table(
     )
     header = [Column("value"), Column("type", fold=False)]
     header += [Column("requested")] if requested else []
-    header += [Column(partitioner) for partitioner in partitioners]
+    header += [Column(partitioner_name(partitioner)) for partitioner in partitioners]
     header += [] if brief else [Column("block", fold=False)]
     header += [number("bytes"), number(REPLICAS if brief else "replicas")]
     header += [Column("from")] if origins else []
@@ -339,7 +343,8 @@ def _footer(
         total = sum(propagation.counts.values())
         fates = [f"{count:,} {fate}" for fate, count in propagation.counts.items() if count]
         steps = f"; {counted(propagation.step_count, 'step')}" if propagation.step_count else ""
-        under = f" under {propagation.partitioner}" if len(document.propagations) > 1 else ""
+        name = partitioner_name(propagation.partitioner)
+        under = f" under {name}" if len(document.propagations) > 1 else ""
         yield f"{counted(total, 'value')}{under}: {', '.join(fates)}{steps}", "plain"
     inside = [value for value in document.values if value.section == "inside"]
     shown = rows_inside(document, everything=everything)
@@ -361,11 +366,12 @@ def _footer(
         if differ:
             yield (
                 f"{counted(differ, 'value')} {'differs' if differ == 1 else 'differ'} between "
-                f"{' and '.join(document.partitioners)}: sdyscope diff --at propagated shows where "
-                "that begins",
+                f"{partitioner_names(document.partitioners)}: sdyscope diff --at propagated shows "
+                "where that begins",
                 "warning",
             )
-        yield f"{AGREES}  as under {document.partitioners[0]}, whose blocks are shown", "muted"
+        first = partitioner_name(document.partitioners[0])
+        yield f"{AGREES}  as under {first}, whose blocks are shown", "muted"
     asked = [value for value in document.values if value.as_requested]
     otherwise = sum(not all(value.as_requested.values()) for value in asked)
     if otherwise and document.at_step is None:

@@ -16,6 +16,7 @@ from sdyscope.words.differences import (
     not_compared_text,
     propagated_verdict,
 )
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import source_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import short, short_and_placed
@@ -28,13 +29,17 @@ LISTED = 10
 def total(diff: PropagatedDiff) -> Paragraph:
     """The first line."""
     tone: Tone = "good" if diff.same else "bad"
-    return Paragraph(f"{diff.name}: {propagated_verdict(diff)}", tone, hang=2)
+    name = diff.name
+    if diff.across == "annotations":
+        name += f" under {partitioner_name(diff.propagation_b.partitioner)}"
+    return Paragraph(f"{name}: {propagated_verdict(diff)}", tone, hang=2)
 
 
 def provenance(diff: PropagatedDiff) -> Iterator[Paragraph]:
     """How much each side is worth."""
     for label, side in ((diff.a, diff.propagation_a), (diff.b, diff.propagation_b)):
-        named = label if label == side.partitioner else f"{label} under {side.partitioner}"
+        named = partitioner_name(side.partitioner)
+        named = named if label == side.partitioner else f"{label} under {named}"
         tone: Tone = "muted" if side.exactness == "exact" else "warning"
         source = propagation_source_clause(side.source)
         yield Paragraph(f"{named}: {side.exactness}, {source}", tone, hang=2)
@@ -60,7 +65,7 @@ def details(diff: PropagatedDiff, *, everything: bool = False) -> Iterator[Parag
 
 def _remarks(diff: PropagatedDiff) -> Iterator[Paragraph]:
     notes = [
-        f"{label}: {note}"
+        f"{partitioner_name(label)}: {note}"
         for label, side in ((diff.a, diff.propagation_a), (diff.b, diff.propagation_b))
         for note in remark_texts((*side.doubts, *side.notes))
     ]
@@ -79,7 +84,7 @@ def _beginning(
     width = max(len(diff.a), len(diff.b))
     for label, sharding in ((diff.a, first.a), (diff.b, first.b)):
         said = short_and_placed(sharding)
-        yield Paragraph(f"{label:<{width}}  {said}", indent=3, hang=width + 2)
+        yield Paragraph(f"{partitioner_name(label):<{width}}  {said}", indent=3, hang=width + 2)
     if sources := inputs_text((source.name, source.sharding) for source in beginning.inputs):
         yield Paragraph(sources, "muted", indent=3, hang=2)
     held = beginning.bytes_a, beginning.bytes_b

@@ -15,6 +15,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_texts
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import file_text, shortened, source_text
 from sdyscope.words.recompiles import advice, cause, cause_key
 from sdyscope.words.remarks import remark_texts
@@ -170,7 +171,7 @@ def _row(
     return (
         program.label,
         name_line(program.defined),
-        ", ".join(program.modules),
+        ", ".join(map(partitioner_name, program.modules)),
         "; ".join(meshes) or Cell(NONE, "muted"),
         Cell(f"{compiled} refused", "bad") if program.refused else compiled,
         f"{program.compile_seconds:,.2f}",
@@ -196,7 +197,11 @@ def _eager_row(
     return (
         f"{programs[0].name} ({len(programs):,} ops of shard_maps outside of jit)",
         ", ".join(lines) if len(lines) <= _LISTED else f"{len(lines):,} lines",
-        ", ".join(dict.fromkeys(name for program in programs for name in program.modules)),
+        ", ".join(
+            dict.fromkeys(
+                partitioner_name(name) for program in programs for name in program.modules
+            )
+        ),
         "; ".join(meshes) or Cell(NONE, "muted"),
         f"{sum(program.compiles for program in programs):,}",
         f"{sum(program.compile_seconds for program in programs):,.2f}",
@@ -237,7 +242,9 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
             yield Paragraph(f"{program.label} was not compiled: {reason}", "bad", hang=3)
         for partitioner, why in program.failures.items():
             yield Paragraph(
-                f"{program.label}: nothing under {partitioner}: {why}", "warning", hang=3
+                f"{program.label}: nothing under {partitioner_name(partitioner)}: {why}",
+                "warning",
+                hang=3,
             )
     yield from (Paragraph(problem, "bad", hang=3) for problem in remark_texts(record.problems))
     for unread in show.unread:

@@ -24,6 +24,7 @@ from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, num
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import finding_of
 from sdyscope.words.mesh import mesh_text, sizes_words
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.run import (
@@ -51,7 +52,7 @@ _TONES: Mapping[Verdict, Tone] = {
 
 def measured_heading(measured: Measured) -> str:
     """Whose steps were profiled."""
-    return f"measured under {measured.partitioner}, by JAX's profiler"
+    return f"measured under {partitioner_name(measured.partitioner)}, by JAX's profiler"
 
 
 def heading(run: Run) -> str:
@@ -112,7 +113,10 @@ def summary(run: Run) -> Table:
     return Table(
         columns=(
             Column("", fold=False),
-            *(Column(partitioner.partitioner) for partitioner in run.partitioners),
+            *(
+                Column(partitioner_name(partitioner.partitioner))
+                for partitioner in run.partitioners
+            ),
         ),
         rows=tuple(
             (
@@ -220,7 +224,7 @@ def training(training: Training) -> Table:
     partitioners = [under.partitioner for under in training.partitioners]
     columns = [number("step"), number("one device")]
     for partitioner in partitioners:
-        columns += [number(partitioner), number("off by")]
+        columns += [number(partitioner_name(partitioner)), number("off by")]
     rows: list[Row] = []
     for curve in training.curves:
         rows.append(Heading(curve.path))
@@ -257,7 +261,7 @@ def trained(training: Training) -> Table:
         placed = f"{under.arrays - under.differing} of {under.arrays}, {under.shards:,} shards"
         rows.append(
             (
-                under.partitioner,
+                partitioner_name(under.partitioner),
                 f"{under.steps:,} of {training.steps:,}",
                 NONE if under.error is None else relative(under.error),
                 Cell(placed, "bad" if under.differing else "plain"),
@@ -281,12 +285,13 @@ def trained(training: Training) -> Table:
 
 def meshes(run: Run) -> Table:
     """A row a mesh, a column a partitioner."""
+    names = [partitioner_name(partitioner.partitioner) for partitioner in run.partitioners]
     return Table(
         columns=(
             Column("mesh", fold=False),
             number("devices"),
-            *(Column(partitioner.partitioner) for partitioner in run.partitioners),
-            *(number(f"step, {partitioner.partitioner}") for partitioner in run.partitioners),
+            *map(Column, names),
+            *(number(f"step, {name}") for name in names),
         ),
         rows=tuple(_mesh_row(mesh, run) for mesh in run.meshes),
     )
@@ -340,7 +345,10 @@ def processes(run: Run) -> Table:
             number("process"),
             Column("host, pid"),
             Column("devices"),
-            *(Column(partitioner.partitioner) for partitioner in run.partitioners),
+            *(
+                Column(partitioner_name(partitioner.partitioner))
+                for partitioner in run.partitioners
+            ),
         ),
         rows=tuple(
             (
@@ -390,7 +398,10 @@ def tensors(run: Run) -> Table:
             Column("executed"),
             Column("type"),
             Column("requested"),
-            *(Column(partitioner.partitioner) for partitioner in run.partitioners),
+            *(
+                Column(partitioner_name(partitioner.partitioner))
+                for partitioner in run.partitioners
+            ),
         ),
         rows=tuple(rows),
     )
@@ -446,7 +457,10 @@ def numerics(run: Run) -> Table:
             number("count"),
             number("error allowed"),
             Column("rounded to"),
-            *(number(f"worst, {partitioner.partitioner}") for partitioner in run.partitioners),
+            *(
+                number(f"worst, {partitioner_name(partitioner.partitioner)}")
+                for partitioner in run.partitioners
+            ),
         ),
         rows=tuple(rows),
     )

@@ -14,6 +14,7 @@ from sdyscope.words.cost import pipeline_text
 from sdyscope.words.counts import counted, percent
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import NOT_FOUND, origin_text
+from sdyscope.words.partitioners import partitioner_names
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_text
@@ -38,7 +39,7 @@ def heading(
     if schedule.mesh is not None:
         parts += mesh_words_of({"": schedule.mesh})
     if schedule.hardware is not None:
-        under = f" under {' and '.join(partitioners)}" if partitioners else ""
+        under = f" under {partitioner_names(partitioners)}" if partitioners else ""
         parts.append(f"compiled for {schedule.hardware} ({schedule.device_kind}){under}")
     yield Paragraph("; ".join(parts), hang=2)
     yield Paragraph(step_text(schedule), "heading", hang=2)

@@ -19,6 +19,7 @@ from sdyscope.views.layers import Cells, folded_rows
 from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import apart_text
 from sdyscope.words.mesh import mesh_texts, mesh_words_of
+from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, UNKNOWN, short
@@ -55,7 +56,7 @@ def heading(program: ShownProgram) -> str:
     if program.file is None:
         return "; ".join([*parts, f"lowered by JAX {program.jax_version}"])
     if any(there.text for tensor in program.tensors for there in tensor.lowered.values()):
-        parts.append(f"shardings for {' and '.join(program.partitioners)}")
+        parts.append(f"shardings for {partitioner_names(program.partitioners)}")
     if program.recorded_by is not None:
         parts.append(f"lowered by {program.recorded_by}")
     return "; ".join([*parts, f"read by JAX {program.jax_version}"])
@@ -97,7 +98,7 @@ def _table(
     if requested:
         columns.append(Column("requested"))
     columns += [
-        Column(partitioner if requested or len(partitioners) > 1 else "sharding")
+        Column(partitioner_name(partitioner) if requested or len(partitioners) > 1 else "sharding")
         for partitioner in partitioners
     ]
     if not written:
@@ -243,8 +244,9 @@ def _footer(program: ShownProgram, table: Table) -> Iterator[tuple[str, Tone]]:
             yield _total(what, total) + extra, "plain"
     signs = {cell.text for row in table.cells for cell in row}
     headers = [column.header for column in table.columns]
-    if AGREES not in signs and _all_agree(program) and not set(program.partitioners) & set(headers):
-        under = " and ".join(program.partitioners)
+    is_shown = any(partitioner_name(each) in headers for each in program.partitioners)
+    if AGREES not in signs and _all_agree(program) and not is_shown:
+        under = partitioner_names(program.partitioners)
         yield f"every tensor is lowered as requested under {under}", "muted"
     if "block" in headers:
         replicas = f"{REPLICAS}: replicas," if REPLICAS in headers else "replicas:"
@@ -303,7 +305,7 @@ def _overview(show: Show, *, brief: bool) -> Table:
             (
                 program.name,
                 _file_name(program.file, program.name if brief else ""),
-                partitioner,
+                partitioner_name(partitioner),
                 "; ".join(meshes) or Cell(NONE, "muted"),
                 f"{program.ops[partitioner]:,}",
                 f"{annotated:,}",

@@ -10,6 +10,7 @@ from sdyscope.snapshots.blocks import BlockChange, Blocks, DeviceBlock, NamedTen
 from sdyscope.snapshots.document import SnapshotDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.counts import counted, size
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.snapshots import (
     comparison_text,
     item_text,
@@ -107,7 +108,7 @@ def _blocks(blocks: Blocks) -> Iterator[Paragraph]:
     yield Paragraph("")
     yield Paragraph("what a device has", "heading", 2, 2)
     for total in blocks.totals:
-        under = f" under {total.partitioner}" if total.partitioner else ""
+        under = f" under {partitioner_name(total.partitioner)}" if total.partitioner else ""
         words = f"all {total.kind}s{under}: {_amount(total.before, total.after)}"
         yield Paragraph(words, "plain", 4, 2)
     # What somebody wrote a sharding for, and of what is inside that which changes most.
@@ -129,7 +130,7 @@ def _blocks(blocks: Blocks) -> Iterator[Paragraph]:
 
 def _block_change(change: BlockChange) -> Iterator[Paragraph]:
     had, has = change.before, change.after
-    under = f"under {change.partitioner}, " if change.partitioner else ""
+    under = f"under {partitioner_name(change.partitioner)}, " if change.partitioner else ""
     spec = had.spec if change.same_spec else f"{had.spec} -> {has.spec}"
     type_ = had.type if had.type == has.type else f"{had.type} -> {has.type}"
     cut = f"{_shape(had)} -> {_shape(has)}, {_amount(had.bytes, has.bytes)}"

@@ -17,7 +17,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
 from sdyscope.words.mesh import mesh_axes, mesh_words_of
 from sdyscope.words.origins import causes_text
-from sdyscope.words.partitioners import SENT
+from sdyscope.words.partitioners import SENT, partitioner_name
 from sdyscope.words.places import file_text
 from sdyscope.words.source import (
     AS_NOW,
@@ -86,7 +86,7 @@ def _sides(document: SourceDocument) -> tuple[tuple[Partitioner, ...], ...]:
 
 
 def _sent_header(side: Sequence[Partitioner], sides: Sequence[object]) -> str:
-    return "sent" if len(sides) == 1 else f"sent {side[0]}"
+    return "sent" if len(sides) == 1 else f"sent {partitioner_name(side[0])}"
 
 
 def _lines(
@@ -202,7 +202,8 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
     for partitioner, sent in document.sent_without_line.items():
         if sent:
             yield Paragraph(
-                f"{partitioner}: {size(sent)} sent by collectives without a line", "warning"
+                f"{partitioner_name(partitioner)}: {size(sent)} sent by collectives without a line",
+                "warning",
             )
     elsewhere = sum(finding.source is None for finding in document.findings)
     if elsewhere:

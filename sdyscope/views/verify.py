@@ -15,6 +15,7 @@ from sdyscope.analysis.verify.audited import (
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Table, number
 from sdyscope.words.counts import counted
+from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import source_text
 
 #: What is compared at each stage.
@@ -42,7 +43,7 @@ _LEFT_OUT: Mapping[LeftOut, str] = {
 
 def heading(document: VerifyDocument) -> Iterator[Paragraph]:
     """What was audited, and the verdict."""
-    under = " and ".join(dict.fromkeys(program.partitioner for program in document.programs))
+    under = partitioner_names(dict.fromkeys(program.partitioner for program in document.programs))
     count = len({program.name for program in document.programs})
     what = document.target if count == 1 else f"{document.target}: {counted(count, 'module')}"
     stages = [stage for program in document.programs for stage in program.stages]
@@ -91,7 +92,7 @@ def _row(
     compared = sum(part.compared for part in parts)
     wrong = sum(len(part.disagreements) for part in parts)
     return (
-        Cell(partitioner, "muted"),
+        Cell(partitioner_name(partitioner), "muted"),
         stage,
         _THINGS[stage],
         f"{len(parts):,}",
@@ -117,7 +118,7 @@ def left_out(document: VerifyDocument) -> Iterator[Paragraph]:
         yield Paragraph("")
         yield Paragraph("not compared", "muted")
     for (partitioner, stage_name), text in texts.items():
-        yield Paragraph(f"{stage_name}, {partitioner}: {text}", "muted", 2, 2)
+        yield Paragraph(f"{stage_name}, {partitioner_name(partitioner)}: {text}", "muted", 2, 2)
 
 
 def exceptions(document: VerifyDocument, top: int) -> Iterator[Paragraph]:
@@ -133,7 +134,8 @@ def exceptions(document: VerifyDocument, top: int) -> Iterator[Paragraph]:
         yield Paragraph("")
         line = f" ({source_text(disagreement.source)})" if disagreement.source is not None else ""
         yield Paragraph(
-            f"{program.name}, {program.partitioner}, {stage.stage}: {disagreement.name}{line}",
+            f"{program.name}, {partitioner_name(program.partitioner)}, {stage.stage}: "
+            f"{disagreement.name}{line}",
             "muted" if disagreement.unstable else "bad",
             hang=2,
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sdyscope.facts.account import Account, Reason, Unknown, UnknownKind, Why
+from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
 
@@ -42,7 +43,7 @@ def unknown_text(unknown: Unknown) -> str:
     about = " ".join(filter(None, (unknown.subject, shown_name(unknown.name, ""))))
     line = source_text(unknown.source)
     where = f"{about} at {line}" if about and line else about or line
-    under = " and ".join(unknown.partitioners)
+    under = partitioner_names(unknown.partitioners)
     label = f"{where} under {under}" if where and under else where or under
     if unknown.count > 1:
         label = f"{label} (×{unknown.count:,})".lstrip()
@@ -96,6 +97,6 @@ _CLAUSES: Final[Mapping[UnknownKind, str]] = {
 
 
 def unavailable_text(stage: str, partitioner: str | None, reason: str) -> str:
-    """`not compiled under gspmd: it needs libtpu.`, of a stage that could not be looked at."""
-    under = f" under {partitioner}" if partitioner else ""
+    """`not compiled under GSPMD: it needs libtpu.`, of a stage that could not be looked at."""
+    under = f" under {partitioner_name(partitioner)}" if partitioner else ""
     return f"not {stage}{under}: {reason}"

@@ -25,15 +25,16 @@ from sdyscope.values.placement import Placement
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
+from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import placement_text, short
 from sdyscope.words.types import type_text
 
 
 def across_text(across: Across, label: str) -> str:
-    """`under gspmd`, `on tpu:v5e:2x4`, `in after.mlir`, `after`: a side of a comparison."""
+    """`under GSPMD`, `on tpu:v5e:2x4`, `in after.mlir`, `after`: a side of a comparison."""
     where = {"partitioners": "under ", "hardware": "on ", "programs": "in ", "annotations": ""}
-    return f"{where[across]}{label}"
+    return f"{where[across]}{partitioner_name(label)}"
 
 
 def uncompared_text(uncompared: Uncompared) -> str:
@@ -49,7 +50,7 @@ def lone_mesh_text(lone: LoneMesh) -> str:
     """That only one side has a mesh, a sentence."""
     mesh = lone.mesh
     words = mesh if isinstance(mesh, str) else mesh_words(mesh_document("", mesh))
-    return f"Only {lone.label} has this mesh: {words}."
+    return f"Only {partitioner_name(lone.label)} has this mesh: {words}."
 
 
 def beside_text(side: TensorSide, what: Sequence[str]) -> str:
@@ -69,10 +70,11 @@ def beside_text(side: TensorSide, what: Sequence[str]) -> str:
 
 
 def lowered_verdict(lowered: LoweredDiff) -> str:
-    """What two modules differ in, a clause: ``2 of 44 tensors differ between shardy and gspmd``."""
+    """What two modules differ in, a clause: ``2 of 44 tensors differ between Shardy and GSPMD``."""
     every = counted(lowered.same_tensors + len(lowered.tensors), "tensor")
     if lowered.same:
-        text = f"{every}, the same {across_text(lowered.across, lowered.a)} and {lowered.b}"
+        first, second = across_text(lowered.across, lowered.a), partitioner_name(lowered.b)
+        text = f"{every}, the same {first} and {second}"
         missing = len(lowered.not_compared)
         if missing:
             text += f"; {missing:,} not compared"
@@ -91,7 +93,7 @@ def lowered_verdict(lowered: LoweredDiff) -> str:
         differ.append(f"{counted(ops, 'op')} in {counted(len(lowered.ops), 'place')}")
     count = len(lowered.tensors) or sum(op.size for op in lowered.ops)
     verb = "differs" if len(differ) == 1 and count == 1 and not lowered.meshes else "differ"
-    return f"{listed(differ)} {verb} between {lowered.a} and {lowered.b}"
+    return f"{listed(differ)} {verb} between {partitioner_names((lowered.a, lowered.b))}"
 
 
 def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
@@ -99,8 +101,8 @@ def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
     for label, count in lowered.left_out.items():
         were = "was" if count == 1 else "were"
         yield (
-            f"{counted(count, 'constraint')} that JAX writes on its own for {label} {were} left "
-            "out."
+            f"{counted(count, 'constraint')} that JAX writes on its own for "
+            f"{partitioner_name(label)} {were} left out."
         )
     if not lowered.ops_compared:
         yield (
@@ -113,7 +115,7 @@ def lowered_notes(lowered: LoweredDiff) -> Iterator[str]:
         are = "1 constant is" if lowered.constants_not_compared == 1 else "Constants are"
         yield f"{are} not compared: the module leaves out the values."
     if lowered.under is not None:
-        yield f"Compared under {lowered.under}; --partitioner selects another."
+        yield f"Compared under {partitioner_name(lowered.under)}; --partitioner selects another."
 
 
 # --- propagated -----------------------------------------------------------------------------------
@@ -130,7 +132,8 @@ _NOT_COMPARED: Final[Mapping[NotComparedReason, str]] = {
 def not_compared_text(not_compared_values: NotComparedValues, across: Across) -> str:
     """How many values could not be compared, and why: a clause."""
     why = _NOT_COMPARED[not_compared_values.reason].format(
-        side=not_compared_values.side, where=across_text(across, not_compared_values.side)
+        side=partitioner_name(not_compared_values.side),
+        where=across_text(across, not_compared_values.side),
     )
     return f"{counted(not_compared_values.values, 'value')} not compared: {why}"
 
@@ -139,7 +142,7 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
     """What two propagations differ in, a clause: ``11 values, sharded the same way under ...``."""
     differ = propagated.different_values
     every = counted(propagated.same_values + differ, "value")
-    sides = f"{across_text(propagated.across, propagated.a)} and {propagated.b}"
+    sides = f"{across_text(propagated.across, propagated.a)} and {partitioner_name(propagated.b)}"
     if differ:
         verb = "is" if differ == 1 else "are"
         places = counted(len(propagated.beginnings), "place")
@@ -148,7 +151,7 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
         text = f"{every}, sharded the same way {sides}"
     for only, label in ((propagated.only_a, propagated.a), (propagated.only_b, propagated.b)):
         if only:
-            text += f"; {counted(only, 'value')} only in {label}"
+            text += f"; {counted(only, 'value')} only in {partitioner_name(label)}"
     return text
 
 
@@ -199,7 +202,7 @@ def extent_text(values: int, whole: int, held: tuple[int, int], where: tuple[str
         values: how many, the first included.
         whole: bytes of all these tensors.
         held: bytes of them that a device holds on each side.
-        where: what to call each side: `under shardy`.
+        where: what to call each side: `under Shardy`.
     """
     sides = ", ".join(f"{size(bytes_)} {side}" for bytes_, side in zip(held, where, strict=True))
     taken = f"{size(whole)}, of which a device holds {sides}"
@@ -216,7 +219,7 @@ def follows_text(values: int, differences: int, sent: int, where: str) -> str:
         values: how many values are sharded differently from there on; 0 where it is a constraint.
         differences: how many differences in collectives follow.
         sent: how many more bytes the second side sends for them.
-        where: what to call the second side: `under gspmd`.
+        where: what to call the second side: `under GSPMD`.
     """
     verb = "follows" if differences == 1 else "follow"
     change = f"{size(abs(sent))} {'more' if sent > 0 else 'less'} sent {where}"
@@ -291,7 +294,8 @@ def not_compared_entries_text(entries: NotCompared, labels: tuple[str, str] = ("
         entries: what they are, and the side that does not say it.
         labels: what the sides are called.
     """
-    who = {"a": f"{labels[0]} does", "b": f"{labels[1]} does", "": "both sides do"}[entries.side]
+    first, second = map(partitioner_name, labels)
+    who = {"a": f"{first} does", "b": f"{second} does", "": "both sides do"}[entries.side]
     verb = "is" if len(entries.names) == 1 else "are"
     more = ", ..." if len(entries.names) > _NAMED_ENTRIES else ""
     named = ", ".join(entries.names[:_NAMED_ENTRIES]) + more
@@ -367,7 +371,7 @@ def compiled_verdict(compiled: _CompiledVerdict) -> str:
             sent += f" per step sending {size(a.total.sent)}"
         if total is not None and total.a is not None:
             sent += f", and {size(total.a)} that a device {needs}"
-        return f"{sent}, the same {where_a} and {b.label}"
+        return f"{sent}, the same {where_a} and {partitioner_name(b.label)}"
     changes = []
     if a.total != b.total or compiled.collectives:
         changes.append(_changed("sends", a.total.sent, b.total.sent))
@@ -378,7 +382,7 @@ def compiled_verdict(compiled: _CompiledVerdict) -> str:
     which = counted(differ, "argument or result is", "arguments and results are")
     sharded = f"{which} sharded differently"
     if not changes:
-        return f"{sharded} in {a.label} and {b.label}"
+        return f"{sharded} in {partitioner_names((a.label, b.label))}"
     text = f"{where_b} a device {' and '.join(changes)} than {where_a}"
     return text + (f"; {sharded}" if differ else "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -74,6 +74,7 @@ from sdyscope.words.counts import counted
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
+from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
 from sdyscope.words.run import counterpart_text, inside_text, regrouped_hint
@@ -143,8 +144,8 @@ class Check:
 
 
 def check_summary(check: Check) -> str:
-    """`mlp: 44 comparisons under shardy and gspmd, all agree`."""
-    under = " and ".join(check.partitioners)
+    """`mlp: 44 comparisons under Shardy and GSPMD, all agree`."""
+    under = partitioner_names(check.partitioners)
     if not check.compared:
         if check.passed:
             return (
@@ -207,13 +208,13 @@ def budget_text(budget: BudgetSubject) -> str:
 
 
 def subject_text(finding: Finding) -> str:
-    """`constraint layer0 at models/mlp.py:98 under gspmd [lowered-differs]`."""
+    """`constraint layer0 at models/mlp.py:98 under GSPMD [lowered-differs]`."""
     name = shown_name(finding.tensor, "")
     parts = [f"{finding.kind} {name}".strip() or "the module"]
     if finding.source is not None:
         parts.append(f"at {source_text(finding.source)}")
     if finding.partitioner is not None:
-        parts.append(f"under {finding.partitioner}")
+        parts.append(f"under {partitioner_name(finding.partitioner)}")
     return f"{' '.join(parts)} [{finding.rule}]"
 
 
@@ -280,7 +281,8 @@ def _words(fact: Fact) -> _Words:
 def _module(fact: ModuleFact) -> _Words:
     match fact:
         case NothingLowered(partitioner, reason, hint):
-            return _Words(f"There is nothing to compare under {partitioner}: {reason}", hint=hint)
+            under = partitioner_name(partitioner)
+            return _Words(f"There is nothing to compare under {under}: {reason}", hint=hint)
         case MixedAttributes():
             return _Words(
                 "The module has annotations of both partitioners; up to JAX 0.10 Shardy then falls "
@@ -289,7 +291,8 @@ def _module(fact: ModuleFact) -> _Words:
             )
         case SilentFallback(asked, written_for):
             return _Words(
-                f"{asked} was requested, but the module is lowered for {written_for}.",
+                f"{partitioner_name(asked)} was requested, but the module is lowered for "
+                f"{partitioner_name(written_for)}.",
                 hint="Look for jax_use_shardy_partitioner being set by the program.",
             )
         case UnreadAttribute(attribute, text, reason):
@@ -488,7 +491,7 @@ def _executed(fact: ExecutionFact) -> _Words:
     match fact:
         case NotExecuted(partitioner, is_refused, reason, hint):
             what = "There is nothing to run" if is_refused else "It does not run"
-            return _Words(f"{what} under {partitioner}: {reason}", hint=hint)
+            return _Words(f"{what} under {partitioner_name(partitioner)}: {reason}", hint=hint)
         case NoReference(reason):
             return _Words(
                 f"The results are not compared with the same step on one device: {reason}"
@@ -527,7 +530,7 @@ def _executed(fact: ExecutionFact) -> _Words:
                 "inner value that differs.",
             )
         case NotTrained(where, reason):
-            under = "on one device" if where is None else f"under {where}"
+            under = "on one device" if where is None else f"under {partitioner_name(where)}"
             return _Words(f"The steps of training were not all run {under}: {reason}")
 
 
@@ -640,7 +643,7 @@ def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
     texts = []
     for amount in amounts[:_NAMED]:
         where = "" if amount.source is None else f" at {source_text(amount.source)}"
-        why = " and ".join(_distinct(map(annotation_text, amount.annotations)))
+        why = " and ".join(dict.fromkeys(map(annotation_text, amount.annotations)))
         because = f" (from {why})" if why else ""
         texts.append(
             f"{amount.amount:,} {unit}: {amount.kind} for {amount.scope or 'the program'}"
@@ -649,10 +652,6 @@ def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
     if rest := amounts[_NAMED:]:
         texts.append(f"{sum(amount.amount for amount in rest):,} {unit} for {len(rest):,} more")
     return texts
-
-
-def _distinct(texts: Iterable[str]) -> Iterable[str]:
-    return dict.fromkeys(texts)
 
 
 def _uncertain(fact: BudgetDoubt) -> _Words:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sdyscope.facts.compiled import MemoryAnalysis
@@ -25,6 +25,11 @@ _PARTS: Final[Mapping[str, str]] = {
 def partitioner_name(partitioner: str | None) -> str:
     """``Shardy``; empty for None."""
     return {"shardy": "Shardy", "gspmd": "GSPMD"}.get(partitioner or "", partitioner or "")
+
+
+def partitioner_names(partitioners: Iterable[str | None]) -> str:
+    """``Shardy and GSPMD``; None is left out."""
+    return " and ".join(filter(None, map(partitioner_name, partitioners)))
 
 
 def sends_sentence(sent: Sequence[tuple[str | None, int]]) -> str:

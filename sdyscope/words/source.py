@@ -12,6 +12,7 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
 from sdyscope.words.mesh import over_text
+from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import file_text, op_text, shown_name
 from sdyscope.words.sharding import short
 from sdyscope.words.types import type_text
@@ -61,7 +62,7 @@ def values_text(values: LineValues) -> str:
     texts = {by: short(sharding) for by, sharding in values.shardings.items()}
     if values.same is not False:
         return f"{what} {next(iter(texts.values()))}"
-    sides = ", ".join(f"{text} under {by}" for by, text in texts.items())
+    sides = ", ".join(f"{text} under {partitioner_name(by)}" for by, text in texts.items())
     return f"{what}: {sides}; {difference_text(values)}"
 
 
@@ -88,7 +89,7 @@ def collectives_text(
         f"{collectives.kind}{f' over {over}' if over else ''} of "
         f"{counted(collectives.tensors, 'tensor')} sends {bound}{size(collectives.sent)}"
     )
-    return f"{' and '.join(partitioners)}: {words}" if partitioners else words
+    return f"{partitioner_names(partitioners)}: {words}" if partitioners else words
 
 
 def told_once(

@@ -129,7 +129,7 @@ def test_options_that_do_not_fit_a_program(sdyscope, words, message):
     [
         (("--set", "layers=3"), "--set can't change a module that was lowered already"),
         (("--mesh", "data=4"), "--mesh can't change a module that was lowered already"),
-        (("--partitioner", "gspmd"), "The module is written for shardy, not for gspmd."),
+        (("--partitioner", "gspmd"), "The module is written for Shardy, not for GSPMD."),
         (("--module", "x"), "is not a directory"),
     ],
 )

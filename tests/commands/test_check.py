@@ -7,7 +7,7 @@ import textwrap
 def test_all_agree(sdyscope):
     done = sdyscope("check", "mlp")
     assert (done.status, done.err) == (0, "")
-    assert done.out == "mlp: 44 comparisons under shardy and gspmd, all agree\n"
+    assert done.out == "mlp: 44 comparisons under Shardy and GSPMD, all agree\n"
 
 
 def test_json(sdyscope):
@@ -87,7 +87,7 @@ def test_warnings_fail(sdyscope, tmp_path):
 def test_a_file(sdyscope, mlp_files, mlp_texts):
     done = sdyscope("check", mlp_files / "shardy.mlir")
     assert done.status == 0
-    assert "22 tensors for shardy can be read; what was requested is not known" in done.out
+    assert "22 tensors for Shardy can be read; what was requested is not known" in done.out
     bad = re.sub(r'(?<=mhlo\.sharding = )"[^"]*"', '"{oops}"', mlp_texts["gspmd"], count=1)
     (mlp_files / "gspmd.mlir").write_text(bad)
     done = sdyscope("check", mlp_files / "gspmd.mlir")
@@ -103,4 +103,4 @@ def test_both_kinds_of_attributes_at_once(sdyscope, mlp_files, mlp_texts):
     (mlp_files / "mixed.mlir").write_text(mixed)
     done = sdyscope("check", mlp_files / "mixed.mlir")
     assert done.status == 1
-    assert "the module under shardy [mixed-attributes]" in done.out
+    assert "the module under Shardy [mixed-attributes]" in done.out

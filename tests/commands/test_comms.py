@@ -94,9 +94,9 @@ def test_the_total_comes_first_then_kinds_and_the_largest(sdyscope, columns):
     lines = done.out.splitlines()
     assert columns is None or max(map(len, lines)) <= columns
     words = " ".join(done.out.split())
-    assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 shardy and gspmd")
+    assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 Shardy and GSPMD")
     assert (
-        "shardy and gspmd: 2 collectives per step for 4 tensors; a device sends 103.7 KiB" in words
+        "Shardy and GSPMD: 2 collectives per step for 4 tensors; a device sends 103.7 KiB" in words
     )
     assert "forward 166 B, backward 103.5 KiB" in words
     assert "all-reduce data=4 1 3 69.0 KiB 103.5 KiB" in words
@@ -144,7 +144,7 @@ def test_a_rematerialization_is_told_at_its_line(sdyscope, program):
 def test_a_program_that_sends_nothing(sdyscope, program):
     done = sdyscope("comms", f"{program}:alone")
     assert done.status == 0
-    assert "shardy and gspmd: no collectives, nothing is sent" in done.out
+    assert "Shardy and GSPMD: no collectives, nothing is sent" in done.out
     assert "collective  " not in done.out
 
 
@@ -233,7 +233,7 @@ def test_predictions_are_labelled(sdyscope, columns):
     done = sdyscope("comms", "mlp", "--predicted", columns=columns)
     said = " ".join(done.out.split())
     assert "predicted from Shardy's reshards for TPUs and GPUs, not compiled" in said
-    assert "shardy, predicted: 4 collectives per step; a device sends 103.7 KiB" in said
+    assert "Shardy, predicted: 4 collectives per step; a device sends 103.7 KiB" in said
     assert "all 4 predicted collectives" in said
     assert "Without --predicted the program is compiled" in said
     assert "compiled for" not in said

@@ -96,7 +96,7 @@ def test_the_same_under_both_partitioners(sdyscope):
     assert (done.status, done.err) == (0, "")
     first, second = done.out.splitlines()[:2]
     assert first.startswith("mlp: 2 collectives per step sending 103.7 KiB, and ")
-    assert first.endswith(", the same under shardy and gspmd")
+    assert first.endswith(", the same under Shardy and GSPMD")
     assert second == "data=4 x model=2, 8 devices; compiled for cpu:8"
 
 
@@ -156,8 +156,8 @@ def test_two_kinds_of_hardware(sdyscope):
 def test_what_one_partitioner_refuses_is_told(sdyscope, program):
     done = sdyscope("diff", f"{program}:unreduced", "--at", "compiled")
     assert done.status == 1
-    assert done.out.startswith("unreduced: compiles under shardy, not under gspmd\n")
-    assert "unreduced" in done.out.partition("gspmd: ")[2]
+    assert done.out.startswith("unreduced: compiles under Shardy, not under GSPMD\n")
+    assert "unreduced" in done.out.partition("GSPMD: ")[2]
     (compiled_program,) = sdyscope(
         "diff", f"{program}:unreduced", "--at", "compiled", "--json"
     ).document("diff")["compiled"]
@@ -178,8 +178,8 @@ def test_a_compiler_that_fails_on_one_side_is_a_difference(sdyscope, monkeypatch
     monkeypatch.setattr(Staged, "compiled", refuses)
     done = sdyscope("diff", "mlp", "--at", "compiled")
     assert done.status == 1
-    assert done.out.splitlines()[0] == "mlp: compiles under shardy, not under gspmd"
-    assert "gspmd: XLA aborted on it." in done.out
+    assert done.out.splitlines()[0] == "mlp: compiles under Shardy, not under GSPMD"
+    assert "GSPMD: XLA aborted on it." in done.out
     sdyscope("diff", "mlp", "mlp", "--partitioner", "gspmd", "--at", "compiled").said(
         "XLA aborted on it."
     )

@@ -35,7 +35,7 @@ def test_what_limits_the_step_comes_first(sdyscope, columns):
     lines = done.out.splitlines()
     assert columns is None or max(map(len, lines)) <= columns
     words = " ".join(done.out.split())
-    assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 under shardy")
+    assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 under Shardy")
     # 2 x 3/4 of 70,660 bytes at 10 GB/s, and 2 x 3 hops.
     assert (
         "estimate, not measured: as far as known, the step is limited by axis data "
@@ -50,7 +50,7 @@ def test_what_limits_the_step_comes_first(sdyscope, columns):
 def test_bytes_and_operations_without_times(sdyscope):
     done = sdyscope("cost", "mlp", "--partitioner", "both")
     assert "estimate, not measured: no times: no rates are known for cpu" in done.out
-    assert "under shardy and gspmd" in done.out
+    assert "under Shardy and GSPMD" in done.out
     assert "peak not known" in done.out
     assert "2 of 4 communicated tensors" not in done.out
     assert "4 of 4 communicated tensors have no known time (+)" in done.out

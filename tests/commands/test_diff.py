@@ -9,7 +9,7 @@ import pytest
 def test_one_program_under_both_partitioners(sdyscope):
     done = sdyscope("diff", "mlp")
     assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("mlp: 22 tensors, the same under shardy and gspmd\n")
+    assert done.out.startswith("mlp: 22 tensors, the same under Shardy and GSPMD\n")
     document = sdyscope("diff", "mlp", "--json").document("diff")
     assert document["same"]
     assert document["programs"][0]["same_tensors"] == 22
@@ -23,7 +23,7 @@ def test_from_a_cold_start():
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "the same under shardy and gspmd" in done.stdout
+    assert "the same under Shardy and GSPMD" in done.stdout
 
 
 def changed(text):
@@ -73,7 +73,7 @@ def test_a_program_and_a_file(sdyscope, mlp_files):
 def test_two_programs(sdyscope):
     done = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1")
     assert done.status == 1
-    assert "Compared under shardy; --partitioner selects another." in done.out
+    assert "Compared under Shardy; --partitioner selects another." in done.out
     assert "Only mlp has this mesh: data=4 x model=2, 8 devices." in done.out
     assert "more places: --all lists them" in done.out
     everything = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1", "--all")
@@ -162,9 +162,9 @@ def test_propagated_under_both_partitioners(sdyscope):
     done = sdyscope("diff", "mlp", "--at", "propagated")
     assert done.status == 0
     first, shardy, gspmd, *_ = done.out.splitlines()
-    assert first == "mlp: 131 values, sharded the same way under shardy and gspmd"
-    assert shardy.startswith("shardy: exact, ")
-    assert gspmd == "gspmd: exact, XLA's dump of a compile for 8 CPU devices"
+    assert first == "mlp: 131 values, sharded the same way under Shardy and GSPMD"
+    assert shardy.startswith("Shardy: exact, ")
+    assert gspmd == "GSPMD: exact, XLA's dump of a compile for 8 CPU devices"
 
 
 @pytest.mark.compiles

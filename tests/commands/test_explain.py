@@ -9,7 +9,7 @@ def test_a_chain_from_the_annotation_to_the_value(sdyscope):
     done = sdyscope("explain", "mlp", "block0/tanh")
     assert (done.status, done.err) == (0, "")
     lines = done.out.splitlines()
-    assert lines[0].startswith("shardy: exact, from Shardy's passes")
+    assert lines[0].startswith("Shardy: exact, from Shardy's passes")
     assert lines[3] == "jvp(block0)/tanh f32[16,128] (%0) at models/mlp.py:98"
     assert lines[4] == (
         "  P('data', None): dim 0 split 4 ways over data, dim 1 whole; "
@@ -110,7 +110,7 @@ def test_gspmd_does_not_say_why(sdyscope):
     assert "P('data', None)" in done.out
     assert "GSPMD does not say where the shardings that it propagates come from." in done.out
     done = sdyscope("explain", "mlp", "block0/tanh", "--partitioner", "both")
-    assert "  gspmd: P('data', None)" in done.out
+    assert "  GSPMD: P('data', None)" in done.out
     assert "dim 0 on data: from" in done.out
 
 

@@ -10,7 +10,7 @@ def test_json_is_what_networkx_reads(sdyscope, mlp_files):
     document = done.document("graph")
     graph = networkx.node_link_graph(document, edges="edges")
     assert len(graph) == len(document["nodes"])
-    assert done.err.startswith("jit_step for shardy: ")
+    assert done.err.startswith("jit_step for Shardy: ")
     assert " ops of " in done.err
     assert sdyscope("graph", mlp_files / "shardy.mlir", "--json").out == done.out
 
@@ -19,7 +19,7 @@ def test_graphml(sdyscope, tmp_path):
     path = tmp_path / "mlp.graphml"
     done = sdyscope("graph", "mlp", "--format", "graphml", "-o", path, "--partitioner", "gspmd")
     assert (done.status, done.out) == (0, "")
-    assert done.err.splitlines()[1].startswith("mlp for gspmd: ")
+    assert done.err.splitlines()[1].startswith("mlp for GSPMD: ")
     kinds = {kind for _, kind in networkx.read_graphml(path, force_multigraph=True).nodes("kind")}
     assert "stablehlo.dot_general" in kinds
 
@@ -44,9 +44,9 @@ def test_node_data_for_model_explorer(sdyscope, mlp_files, tmp_path):
 
 def test_a_file_needs_no_partitioner(sdyscope, mlp_files):
     done = sdyscope("graph", mlp_files / "gspmd.mlir")
-    assert done.err.startswith("jit_step for gspmd: ")
+    assert done.err.startswith("jit_step for GSPMD: ")
     asked = sdyscope("graph", mlp_files / "gspmd.mlir", "--partitioner", "shardy")
-    asked.said("The module is written for gspmd, not for shardy.")
+    asked.said("The module is written for GSPMD, not for Shardy.")
 
 
 def test_what_does_not_work(sdyscope, tmp_path):

@@ -11,8 +11,8 @@ def test_prints_both_modules(sdyscope):
     assert (done.status, done.err) == (0, "")
     headers = [line for line in done.out.splitlines() if line.startswith("// ")]
     assert [header.partition(":")[0] for header in headers] == [
-        "// mlp for shardy",
-        "// mlp for gspmd",
+        "// mlp for Shardy",
+        "// mlp for GSPMD",
     ]
     assert "sdy.mesh @mesh" in done.out
     assert "mhlo.sharding" in done.out

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from sdyscope.words.partitioners import partitioner_name
+
 pytestmark = pytest.mark.compiles
 
 PROGRAM = """
@@ -58,7 +60,7 @@ def test_groups_and_savings(sdyscope):
     assert cells["other results"] == ["68 B"]
     w1 = ["f32[128,256]", "P(None, 'model')", "4", "P('data', 'model')", "48.0 KiB"]
     assert cells["params['w1']"] == w1
-    assert "compiled for cpu:8 under shardy by JAX" in done.out
+    assert "compiled for cpu:8 under Shardy by JAX" in done.out
     assert "to the byte" in done.out
 
 
@@ -71,14 +73,14 @@ def test_reads_well_at_every_width(sdyscope, columns):
     assert all(line == line.rstrip() for line in lines)
     # What is the same under both is told once.
     assert done.out.count("total") == 1
-    assert "under shardy and gspmd" in " ".join(lines)
+    assert "under Shardy and GSPMD" in " ".join(lines)
 
 
 def test_donations_of_no_use_and_layers_in_one_row(sdyscope, program):
     done = sdyscope("memory", program, columns=80)
     assert done.status == 1
     assert "3 warnings" in done.out
-    assert "argument layers[0]['w'] under shardy [donation-unused]" in done.out
+    assert "argument layers[0]['w'] under Shardy [donation-unused]" in done.out
     row = rows(done)["layers[*]['w'] (3)"]
     assert row == ["P(None, 'model')", "4", "P('data', 'model')", "1.1 KiB"]
 
@@ -114,7 +116,7 @@ def test_a_file(sdyscope, mlp_files, partitioner):
     done = sdyscope("memory", mlp_files / f"{partitioner}.mlir")
     assert (done.status, done.err) == (0, "")
     assert rows(done)["params"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB"]
-    assert f"under {partitioner} by" in done.out
+    assert f"under {partitioner_name(partitioner)} by" in done.out
     assert ("params['w1']" in done.out) is (partitioner == "shardy")
     assert ("no name here for the axes" in done.out) is (partitioner == "gspmd")
 

@@ -10,7 +10,7 @@ def test_the_first_line_says_what_it_is_worth(sdyscope):
     assert (done.status, done.err) == (0, "")
     first, second, *_ = done.out.splitlines()
     assert re.fullmatch(
-        r"shardy: exact, from Shardy's passes of JAX \S+, run in this process", first
+        r"Shardy: exact, from Shardy's passes of JAX \S+, run in this process", first
     )
     assert second == "mlp; data=4 x model=2, 8 devices"
     for part in ("arguments (9)", "results (8)", "jvp(block0) (5) in models/mlp.py"):
@@ -108,7 +108,7 @@ def test_what_if(sdyscope):
     )
     assert done.status == 0
     assert "with params['w1'] as P('data', 'model')" in done.out
-    assert re.search(r"mlp under shardy: \d+ of \d+ values are sharded differently", done.out)
+    assert re.search(r"mlp under Shardy: \d+ of \d+ values are sharded differently", done.out)
     assert "after   P('data', 'model')" in done.out
     same = sdyscope("propagate", "mlp", "--set-sharding", "params['w1']=P(None, 'model')")
     assert "values, sharded the same way before and after" in same.out
@@ -135,14 +135,14 @@ def test_what_can_not_be_changed_is_said(sdyscope):
 def test_a_file(sdyscope, mlp_files):
     done = sdyscope("propagate", mlp_files / "shardy.mlir")
     assert done.status == 0
-    assert done.out.startswith("shardy: exact")
+    assert done.out.startswith("Shardy: exact")
     assert re.search(r"^14\d values: ", done.out, re.MULTILINE)
 
 
 @pytest.mark.compiles
 def test_a_file_for_gspmd(sdyscope, mlp_files):
     done = sdyscope("propagate", mlp_files / "gspmd.mlir")
-    assert done.out.startswith("gspmd: exact, from XLA's dump of a compile for 8 CPU devices\n")
+    assert done.out.startswith("GSPMD: exact, from XLA's dump of a compile for 8 CPU devices\n")
     sdyscope("propagate", mlp_files / "gspmd.mlir", "--steps").said("no steps", "only Shardy's")
 
 
@@ -157,7 +157,7 @@ def test_both_partitioners(sdyscope):
     assert False not in same
     assert same.count(True) > 120
     done = sdyscope("propagate", "mlp", "--partitioner", "both", columns=80)
-    assert "=  as under shardy, whose blocks are shown" in done.out
+    assert "=  as under Shardy, whose blocks are shown" in done.out
 
 
 def test_more_devices_than_xla_has_are_a_result(sdyscope):
@@ -165,8 +165,8 @@ def test_more_devices_than_xla_has_are_a_result(sdyscope):
     words = (*words, "--set", "heads=16", "--set", "layers=1")
     done = sdyscope("propagate", "fsdp-transformer", "--partitioner", "both", *words)
     assert done.status == 0
-    assert "shardy: exact" in done.out
-    assert "nothing under gspmd: XLA compiles for at most 2,048 CPU devices" in done.out
+    assert "Shardy: exact" in done.out
+    assert "nothing under GSPMD: XLA compiles for at most 2,048 CPU devices" in done.out
     sdyscope("propagate", "fsdp-transformer", "--partitioner", "gspmd", *words).said("2,048")
 
 

@@ -106,7 +106,7 @@ def test_an_overview(sdyscope, recorded):
     lines = done.out.splitlines()
     rows = [line.split()[0] for line in lines[3:7]]
     assert rows == ["forked", "spawned", "train_step.1", "train_step.2"]
-    assert "shardy, gspmd" in lines[5]
+    assert "Shardy, GSPMD" in lines[5]
     assert "in 3 processes, by JAX" in done.out
     said = " ".join(done.out.split())
     assert re.search(r"train_step at train\.py:\d+ was compiled again once in [\d.]+ s", said)

@@ -161,10 +161,10 @@ def test_what_aborts_under_one_partitioner_is_run_under_the_other(programs):
     document = json.loads(done.stdout)
     shardy, gspmd = document["partitioners"]
     assert shardy["passed"]
-    assert gspmd["failure"] == "the process was ended by SIGABRT, compiling for gspmd."
+    assert gspmd["failure"] == "the process was ended by SIGABRT, compiling for GSPMD."
     done = run(f"{programs}:aborts", "--partitioner", "gspmd")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: sdyscope run was ended by SIGABRT, compiling for gspmd.")
+    assert done.stderr.startswith("error: sdyscope run was ended by SIGABRT, compiling for GSPMD.")
 
 
 def test_a_run_alone_has_a_time_as_well(programs):

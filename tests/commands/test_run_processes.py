@@ -184,7 +184,7 @@ def test_a_step_that_fails_in_one_process_is_a_finding(programs):
     assert done.returncode == 1
     said = " ".join(done.stdout.split())
     assert re.search(
-        r"It does not run under shardy: process 1 of 2 \(pid \d+ on [^:]*\): "
+        r"It does not run under Shardy: process 1 of 2 \(pid \d+ on [^:]*\): "
         r"[^.]*ValueError: no such luck",
         said,
     ), said

@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from sdyscope.stages import compat
+from sdyscope.words.partitioners import partitioner_name
 
 PROGRAM = """
 import jax
@@ -72,7 +73,7 @@ def test_a_narrow_table_leaves_out_what_every_row_would_say(sdyscope):
     done = sdyscope("show", "mlp", columns=80)
     header = done.out.splitlines()[2]
     assert header.split() == ["tensor", "type", "requested", "block", "bytes", "x"]
-    assert "every tensor is lowered as requested under shardy and gspmd" in done.out
+    assert "every tensor is lowered as requested under Shardy and GSPMD" in done.out
     assert "(5) in " in done.out
 
 
@@ -159,7 +160,7 @@ def test_a_file_has_no_requests(sdyscope, mlp_files):
     done = sdyscope("show", mlp_files / "shardy.mlir")
     assert "requested" not in done.out
     assert rows(done)["params['w1']"][:2] == ["f32[128,256]", "P(None, 'model')"]
-    assert "shardings for shardy" in done.out
+    assert "shardings for Shardy" in done.out
     done = sdyscope("show", mlp_files / "gspmd.mlir")
     assert rows(done)["params['w1']"][1].startswith("{devices=[1,2,4]<=[4,2]T(1,0)")
 
@@ -201,7 +202,7 @@ def test_what_jax_traced_and_lowered_before(sdyscope, tmp_path):
     assert program["tensors"][0]["requested"] is None
     partitioner, other = program["partitioners"][0], {"shardy": "gspmd", "gspmd": "shardy"}
     asked = sdyscope("show", f"{path}:lowered", "--partitioner", other[partitioner])
-    asked.said(f"The module is written for {partitioner}")
+    asked.said(f"The module is written for {partitioner_name(partitioner)}")
 
 
 def test_rows_that_are_alike_are_one(sdyscope, tmp_path):
@@ -305,7 +306,7 @@ def test_slices_of_a_directory(sdyscope, mlp_files):
 
 def test_a_tensor_that_is_left_to_the_compiler_keeps_no_columns(sdyscope):
     words = ("show", "shardy-guide", "--match", "w*")
-    assert " shardy " in sdyscope(*words, columns=200).out
+    assert " Shardy " in sdyscope(*words, columns=200).out
     narrow = sdyscope(*words, columns=60).out
-    assert " shardy " not in narrow.partition("\n\n")[2].splitlines()[0]
-    assert "every tensor is lowered as requested under shardy and gspmd" in narrow
+    assert " Shardy " not in narrow.partition("\n\n")[2].splitlines()[0]
+    assert "every tensor is lowered as requested under Shardy and GSPMD" in narrow

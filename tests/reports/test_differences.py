@@ -36,7 +36,7 @@ def test_stages_say_what_the_analyses_say(open_page, differing):
     found = differing.inspection.propagated_diff()
     page = open_page(differing.html, "#differences")
     words = page.locator(".compared-words").all_inner_texts()
-    assert words[0].endswith(" tensors, the same under shardy and gspmd")
+    assert words[0].endswith(" tensors, the same under Shardy and GSPMD")
     assert words[1] == propagated_verdict(found)
     assert words[2] == compiled_verdict(differing.inspection.compiled_diff())
 

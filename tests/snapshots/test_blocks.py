@@ -125,8 +125,8 @@ def test_partitioners_that_differ_are_told_apart():
     (change,) = comparison.blocks.changes
     assert change.partitioner == "shardy"
     said = text(comparison)
-    assert "under shardy, P('a', None) of f32[8,8]: [4,8] -> [2,8]" in said
-    assert "all arguments under gspmd: 256 B as before" in said
+    assert "under Shardy, P('a', None) of f32[8,8]: [4,8] -> [2,8]" in said
+    assert "all arguments under GSPMD: 256 B as before" in said
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_failure_has_both_shardings_the_line_and_the_origin(mlp):
     with pytest.raises(AssertionError) as caught:
         assert_sharding(mlp, "jvp(block0)/bf,fh->bh/dot_general", P("data"))
     said = str(caught.value)
-    assert "f32[16,256] after propagation under shardy" in said
+    assert "f32[16,256] after propagation under Shardy" in said
     assert "mlp.py:99" in said
     assert "expected P('data')" in said
     assert "found    P('data', 'model')" in said

@@ -39,12 +39,12 @@ def test_errors_come_first_and_notes_are_quiet():
     made, found = paragraphs(ERROR, NOTE, agreed=3)
     assert not made.passed
     assert found == [
-        Paragraph("mlp: 4 comparisons under shardy and gspmd, 1 disagrees", "bad", hang=2),
+        Paragraph("mlp: 4 comparisons under Shardy and GSPMD, 1 disagrees", "bad", hang=2),
         Paragraph(""),
         Paragraph("1 error", "bad"),
         Paragraph(""),
         Paragraph(
-            "constraint layer0 at …/elsewhere/model.py:7 under gspmd [lowered-differs]",
+            "constraint layer0 at …/elsewhere/model.py:7 under GSPMD [lowered-differs]",
             "heading",
             2,
             2,

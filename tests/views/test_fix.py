@@ -20,7 +20,7 @@ def test_a_remedy_is_called_proven_if_its_numbers_were_compared(tmp_path):
     assert "remedy 2: not proven" in text(view.remedy(2, other))
     said = text(view.proof(fix(tmp_path), proven), None)
     assert "compiled for cpu:8" in said
-    assert "3 of 4 results of the edited program equal the program's on 8 cpu devices" in said
+    assert "3 of 4 results of the edited program equal the original's on 8 cpu devices" in said
 
 
 @pytest.mark.parametrize("verdict", ["other random", "differ", "not compared"])

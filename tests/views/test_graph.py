@@ -24,7 +24,7 @@ module @m {
 def test_statistics():
     inspection = Inspection(resolve("mlp"), ["gspmd"])
     text = graph.statistics(inspection.graph(), "mlp", "gspmd")
-    assert text.startswith("mlp for gspmd: ")
+    assert text.startswith("mlp for GSPMD: ")
     assert " shardings" in text
     assert "not understood" not in text
 

@@ -47,4 +47,4 @@ def test_two_modules_and_one_file(both, tmp_path):
 
 def test_the_header_is_a_comment(one):
     document = lower.document(one)
-    assert lower.header(document, document.modules[0]).startswith("// mlp for shardy: ")
+    assert lower.header(document, document.modules[0]).startswith("// mlp for Shardy: ")

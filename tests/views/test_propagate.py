@@ -37,8 +37,8 @@ def test_what_is_approximate_and_what_is_missing_comes_first(mlp):
         mlp, propagations=(approximate,), failures=(Failure("gspmd", "it is no more."),)
     )
     first, second, *_ = propagate.heading(changed)
-    assert (first.text, first.tone) == ("shardy: approximate, from the lowered module", "warning")
-    assert (second.text, second.tone) == ("nothing under gspmd: it is no more.", "warning")
+    assert (first.text, first.tone) == ("Shardy: approximate, from the lowered module", "warning")
+    assert (second.text, second.tone) == ("nothing under GSPMD: it is no more.", "warning")
     table = propagate.table(changed)
     assert (
         texts(propagate.footer(changed, table))[-1]
@@ -49,10 +49,10 @@ def test_what_is_approximate_and_what_is_missing_comes_first(mlp):
 def test_a_narrow_table_has_fewer_columns_and_no_folders(mlp):
     wide, narrow = propagate.table(mlp), propagate.table(mlp, columns=80)
     assert [column.header for column in wide.columns] == [
-        "value", "type", "requested", "shardy", "block", "bytes", "replicas", "from"
+        "value", "type", "requested", "Shardy", "block", "bytes", "replicas", "from"
     ]  # fmt: skip
     assert [column.header for column in narrow.columns] == [
-        "value", "type", "shardy", "bytes", "x", "from"
+        "value", "type", "Shardy", "bytes", "x", "from"
     ]  # fmt: skip
     assert ["data <- models/mlp.py:98" in row[-1].text for row in wide.cells].count(True) == 1
     assert ["data <- mlp.py:98" in row[-1].text for row in narrow.cells].count(True) == 1
@@ -109,12 +109,12 @@ def test_partitioners_that_differ_are_counted(mlp):
     both = (shardy, replace(shardy, partitioner="gspmd", read_debug_info=DebugInfo))
     changed = replace(mlp, values=tuple(values), propagations=both)
     table = propagate.table(changed, columns=80)
-    assert [column.header for column in table.columns][2:] == ["shardy", "gspmd", "bytes", "x"]
+    assert [column.header for column in table.columns][2:] == ["Shardy", "GSPMD", "bytes", "x"]
     (row,) = [row for row in table.cells if row[0].text.startswith("tanh")]
     assert [cell.text for cell in row[2:4]] == ["P('data')", "P('data')"]
     assert all(row[3].text == "=" for row in table.cells if row[0].text == "params['w1']")
     footer = texts(propagate.footer(changed, table))
-    assert any(text.startswith("1 value differs between shardy and gspmd") for text in footer)
+    assert any(text.startswith("1 value differs between Shardy and GSPMD") for text in footer)
     assert any("in a wider terminal" in text for text in footer)
 
 

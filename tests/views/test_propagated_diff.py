@@ -24,12 +24,12 @@ def texts(paragraphs):
 
 def test_the_total_is_first_and_says_where(found):
     total = propagated_diff.total(found)
-    assert total.text.startswith(f"mlp under shardy: {found.different_values} of ")
+    assert total.text.startswith(f"mlp under Shardy: {found.different_values} of ")
     assert " sharded differently before and after, from " in total.text
     named = replace(found, a="one.mlir", b="two.mlir", across="programs")
     assert " differently in one.mlir and two.mlir, from " in propagated_diff.total(named).text
     partitioners = replace(found, a="shardy", b="gspmd", across="partitioners", beginnings=())
-    assert propagated_diff.total(partitioners).text.endswith("the same way under shardy and gspmd")
+    assert propagated_diff.total(partitioners).text.endswith("the same way under Shardy and GSPMD")
 
 
 def test_a_beginning_has_both_sides_its_inputs_and_what_follows(found):

@@ -73,8 +73,8 @@ def lowered_as(text, rank=2):
 def test_a_disagreement_is_marked(written, shown):
     program = with_tensor("params['w1']", lowered_as(written))
     row = cells(program, "params['w1']")
-    assert row["shardy"] == Cell(shown, "bad")
-    assert row["gspmd"] == Cell("=", "muted")
+    assert row["Shardy"] == Cell(shown, "bad")
+    assert row["GSPMD"] == Cell("=", "muted")
     assert "1 tensor is lowered otherwise than requested: sdyscope check says how" in footer(
         program
     )
@@ -82,7 +82,7 @@ def test_a_disagreement_is_marked(written, shown):
 
 def test_disagreements_keep_the_columns_of_a_narrow_table():
     program = with_tensor("params['w1']", lowered_as('<@mesh, [{"model"}, {}]>'))
-    assert cells(program, "params['w1']", columns=80)["shardy"].tone == "bad"
+    assert cells(program, "params['w1']", columns=80)["Shardy"].tone == "bad"
     assert "every tensor is lowered as requested" not in footer(program)
 
 
@@ -91,7 +91,7 @@ def test_a_tensor_that_a_module_lacks():
         return replace(row, lowered={"gspmd": row.lowered["gspmd"]})
 
     row = cells(with_tensor("params['w1']", change), "params['w1']")
-    assert row["shardy"] == Cell("missing", "bad")
+    assert row["Shardy"] == Cell("missing", "bad")
 
 
 def test_files_and_shapes_that_are_not_known():
@@ -115,7 +115,7 @@ def test_files_and_shapes_that_are_not_known():
     assert "(1 tensor with a sharding that can't be, not counted; 1 tensor of unknown" in said
     assert "!  a sharding that can't be read or can't be" in said
     assert (
-        "not known (1)\nargument main(1) at line 3 under gspmd: {bad} could not be read: " in said
+        "not known (1)\nargument main(1) at line 3 under GSPMD: {bad} could not be read: " in said
     )
 
 
@@ -138,8 +138,8 @@ def test_a_partitioner_that_is_not_there():
     )
     program = shown(inspection)
     assert program.partitioners == ("shardy",)
-    assert "gspmd: not lowered: This JAX has no GSPMD" in footer(program)
-    assert cells(program, "params['w1']")["shardy"] == Cell("=", "muted")
+    assert "GSPMD: not lowered: This JAX has no GSPMD" in footer(program)
+    assert cells(program, "params['w1']")["Shardy"] == Cell("=", "muted")
 
 
 @pytest.mark.parametrize(

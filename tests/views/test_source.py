@@ -22,12 +22,12 @@ def footer(document):
 
 def test_each_partitioner_has_a_column_where_they_send_otherwise(lookup_lines):
     (listing,) = source.listings(lookup_lines)
-    assert listing.columns == ("sent shardy", "sent gspmd", "block", "line")
+    assert listing.columns == ("sent Shardy", "sent GSPMD", "block", "line")
     gather = next(line for line in listing.lines if line.margin[-1] == "14")
     assert gather.margin[:2] == ("1.1 KiB", "1.9 KiB")
     texts = notes(listing)
-    assert sum(text.startswith("gspmd: ") for text in texts) == 3
-    assert sum(text.startswith("shardy: ") for text in texts) == 1
+    assert sum(text.startswith("GSPMD: ") for text in texts) == 3
+    assert sum(text.startswith("Shardy: ") for text in texts) == 1
     tones = {note.tone for line in listing.lines for note in line.notes if "begins" in note.text}
     assert tones == {"warning"}
 
@@ -41,12 +41,12 @@ def test_one_column_where_they_send_the_same(lookup_lines):
     both = replace(lookup_lines, files=(replace(file, lines=shardy),))
     # The other one is compiled and sends nothing.
     (listing,) = source.listings(both)
-    assert listing.columns == ("sent shardy", "sent gspmd", "block", "line")
-    assert any(text.startswith("shardy: all-") for text in notes(listing))
+    assert listing.columns == ("sent Shardy", "sent GSPMD", "block", "line")
+    assert any(text.startswith("Shardy: all-") for text in notes(listing))
     meshes = {"shardy": lookup_lines.collective_meshes["shardy"]}
     (listing,) = source.listings(replace(both, collective_meshes=meshes))
     assert listing.columns == ("sent", "block", "line")
-    assert not any(text.startswith(("shardy: ", "gspmd: ")) for text in notes(listing))
+    assert not any(text.startswith(("Shardy: ", "GSPMD: ")) for text in notes(listing))
 
 
 def test_libraries_are_left_out_beside_the_authors_files_and_counted(lookup_lines):

@@ -22,7 +22,7 @@ from sdyscope.words.differences import (
 
 
 def test_a_side_is_said_by_what_the_sides_are():
-    assert across_text("partitioners", "gspmd") == "under gspmd"
+    assert across_text("partitioners", "gspmd") == "under GSPMD"
     assert across_text("hardware", "tpu:v5e:2x4") == "on tpu:v5e:2x4"
     assert across_text("programs", "after.mlir") == "in after.mlir"
     assert across_text("annotations", "after") == "after"
@@ -34,7 +34,7 @@ def test_a_side_is_said_by_what_the_sides_are():
         (
             NotComparedValues("folded", "gspmd", 2),
             "partitioners",
-            "2 values not compared: the compiler folded the value away under gspmd",
+            "2 values not compared: the compiler folded the value away under GSPMD",
         ),
         (
             NotComparedValues("folded", "after", 1),
@@ -49,7 +49,7 @@ def test_a_side_is_said_by_what_the_sides_are():
         (
             NotComparedValues("no placement", "shardy", 1),
             "partitioners",
-            "1 value not compared: shardy's sharding has no placement",
+            "1 value not compared: Shardy's sharding has no placement",
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_what_was_left_out_of_two_modules():
         left_out={"gspmd": 1},
     )
     assert list(lowered_notes(diff)) == [
-        "1 constraint that JAX writes on its own for gspmd was left out.",
+        "1 constraint that JAX writes on its own for GSPMD was left out.",
         "Ops not compared: the partitioners spell constraints and shard_map with different ops.",
     ]
 
@@ -96,8 +96,8 @@ def test_annotations_behind_collectives():
         )
         for k in range(5)
     ]
-    assert behind_text("under gspmd", every) == (
-        "annotations behind it under gspmd: w0 P('data'), w1 P('data'), w2 P('data') and 2 more"
+    assert behind_text("under GSPMD", every) == (
+        "annotations behind it under GSPMD: w0 P('data'), w1 P('data'), w2 P('data') and 2 more"
     )
 
 

@@ -43,7 +43,7 @@ def test_values_that_differ_say_whose_and_where_it_begins():
     differing = values_text(values(same=False, begins=True))
     assert (
         differing
-        == "f32[8,4] dot_general: - under shardy, - under gspmd; the difference begins here"
+        == "f32[8,4] dot_general: - under Shardy, - under GSPMD; the difference begins here"
     )
     assert values_text(values(same=False)).endswith("; follows from an earlier difference")
 
@@ -66,7 +66,7 @@ def test_collectives_say_their_axes_tensors_and_bytes():
         collectives_text(collectives(), MESH) == "all-gather over data=4 of 2 tensors sends 2.0 KiB"
     )
     assert collectives_text(collectives(tensors=1, at_most=True), MESH, ["gspmd"]) == (
-        "gspmd: all-gather over data=4 of 1 tensor sends at most 2.0 KiB"
+        "GSPMD: all-gather over data=4 of 1 tensor sends at most 2.0 KiB"
     )
     assert "sends at least 2.0 KiB" in collectives_text(collectives(at_least=True), MESH)
     assert collectives_text(collectives(axes=None), None).startswith("all-gather of 2")

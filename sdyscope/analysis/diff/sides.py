@@ -120,9 +120,7 @@ def what_if(
         except CompilerError:
             continue  # It is one of the failures.
         unchanged = propagated_side(before, partitioner, BEFORE)
-        yield propagated_diff(
-            f"{after.name} under {partitioner}", unchanged, changed, "annotations"
-        )
+        yield propagated_diff(after.name, unchanged, changed, "annotations")
 
 
 def propagated_side(

@@ -24,6 +24,7 @@ from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
 from sdyscope.terminal.table import Cell, Column, Table, Tone, number, print_table
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
+from sdyscope.words.partitioners import partitioner_name
 
 CHECKS: tuple[Check, ...] = ("check", "lint", "snapshot", "budgets")
 
@@ -173,7 +174,7 @@ def _budgets(target: CiTarget) -> Table:
     rows = (
         (
             Cell(budget_words(budget)),
-            Cell(budget.partitioner, "muted"),
+            Cell(partitioner_name(budget.partitioner), "muted"),
             Cell("not known" if budget.used is None else amount(budget, budget.used)),
             Cell(amount(budget, budget.allowed)),
             Cell(share(budget), "bad" if is_over(budget) else "plain"),

@@ -37,6 +37,7 @@ from sdyscope.stages.lowered import inputs
 from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, trace
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.source import PACKAGE, innermost_line
+from sdyscope.words.partitioners import partitioner_name
 
 Notify: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how many of its steps are done, and how many there are."""
@@ -223,7 +224,7 @@ class Runner:
         return execution
 
     def _run(self, partitioner: Partitioner) -> Execution:
-        self.notify(f"compiling for {partitioner}", 0, 1)
+        self.notify(f"compiling for {partitioner_name(partitioner)}", 0, 1)
         compiled, failure = _tried(partitioner, lambda: self._compiled(partitioner))
         failure = self._of_any(failure, "compiled it")
         if failure is not None or compiled is None:
@@ -257,7 +258,7 @@ class Runner:
             if failure is None:
                 raise
             raise CompilerError(
-                f"It does not run under {failure.partitioner} in "
+                f"It does not run under {partitioner_name(failure.partitioner)} in "
                 f"{self.group.words(self.group.number)}: {failure.failure}",
                 hint=failure.hint,
             ) from error
@@ -281,10 +282,10 @@ class Runner:
 
     def _first(self, partitioner: Partitioner, compiled: Any) -> tuple[Call, list[Any], int | None]:
         """Puts the arguments and runs the first step; and the peak of memory before."""
-        self.notify(f"placing the arguments for {partitioner}", 0, 1)
+        self.notify(f"placing the arguments for {partitioner_name(partitioner)}", 0, 1)
         call = self._call(compiled)
         used_before = peak_bytes(self.local)
-        self.notify(f"warming up {partitioner}", 0, WARM_UPS)
+        self.notify(f"warming up {partitioner_name(partitioner)}", 0, WARM_UPS)
         return call, call(), used_before
 
     def _measured(
@@ -307,13 +308,13 @@ class Runner:
         outputs, notes = fetched(results, names, self.devices)
         results.clear()
         for done in range(1, WARM_UPS):
-            self.notify(f"warming up {partitioner}", done, WARM_UPS)
+            self.notify(f"warming up {partitioner_name(partitioner)}", done, WARM_UPS)
             call()
         times = []
         for done in range(self.steps):
-            self.notify(f"running under {partitioner}", done, self.steps)
+            self.notify(f"running under {partitioner_name(partitioner)}", done, self.steps)
             times.append(call.seconds())
-        self.notify(f"running under {partitioner}", self.steps, self.steps)
+        self.notify(f"running under {partitioner_name(partitioner)}", self.steps, self.steps)
         if self.traces is not None:
             self._traced(partitioner, call, self.traces / partitioner)
         return Execution(
@@ -331,7 +332,7 @@ class Runner:
         steps = min(self.steps, TRACED)
         with jax.profiler.trace(str(folder)):
             for done in range(steps):
-                self.notify(f"profiling {partitioner}", done, steps)
+                self.notify(f"profiling {partitioner_name(partitioner)}", done, steps)
                 call.seconds()
 
     def _compiled(self, partitioner: Partitioner) -> tuple[Any, float]:

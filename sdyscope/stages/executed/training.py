@@ -14,6 +14,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.stages.executed import one_device
 from sdyscope.stages.executed.device_arrays import array_held, is_key, on_host
 from sdyscope.stages.executed.execute import Runner, in_words
+from sdyscope.words.partitioners import partitioner_name
 
 
 def trained(
@@ -32,7 +33,7 @@ def trained(
       watched: scalar results to keep of each step.
       steps: how many.
     """
-    what, numbers, seconds = f"training under {partitioner}", [], []
+    what, numbers, seconds = f"training under {partitioner_name(partitioner)}", [], []
     runner.notify(what, 0, steps)
     results: list[Any] = []
     try:

@@ -26,6 +26,7 @@ from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import PACKAGE, innermost_line
+from sdyscope.words.partitioners import partitioner_name
 
 WrittenFor = Literal["shardy", "gspmd", "both", "none"]
 """Whose shardings a module carries: `both` makes jaxlib up to 0.10 fall back to GSPMD silently."""
@@ -311,8 +312,8 @@ def lower(
     )
     if lowered is stage and lowered_module.written_for not in (partitioner, "none"):
         raise NotLowerable(
-            f"{name} was lowered already, under "
-            f"{lowered_module.written_for}, not under {partitioner}.",
+            f"{name} was lowered already, under {partitioner_name(lowered_module.written_for)}, "
+            f"not under {partitioner_name(partitioner)}.",
             partitioner=partitioner,
             hint="Give `jitted.trace(...)` instead of `jitted.lower(...)` to have both.",
         )
@@ -330,8 +331,8 @@ def _lower(
     if not compat.is_traced_for(traced, partitioner):
         needed = "a sharding_rule" if partitioner == "shardy" else "infer_sharding_from_operands"
         raise NotLowerable(
-            f"{name} can't be lowered under {partitioner}: its custom_partitioning was traced "
-            f"without {needed}.",
+            f"{name} can't be lowered under {partitioner_name(partitioner)}: its "
+            f"custom_partitioning was traced without {needed}.",
             partitioner=partitioner,
             hint="Give def_partition both, and the Program the function that jax.jit returned.",
         )
@@ -346,7 +347,12 @@ def _lower(
             return lowered if whole is None else whole
     except Exception as error:  # JAX raises every kind of error from here
         raise _not_lowerable(
-            name, f"lowered under {partitioner}", error, partitioner, written(), traced
+            name,
+            f"lowered under {partitioner_name(partitioner)}",
+            error,
+            partitioner,
+            written(),
+            traced,
         ) from error
 
 

@@ -84,7 +84,7 @@ def test_steps_that_fail_are_said():
     alone = Trained(None, numbers=((2.0,), (1.0,)))
     found, findings = training(plan, 2, [failed], alone, (), lambda one: (0, 0, 0, []))
     assert [one.rule for one in findings] == ["not-trained"]
-    assert "under shardy: XlaRuntimeError" in finding_of(findings[0]).message
+    assert "under Shardy: XlaRuntimeError" in finding_of(findings[0]).message
     assert found.partitioners[0].steps == 1
 
 
@@ -116,7 +116,7 @@ def test_a_model_trains_on_eight_devices_as_on_one():
     for one in found.training.partitioners:
         assert (one.steps, one.differing, one.arrays, one.shards) == (4, 0, 3, 24)
         assert one.error < 1e-6
-    assert ("training under gspmd", 4, 4) in steps
+    assert ("training under GSPMD", 4, 4) in steps
 
 
 def summed_twice():

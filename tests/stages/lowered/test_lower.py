@@ -310,7 +310,7 @@ def test_what_was_traced_or_lowered_already():
         lowered = stage.lower(lowering_platforms=("cpu",))
     assert lower(lowered, "shardy").name == "straight"
     assert lower(Program("mine", lowered), "shardy").name == "mine"
-    with pytest.raises(NotLowerable, match="lowered already, under shardy, not under gspmd"):
+    with pytest.raises(NotLowerable, match="lowered already, under Shardy, not under GSPMD"):
         lower(lowered, "gspmd")
     with pytest.raises(TargetError, match="lowered already"):
         trace(Program("l", lowered))
