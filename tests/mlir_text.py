@@ -1,9 +1,22 @@
-"""The compiler's own parser of MLIR attributes, for tests to compare with."""
+"""The compiler's own parser of MLIR attributes, to compare with, and a module that several read."""
 
 from functools import cache
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
+
+#: It has annotations of both partitioners.
+MIXED = """
+module @mixed attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["a"=8]>
+  func.func public @main(%arg0: tensor<8x8xf32>
+      {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}) -> tensor<8x8xf32> {
+    %0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.sharding = "{devices=[1,8]<=[8]}"}
+      : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}
+"""
 
 
 @cache

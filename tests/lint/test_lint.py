@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 import pytest
+from mlir_text import MIXED
 
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.errors import TargetError
@@ -25,19 +26,6 @@ module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32
     %1 = sdy.sharding_constraint %0 <@mesh, [{}, {}], unreduced={"data"}> : tensor<16x16xf32>
     %2 = sdy.sharding_constraint %1 <@mesh, [{}, {}]> : tensor<16x16xf32>
     return %2 : tensor<16x16xf32>
-  }
-}
-"""
-
-
-MIXED = """
-module @mixed attributes {mhlo.num_partitions = 8 : i32} {
-  sdy.mesh @mesh = <["a"=8]>
-  func.func public @main(%arg0: tensor<8x8xf32>
-      {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}) -> tensor<8x8xf32> {
-    %0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.sharding = "{devices=[1,8]<=[8]}"}
-      : (tensor<8x8xf32>) -> tensor<8x8xf32>
-    return %0 : tensor<8x8xf32>
   }
 }
 """

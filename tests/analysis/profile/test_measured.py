@@ -36,6 +36,14 @@ ENTRY %main (p: f32[8]) -> f32[8] {
   ROOT %all-reduce = f32[8]{0} all-reduce(%sine), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=%add, metadata={op_name="jit(f)/layer0/psum" source_file="f.py" source_line=4}
 }
 """
+#: The same with an all-reduce that is started and done.
+ASYNCHRONOUS = HLO.replace(
+    "ROOT %all-reduce = f32[8]{0} all-reduce(%sine)",
+    "%all-reduce-start = f32[8]{0} all-reduce-start(%sine)",
+).replace(
+    "source_line=4}\n",
+    "source_line=4}\n  ROOT %all-reduce-done = f32[8]{0} all-reduce-done(%all-reduce-start)\n",
+)
 MICRO = 1_000_000
 
 
@@ -244,13 +252,6 @@ def test_without_rates_nothing_is_predicted(written):
 
 
 def test_a_step_over_time_is_that_of_the_device_that_waits_least(written):
-    hlo = HLO.replace(
-        "ROOT %all-reduce = f32[8]{0} all-reduce(%sine)",
-        "%all-reduce-start = f32[8]{0} all-reduce-start(%sine)",
-    ).replace(
-        "source_line=4}\n",
-        "source_line=4}\n  ROOT %all-reduce-done = f32[8]{0} all-reduce-done(%all-reduce-start)\n",
-    )
     events = [
         event
         for run, scale in ((1, 1), (2, 3), (3, 2))
@@ -261,7 +262,7 @@ def test_a_step_over_time_is_that_of_the_device_that_waits_least(written):
             ("all-reduce-done", device, run, 1000 * run + 40, scale * (10 if device == 2 else 20)),
         )
     ]
-    (program,) = read_trace(written(space(events), with_program(hlo))).programs
+    (program,) = read_trace(written(space(events), with_program(ASYNCHRONOUS))).programs
     step = measured(program, [Mesh.of({"data": 2, "model": 2})]).over_time
     assert (step.step, step.device) == (2, 2)
     assert step.seconds == pytest.approx(80e-6)
@@ -343,13 +344,6 @@ def test_of_several_programs_the_one_that_is_named_is_looked_at(written):
 
 
 def test_what_is_started_and_done_is_one(written):
-    hlo = HLO.replace(
-        "ROOT %all-reduce = f32[8]{0} all-reduce(%sine)",
-        "%all-reduce-start = f32[8]{0} all-reduce-start(%sine)",
-    ).replace(
-        "source_line=4}\n",
-        "source_line=4}\n  ROOT %all-reduce-done = f32[8]{0} all-reduce-done(%all-reduce-start)\n",
-    )
     events = []
     for device in range(4):
         events += [
@@ -357,7 +351,7 @@ def test_what_is_started_and_done_is_one(written):
             ("sine", device, 1, 2, 30),
             ("all-reduce-done", device, 1, 32, 8),
         ]
-    (program,) = read_trace(written(space(events), with_program(hlo))).programs
+    (program,) = read_trace(written(space(events), with_program(ASYNCHRONOUS))).programs
     (collective,) = measured(program, [Mesh.of({"data": 2, "model": 2})]).collectives
     assert collective.seconds == pytest.approx(40e-6)
     assert collective.count == 1

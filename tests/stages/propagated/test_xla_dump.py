@@ -11,6 +11,7 @@ import pytest
 import user_programs
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from mlir_text import MIXED
 
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Program
@@ -469,19 +470,6 @@ def test_how_a_child_ended():
     assert "it said nothing" in _how_it_ended(-11, "")
     assert "status 1" in _how_it_ended(1, "ImportError: no jaxlib")
     assert "no dump" in _how_it_ended(0, "")
-
-
-MIXED = """
-module @mixed attributes {mhlo.num_partitions = 8 : i32} {
-  sdy.mesh @mesh = <["a"=8]>
-  func.func public @main(%arg0: tensor<8x8xf32>
-      {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}) -> tensor<8x8xf32> {
-    %0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.sharding = "{devices=[1,8]<=[8]}"}
-      : (tensor<8x8xf32>) -> tensor<8x8xf32>
-    return %0 : tensor<8x8xf32>
-  }
-}
-"""
 
 
 def test_a_silent_fall_back_to_gspmd_is_said():
