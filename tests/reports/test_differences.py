@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compiles
 def test_the_root_cause_comes_first(open_page, differing):
     page = open_page(differing.html, "#differences")
     title = page.inner_text(".view-title")
-    assert title.startswith("Under gspmd a device sends")
+    assert title.startswith("Under GSPMD a device sends")
     assert " less (" in title
     first = page.locator(".place").first
     text = first.inner_text()

@@ -62,7 +62,7 @@ def test_the_page_begins_with_the_edit_and_leads_to_its_line(open_page, mlp, edi
     assert page.locator(".edit").count() == 1  # The other is not proven.
     edit = page.locator(".edit").inner_text()
     assert "proven" in edit
-    assert "2 results of the edited program equal the program's on 8 cpu devices" in edit
+    assert "2 results of the edited program equal the original's on 8 cpu devices" in edit
     assert page.locator(".edit pre").inner_text() == PATCH
     assert not page.is_visible("[data-slot=notTried]")
     # On a narrow screen it is the patch that scrolls, not the page.
