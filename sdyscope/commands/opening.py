@@ -15,7 +15,6 @@ from sdyscope.commands.command_help import Shared
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.process.output import say
-from sdyscope.words.partitioners import partitioner_name
 
 if TYPE_CHECKING:
     from sdyscope.facts.compiled import Compiled
@@ -380,6 +379,8 @@ def _check_partitioner(
     lowered: LoweredModule, word: str, partitioners: Sequence[Partitioner]
 ) -> None:
     """Checks that a module that was lowered already is for a partitioner that was asked for."""
+    from sdyscope.words.partitioners import partitioner_name
+
     if lowered.written_for in ("shardy", "gspmd") and lowered.written_for not in partitioners:
         raise TargetError(
             f"The module is written for {partitioner_name(lowered.written_for)}, not for "
@@ -438,6 +439,7 @@ def _recorded(
     from dataclasses import replace
 
     from sdyscope.facts.recorded import read_record
+    from sdyscope.words.partitioners import partitioner_name
     from sdyscope.words.remarks import remark_text
 
     record = read_record(folder)
@@ -523,6 +525,7 @@ def _read_recorded(
     from sdyscope.errors import CompilerError
     from sdyscope.inspection import of_modules
     from sdyscope.stages.lowered.read import read
+    from sdyscope.words.partitioners import partitioner_name
 
     # Called by the word that names it: the file's own name is that of its content.
     path = Path(f"{folder}:{program.label}")
