@@ -81,5 +81,5 @@ def test_an_explanation_says_what_a_crash_leaves_unknown(monkeypatch):
     (causes,) = answer.causes
     assert causes.necessary is None
     words = [paragraph.text for paragraph in _counterfactual(answer)]
-    assert any(" crashed Shardy, and so tell" in text for text in words)
+    assert any(" crashed Shardy: what those edits do" in text for text in words)
     assert any("may be necessary: the program can't be propagated" in text for text in words)
