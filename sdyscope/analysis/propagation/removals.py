@@ -193,7 +193,8 @@ class RemovalTrials:
 
         around = self._around([self.graph.ops[value[0]]])
         groups = chain(around, self._over((first.begins.a, first.begins.b)))
-        removals = self._removals(groups, trial, first.begins.value.name, self._alike(first.begins))
+        alike = self._alike(first.begins, _count(diff))
+        removals = self._removals(groups, trial, first.begins.value.name, alike)
         return DifferenceCauses(first.begins, diff.a, diff.b, first.values, removals)
 
     # --- trying -----------------------------------------------------------------------------------
@@ -392,12 +393,17 @@ class RemovalTrials:
         there = any(
             each.value.id == value for begun in diff.beginnings for each in begun.all_values
         )
-        return _Outcome(there, differing=sum(begun.values for begun in diff.beginnings))
+        return _Outcome(there, differing=_count(diff))
 
-    def _alike(self, begins: DifferingValue) -> tuple[TriedEdits, ...]:
+    def _alike(self, begins: DifferingValue, now: int) -> tuple[TriedEdits, ...]:
         """What annotates the value itself so that both partitioners shard it alike.
 
-        With the one sharding and with the other, those that do, fewest differences first.
+        With the one sharding and with the other, those that do, fewest differences first; none that
+        only moves the differences to other values.
+
+        Args:
+            begins: the value.
+            now: how many values differ now.
         """
         from sdyscope.stages.propagated.annotate import NewConstraint, ShardingEdit
 
@@ -429,7 +435,7 @@ class RemovalTrials:
                 edits["gspmd"] = [NewConstraint(other, sharding)]
             doing(f"sharding {begins.value.name} as {spec}")
             outcome = self._differing(edits, value, other)
-            if outcome is not None and not outcome.is_there:
+            if outcome is not None and not outcome.is_there and (outcome.differing or 0) < now:
                 alike.append(TriedEdits((edit,), True, None, outcome.differing))
         return tuple(sorted(alike, key=lambda each: each.differing or 0))
 
@@ -571,6 +577,11 @@ def explained_removals(program: Staged, name: str, axis: str = "") -> ExplainDoc
         differences=differences,
         account=account_of(program),
     )
+
+
+def _count(diff: PropagatedDiff) -> int:
+    """How many values two propagations shard differently."""
+    return sum(begun.values for begun in diff.beginnings)
 
 
 def _located(logged: Iterable[Rematerialization]) -> list[Rematerialization]:

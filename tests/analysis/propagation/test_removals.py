@@ -117,6 +117,24 @@ def test_one_more_annotation_makes_the_partitioners_agree(reshaped, difference):
     assert differing(reshaped.what_if({edit.name: edit.after})) == set()
 
 
+@OLD
+@pytest.mark.compiles
+def test_an_annotation_that_only_moves_the_difference_is_no_remedy():
+    """The slice of a concatenation: sharded as Shardy does, the next two values differ."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("data", "model"))
+
+    def array(shape, *spec):
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+    step = jax.jit(lambda x, w: jnp.concatenate([x @ w, x], -1)[:, 3:])
+    program = Program("step", step, (array((12, 10), "data"), array((10, 6), None, "model")))
+    (difference,) = explained_removals(Inspection(program), "first-difference").differences
+    (remedy,) = difference.removals.constraints
+    assert remedy.edits[0].after == P((None, None))
+    assert remedy.differing == 0
+
+
 @pytest.mark.compiles
 def test_a_rematerialization_goes_with_either_end_of_its_resharding():
     from tests.lint_cases import no_way_there
