@@ -19,11 +19,12 @@ from sdyscope.ci.config import Check, Config, Ignore, Target
 from sdyscope.ci.document import CheckStatus, CiBudget, CiCheck, CiTarget, Outcome
 from sdyscope.ci.golden import golden
 from sdyscope.ci.places import Found, RepositoryPlaces
+from sdyscope.ci.rules import NAMES
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
-from sdyscope.lint import RULES, LogicalAxes, NotRun, linted
+from sdyscope.lint import LogicalAxes, NotRun, linted
 from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.account import unknown_clause
@@ -371,13 +372,13 @@ def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterat
     for ignore in ignores:
         if ignore not in used:
             close = (
-                [] if ignore.rule in RULES else difflib.get_close_matches(ignore.rule, RULES, n=1)
+                [] if ignore.rule in NAMES else difflib.get_close_matches(ignore.rule, NAMES, n=1)
             )
             finding = Finding(
                 "unused-ignore",
                 "warning",
                 f"No finding matches this ignore: {ignore.rule} of {ignore.tensors}."
-                if ignore.rule in RULES
+                if ignore.rule in NAMES
                 else f"There is no rule {ignore.rule!r}, so this ignores nothing.",
                 tensor=f"{ignore.rule} of {ignore.tensors}",
                 kind="ignore",

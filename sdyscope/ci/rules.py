@@ -22,6 +22,9 @@ _OWN: Mapping[str, str] = {
     "unused-ignore": "An ignored finding does not occur.",
 }
 
+NAMES = frozenset({*RULES, *_OWN})
+"""The name of every rule."""
+
 
 def rule_words(name: str) -> tuple[str, str]:
     """A line on a rule, and its explanation; the explanation is empty where there is none."""

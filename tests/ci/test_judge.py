@@ -2,7 +2,8 @@
 
 from types import SimpleNamespace
 
-from sdyscope.ci.judge import Done, _not_known
+from sdyscope.ci.config import Ignore
+from sdyscope.ci.judge import Done, _not_known, unused_ignores
 from sdyscope.ci.places import Found
 from sdyscope.facts.account import Account, Unknown, Why
 from sdyscope.values.source import SourceLocation
@@ -29,3 +30,14 @@ def test_what_is_not_known_is_hidden_by_the_finding_about_its_text_alone():
     impossible = Unknown("impossible", "lowered", "no such axis", name="x", text=text)
     assert not_known(impossible, about_nothing) == ["x"]
     assert not_known(impossible, Finding("no-placement", "error", "No.", found=text)) == []
+
+
+def test_a_rule_of_ci_alone_is_one():
+    """What is not known can be ignored, and is no unknown rule once nothing is."""
+    place = SourceLocation("pyproject.toml", 3)
+    ignores = [Ignore(rule, "*", "so", place) for rule in ("not-known", "not-knwon")]
+    known, unknown = [each.finding for each in unused_ignores(ignores, ())]
+    assert known.message == "No finding matches this ignore: not-known of *."
+    assert known.hint == "Take it out."
+    assert unknown.message == "There is no rule 'not-knwon', so this ignores nothing."
+    assert unknown.hint == "Did you mean 'not-known'?"
