@@ -439,7 +439,9 @@ def test_what_training_leaves_elsewhere_than_decoding_has_it():
         for word in ("levanter-gpt2", "levanter-gpt2:decode")
     )
     found = training.diff(serving)
-    moved = [row for row in found.tensors if row.a and row.b and row.tensor.startswith("model.")]
+    both = [row for row in found.tensors if row.a and row.b and row.tensor.startswith("model.")]
+    moved = [row for row in both if "placement" in row.what]
     assert len(moved) == 14
+    assert all("donation" in row.what for row in both)
     assert all("'data'" in short(row.a.sharding) for row in moved)
     assert not any("'data'" in short(row.b.sharding) for row in moved)
