@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.reports.waiting import until
+
 pytestmark = pytest.mark.compiles
 
 
@@ -132,7 +134,9 @@ def test_the_address_of_what_is_shown_shows_it_again(tensors, open_page, mlp):
     shared = tensors.evaluate("location.hash")
     other = open_page(mlp.html, shared)
     assert names(other) == names(tensors)
-    assert other.inner_text(".details") == tensors.inner_text(".details")
+    # Both draw parts of the details once the code of other views is there.
+    details = "document.querySelector('.details').innerText"
+    until(other, details, lambda shown: shown == tensors.evaluate(details))
 
 
 def test_the_keyboard_alone_reaches_everything(tensors):
