@@ -215,15 +215,14 @@ def checked_edits_text(counterfactual: Counterfactual, checked: CheckedEdits) ->
 
 
 def no_edits_text(counterfactual: Counterfactual) -> str:
-    """That no edits of annotations do what is asked for."""
-    does = (
-        f"takes {counterfactual.removed} off it"
-        if counterfactual.removed
-        else f"shards it as {counterfactual.wanted}"
-    )
+    """That none of the removals of annotations does what is asked for; other edits may."""
+    if counterfactual.removed:
+        behind, does = "behind it", f"takes {counterfactual.removed} off it"
+    else:
+        behind, does = "behind it or in its way", f"shards it as {counterfactual.wanted}"
     if counterfactual.complete:
-        return f"no set of edits to annotations {does}"
-    return f"none of the sets of edits to annotations that were tried {does}"
+        return f"no removal of annotations {behind} {does}"
+    return f"none of the removals of annotations that were tried {does}"
 
 
 def trials_texts(counterfactual: Counterfactual) -> Iterator[str]:

@@ -135,9 +135,11 @@ def test_what_edits_are_to_do_and_that_none_do():
     assert checked_edits_text(wanted, other) == (
         "to shard it as P('model'), edits none of which can be left out (propagated again)"
     )
-    assert no_edits_text(counterfactual()) == "no set of edits to annotations takes data off it"
+    assert no_edits_text(counterfactual()) == (
+        "no removal of annotations behind it takes data off it"
+    )
     assert no_edits_text(wanted) == (
-        "none of the sets of edits to annotations that were tried shards it as P('model')"
+        "none of the removals of annotations that were tried shards it as P('model')"
     )
     assert list(trials_texts(wanted)) == [
         "checked with 7 propagations",
