@@ -35,13 +35,13 @@ _MADE = re.compile(
     "--remove-axis",
     "axis",
     metavar="AXIS",
-    help="Find what keeps this mesh axis on the value, and the fewest edits without it. Of a "
+    help="Find what keeps this mesh axis on the value, and the fewest removals without it. Of a "
     "collective, what has it run over the axis.",
 )
 @click.option(
     "--want",
     metavar="SPEC",
-    help="Find the fewest edits that shard the value like this, such as \"P('data', None)\".",
+    help="Find the fewest removals that shard the value like this, such as \"P('data', None)\".",
 )
 @propagation.what_if
 @options.strict

@@ -210,7 +210,7 @@ def aim_text(counterfactual: Counterfactual) -> str:
 
 def checked_edits_text(counterfactual: Counterfactual, checked: CheckedEdits) -> str:
     """What edits of annotations do, before the edits themselves."""
-    how = "the fewest edits" if checked.smallest else "edits none of which can be left out"
+    how = "the fewest removals" if checked.smallest else "removals none of which can be left out"
     return f"{aim_text(counterfactual)}, {how} (propagated again)"
 
 
@@ -313,11 +313,11 @@ def tried_edits_text(
         removals: what was tried.
         adds: whether they are one more annotation.
     """
-    how = "the fewest edits that remove it"
+    how = "the fewest removals that end it"
     if adds:
         how = "one more annotation that removes it"
     elif not remedy.smallest:
-        how = "edits that remove it, none of which can be left out"
+        how = "removals that end it, none of which can be left out"
     if remedy.sent is not None and removals.sent is not None:
         return (
             f"{how}; partitioned again, a device sends {size(remedy.sent)} per step instead of "

@@ -120,7 +120,7 @@ def test_what_keeps_an_axis_on_a_value_and_the_fewest_edits_without_it(sdyscope)
     assert (done.status, done.err) == (0, "")
     text = " ".join(done.out.split())
     assert "is not necessary: the axis stays without it" in text
-    assert "to take model off it, the fewest edits (propagated again):" in text
+    assert "to take model off it, the fewest removals (propagated again):" in text
     assert all(len(line) <= 80 for line in done.out.splitlines())
     words = ("explain", "mlp", "dot_general", "--want", "P(None, 'model')", "--json")
     values = sdyscope(*words).document("explain")["values"]

@@ -130,10 +130,10 @@ def test_what_edits_are_to_do_and_that_none_do():
     wanted = counterfactual(removed="", wanted=P(("model",)), complete=False, crashed=1)
     smallest, other = (CheckedEdits((), P(()), each) for each in (True, False))
     assert checked_edits_text(counterfactual(), smallest) == (
-        "to take data off it, the fewest edits (propagated again)"
+        "to take data off it, the fewest removals (propagated again)"
     )
     assert checked_edits_text(wanted, other) == (
-        "to shard it as P('model'), edits none of which can be left out (propagated again)"
+        "to shard it as P('model'), removals none of which can be left out (propagated again)"
     )
     assert no_edits_text(counterfactual()) == (
         "no removal of annotations behind it takes data off it"
@@ -171,7 +171,7 @@ def test_what_becomes_of_a_collective_without_annotations():
 def test_what_a_program_does_with_edits_that_were_tried():
     sent = TriedEdits((), False, 1024)
     assert tried_edits_text(sent, removals(sent=2048)) == (
-        "edits that remove it, none of which can be left out; partitioned again, a device sends "
+        "removals that end it, none of which can be left out; partitioned again, a device sends "
         "1.0 KiB per step instead of 2.0 KiB",
         True,
     )
