@@ -89,7 +89,7 @@ def footer(document: ExplainDocument) -> Iterator[Paragraph]:
 
 
 def removals(document: ExplainDocument) -> Iterator[Paragraph]:
-    """What the compiler makes: why it is there, what it needs, and the fewest removals that end it."""
+    """What the compiler makes: why it is there, what it needs, and what ends it."""
     for collective in document.collectives:
         yield Paragraph("")
         over = " x ".join(collective.axes) or "no single axis"
