@@ -40,6 +40,8 @@ from sdyscope.syntax.strings import label, string_value
 
 #: Elements that stand elsewhere, by name.
 _RESOURCE = re.compile(r"dense_resource<([^>]*)>\s*:\s*(tensor<.*>)", re.DOTALL)
+#: The name of elements that the printer left out.
+_ELIDED = "__elided__"
 _RESOURCE_BYTES = re.compile(r'([\w.$-]+|"[^"]*"): "0x[0-9A-Fa-f]{8}([0-9A-Fa-f]*)"')
 
 #: Attributes of a function that say the same as its arguments and results.
@@ -345,6 +347,9 @@ class _Builder:
         resource = _RESOURCE.fullmatch(value) if isinstance(value, Unparsed) else None
         if resource is not None and resource[1] in self.resources:
             return Elements(self.resources[resource[1]], parse_type(resource[2]))
+        if resource is not None and resource[1].startswith(_ELIDED):
+            # MLIR numbers what it reads under one name in one context: `__elided___1`.
+            return Unparsed(f"dense_resource<{_ELIDED}> : {resource[2]}")
         return value
 
     @cached_property
