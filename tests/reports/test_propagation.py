@@ -265,6 +265,16 @@ def test_the_values_are_drawn_once_with_the_columns_that_there_is_room_for(open_
     assert set(page.evaluate("drawn")) == {4}
 
 
+def test_a_narrow_table_says_the_sharding_and_no_sign_covers_a_name(open_page, mlp):
+    page = open_page(mlp.html, "#propagation?show=table&step=12", width=420)
+    page.wait_for_selector(".propagation-values .touch")
+    titles = page.locator(".propagation-values .grid-title").all_inner_texts()
+    assert titles[:2] == ["value", "sharding then"]
+    row = page.locator(".propagation-values .grid-row:has(.touch)").first
+    sign, name = (row.locator(each).first.bounding_box() for each in (".touch", ".leaf"))
+    assert sign["x"] + sign["width"] <= name["x"]
+
+
 def test_a_chain_is_followed_to_a_step(open_page, mlp):
     page = open_page(mlp.html, "#propagation?value=%254")
     page.wait_for_selector(".path-line")

@@ -101,7 +101,7 @@ export function valueColumns(propagation, rows, step, touched) {
       name: "tensor",
       title: "value",
       chars: 36,
-      least: 24,
+      least: 14,
       grow: 3,
       priority: 0,
       render: (cell, row) => {
@@ -138,7 +138,7 @@ export function valueColumns(propagation, rows, step, touched) {
       name: "sharding",
       title: "sharding then",
       chars: 34,
-      least: 26,
+      least: 18,
       grow: 2,
       priority: 0,
       render: (cell, row) => {
