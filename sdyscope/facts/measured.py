@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
@@ -23,6 +23,7 @@ Unknown: TypeAlias = Literal[
     "several clocks",
     "several runs",
     "other instructions",
+    "command buffers",
     "no rates",
 ]
 """``no program``: the trace has no program, so nothing is known but what instructions are called;
@@ -30,10 +31,35 @@ Unknown: TypeAlias = Literal[
 other collectives than the one that ran; ``several clocks``: who waits for whom can't be told;
 ``several runs``: it ran on more devices than it is for, each host on its own;
 ``other instructions``: events are of instructions that the trace's program does not have;
+``command buffers``: which instructions some kernels are of can't be told;
 ``no rates``: nothing can be predicted for the hardware that was named."""
 
 Occurrence: TypeAlias = tuple[int, int, float, float]
 """(step, device, seconds at which it starts, seconds that it takes)."""
+
+
+COMMAND_BUFFER: Final = "command_buffer"
+"""How the ops of kernels are called that XLA gave a GPU several instructions of at once."""
+
+
+class Kernel(NamedTuple):
+    """What a GPU ran for an instruction, or for several that it was given at once.
+
+    Attributes:
+        op: the instruction, or XLA's command buffer (a CUDA graph): ``command_buffer_1``.
+        name: the kernel's name; XLA's own are called after an instruction: ``loop_add_fusion_1``.
+        step: in which step.
+        device: on which device.
+        start: seconds at which it starts.
+        seconds: seconds that it takes.
+    """
+
+    op: str
+    name: str
+    step: int
+    device: int
+    start: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -52,6 +78,8 @@ class TracedProgram:
         handed_on: instructions that other threads of a CPU computed: their time has in it what they
             waited for a thread.
         shares_cores: whether its devices compute on the same cores, as virtual CPU devices do.
+        kernels: what GPUs ran, in order of their starts, where command buffers hide which
+            instruction a kernel is of; else empty.
     """
 
     name: str
@@ -63,6 +91,7 @@ class TracedProgram:
     host_of: Sequence[int]
     handed_on: frozenset[str] = frozenset()
     shares_cores: bool = False
+    kernels: Sequence[Kernel] = ()
 
     @property
     def seconds(self) -> float:

@@ -83,6 +83,7 @@ RemarkKind: TypeAlias = Literal[
     "counted by sdyscope",
     "further trips added",
     "counted by XLA",
+    "library calls added",
     "predicted",
     "order of chips",
     "no latency",

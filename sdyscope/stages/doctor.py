@@ -26,6 +26,9 @@ State: TypeAlias = Literal["ok", "warning", "missing"]
 
 _EXTRAS_OF_JAX = ("tpu", "cuda12", "cuda12-local", "cuda13")
 
+#: Plugins of which one is enough.
+_CUDA = ("jax-cuda12-plugin", "jax-cuda13-plugin")
+
 #: Distribution, what it is needed for, and how it is installed; by an extra of JAX as `{extra}`.
 _OPTIONAL = (
     ("libtpu", "--on tpu:..., present or not", "{tpu}"),
@@ -176,10 +179,10 @@ def _devices() -> Iterator[Capability]:
         import jax
 
         first = jax.devices()
-        by_kind = Counter((device.platform, device.device_kind) for device in first)
-        for name, client in _backends().items():
-            if name != first[0].platform:
-                by_kind.update((d.platform, d.device_kind) for d in client.devices())
+        others = (device for client in _backends().values() for device in client.devices())
+        # Each once: the first are of one of the backends, which may be called otherwise (cuda).
+        devices = {(device.platform, device.id): device for device in (*first, *others)}
+        by_kind = Counter((each.platform, each.device_kind) for each in devices.values())
     except Exception as error:
         yield Capability(
             "devices",
@@ -223,6 +226,8 @@ def _optional_packages() -> Iterator[Capability]:
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
+            if name in _CUDA and any(map(_is_installed, _CUDA)):
+                continue
             yield Capability(
                 "optional",
                 name,
@@ -238,6 +243,10 @@ def _optional_packages() -> Iterator[Capability]:
             else:
                 words = f"{version}, JAX {mismatch.jax} asks for {mismatch.wanted}"
                 yield Capability("optional", name, "warning", False, words, mismatch.advice)
+
+
+def _is_installed(name: str) -> bool:
+    return next(metadata.Distribution.discover(name=name), None) is not None
 
 
 def _version(name: str) -> str:

@@ -72,9 +72,12 @@ def heading(
     if program.step is not None:
         off = next((error for error in document.errors if error.of == "steps"), None)
         known = "" if off is None else f", known to be off by {off.expected:.0%}"
+        rates = "and as much longer as in the traces"
+        if program.given.measured:
+            rates = f"at rates measured on {program.device_kind}"
+            known += " without collectives" * bool(known and program.collectives)
         yield Paragraph(
-            f"by its schedule, and as much longer as in the traces, {time_text(program.step)} per "
-            f"step{known}",
+            f"by its schedule, {rates}, {time_text(program.step)} per step{known}",
             "heading",
             hang=2,
         )
@@ -170,7 +173,7 @@ def _roof(roof: Roof, program: Cost) -> Row:
             for kind, peak in compute.peaks.items()
             if peak is not None
         ]
-        at = ", ".join(peaks) + ", as fitted" * compute.fitted if peaks else _unknown("peak")
+        at = ", ".join(peaks) + _rated(program) if peaks else _unknown("peak")
         if program.predicted:
             share = " of matmuls"
             peak = "rates as fitted" if compute.fitted else "the peak of bf16"
@@ -184,7 +187,7 @@ def _roof(roof: Roof, program: Cost) -> Row:
         if program.predicted:
             words = f"{size(round(memory.bytes))} of arguments, read once"
         at = _unknown("bandwidth") if memory.bandwidth is None else bandwidth_text(memory.bandwidth)
-        at += ", as fitted" * memory.fitted
+        at += _rated(program)
         return ("memory", time, words, at)
     over = [axis for axis in program.by_axes if any(a.name == roof.axis for a in axis.axes or ())]
     count, sent = (
@@ -192,6 +195,13 @@ def _roof(roof: Roof, program: Cost) -> Row:
     )
     work = f"{size(sent)} sent in {counted(count, 'collective')}"
     return (f"axis {roof.axis}={roof.size}", time, work, _links(roof))
+
+
+def _rated(program: Cost) -> str:
+    """Which rates those of arithmetic and memory are, where they are no peaks."""
+    if program.given.measured:
+        return ", as measured"
+    return ", as fitted" * program.compute.fitted
 
 
 def _links(roof: Roof) -> str | Cell:

@@ -65,6 +65,11 @@ UNKNOWN_TEXTS: Final[Mapping[Unknown, str]] = {
         "events of instructions that the program in the trace does not have: what they are is not "
         "known"
     ),
+    "command buffers": (
+        "the GPU was given several instructions at once (command buffers), and which of them some "
+        "kernels are of can't be told: XLA_FLAGS=--xla_gpu_enable_command_buffer= gives it each "
+        "alone"
+    ),
 }
 
 NOT_COMPARED: Final[Mapping[NotCompared, str]] = {

@@ -144,6 +144,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "XLA's cost analysis counts a loop once: {flops} and {size}; the further trips are added."
     ),
     "counted by XLA": "Operations and bytes: XLA's cost analysis.",
+    "library calls added": (
+        "XLA's cost analysis leaves out what libraries compute; it is added: "
+        "{custom_calls}, {first}."
+    ),
     "predicted": (
         "Predicted: collectives by Shardy's reshards; operations of matmuls alone, at the peak of "
         "bf16; memory: the arguments read once, nothing in between."
@@ -168,7 +172,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "programs is not known: give a second trace."
     ),
     "not in the traces": (
-        "No matmul of {listed} ran in the traces: counted at the slowest rate of those that did."
+        "No rate of matmuls of {listed} was fitted: counted at the slowest of those that were."
     ),
     "error unknown": (
         "Error of the estimates: not known, none was compared with a run on {said}; "
@@ -241,6 +245,7 @@ def remark_text(remark: Remark | str) -> str:
         remade=counted(remark.of, "rematerialization"),
         bandwidth=f"; --bandwidth {remark.said}=90GB/s gives them" if remark.said else "",
         conditionals=counted(count, "conditional"),
+        custom_calls=counted(count, "custom call"),
         listed=listed([name for name, _ in remark.names]),
         titles="; ".join(name for name, _ in remark.names),
         flops=metric_text(count, "FLOP"),

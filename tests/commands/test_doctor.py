@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import jsonschema
@@ -66,6 +67,23 @@ def test_a_platform_that_is_not_there_is_a_finding_not_a_failure():
     assert "no_such_platform" in devices[0]["found"]
     # JAX lowers nothing while the variable is set so, and no command works.
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_gpu_is_counted_once_and_needs_one_plugin(monkeypatch):
+    """JAX calls its platform `gpu` and its backend `cuda`."""
+    from sdyscope.stages import doctor
+
+    gpu = SimpleNamespace(platform="gpu", device_kind="NVIDIA H200", id=0)
+    cpu = SimpleNamespace(platform="cpu", device_kind="cpu", id=0)
+    clients = {"cuda": [gpu], "cpu": [cpu]}
+    backends = {name: SimpleNamespace(devices=lambda d=own: d) for name, own in clients.items()}
+    monkeypatch.setattr(jax, "devices", lambda: [gpu])
+    monkeypatch.setattr(doctor, "_backends", lambda: backends)
+    monkeypatch.setattr(doctor, "_is_installed", lambda name: name == "jax-cuda13-plugin")
+    said = {(c.area, c.name): c.found for c in (*doctor._devices(), *doctor._optional_packages())}
+    assert said["devices", "gpu"] == "1 × NVIDIA H200"
+    assert said["devices", "cpu"] == "1"
+    assert ("optional", "jax-cuda12-plugin") not in said
 
 
 def test_when_xla_ends_the_process_it_is_one_sentence():

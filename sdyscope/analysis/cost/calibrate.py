@@ -121,13 +121,17 @@ class _Run:
 
 
 def calibrated(
-    measurements: Mapping[str, Measured], programs: Mapping[str, TracedProgram] | None = None
+    measurements: Mapping[str, Measured],
+    programs: Mapping[str, TracedProgram] | None = None,
+    *,
+    held_out: bool = True,
 ) -> Calibration:
     """The rates of axes, arithmetic and memory that programs ran at in some traces.
 
     Args:
         measurements: what was measured, by the trace's file.
         programs: the programs that ran, likewise, to estimate whole steps of; by default none.
+        held_out: whether to estimate each trace by a fit to the others as well.
 
     Raises:
         TargetError: the traces have no program, and so nothing whose work is known.
@@ -157,7 +161,7 @@ def calibrated(
         rates=tuple(rates),
         compute=fit.compute,
         stretch=fit.stretch,
-        errors=tuple(_errors_of(runs, fit)),
+        errors=tuple(_errors_of(runs, fit, held_out=held_out)),
         left_out=collectives - len(every),
     )
 
@@ -321,19 +325,21 @@ def _rates(
 # Errors.
 
 
-def _errors_of(runs: Mapping[str, _Run], fit: _Fit) -> Iterator[EstimateError]:
+def _errors_of(
+    runs: Mapping[str, _Run], fit: _Fit, *, held_out: bool
+) -> Iterator[EstimateError]:
     """The errors of the fit, and of each trace by a fit to the others."""
     within = _offs(runs.values(), lambda _: fit)
     others: dict[Estimated, list[tuple[float, float]]] = {}
-    if len(runs) > 1:
+    if held_out and len(runs) > 1:
         fits = {
             id(run): _fit([other for other in runs.values() if other is not run])
             for run in runs.values()
         }
         others = _offs(runs.values(), lambda run: fits[id(run)])
     for of, offs in within.items():
-        held_out = _median(others[of]) if of in others else None
-        yield EstimateError(of, _median(offs), count=len(offs), held_out=held_out)
+        of_others = _median(others[of]) if of in others else None
+        yield EstimateError(of, _median(offs), count=len(offs), held_out=of_others)
 
 
 def _offs(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from functools import cached_property
 from typing import Literal, TypeVar
 
@@ -36,7 +37,14 @@ from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.facts.work import Work
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
-from sdyscope.hardware.specs import Chip, EstimateError, chip_of, chips, estimate_errors
+from sdyscope.hardware.specs import (
+    Chip,
+    EstimateError,
+    chip_of,
+    chips,
+    estimate_errors,
+    measured_rates,
+)
 from sdyscope.hlo import HloModule
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -71,6 +79,8 @@ class Given:
         fitted: the axes whose rates were not given, but fitted to measured runs.
         compute: rates of arithmetic and memory that were fitted; None where none were.
         stretch: how many times as long as its schedule a step takes; None where that is not known.
+        measured: whether the rates of arithmetic and memory are those that the table of hardware
+            has of such a device, and not of traces.
     """
 
     bandwidths: Mapping[str, float] = field(default_factory=dict)
@@ -78,6 +88,7 @@ class Given:
     fitted: frozenset[str] = frozenset()
     compute: ComputeRates | None = None
     stretch: float | None = None
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +206,8 @@ class Cost(OfCompiled):
         by_scope: times by scope, longest first.
         not_understood_count: lines of HLO that could not be read.
         axes: for each mesh axis what its devices are connected by; None where it is not known.
-        step: seconds of a step in the order of the compiled program, by rates that were fitted,
-            and as much longer as steps of the traces were; None where none were fitted.
+        step: seconds of a step in the order of the compiled program, by rates that were fitted or
+            measured, and as much longer as measured steps were; None where none were.
         notes: what else is worth knowing.
     """
 
@@ -520,7 +531,7 @@ def predicted_cost_document(
     linker = _Linker(compiled, chip, mesh, given)
     held = predicted_memory(program, counted.partitioner).groups
     read = sum(group.stored for group in held if group.kind == "argument")
-    work = WorkCount(Work(), Work(other=prediction.flops, bytes=read), 0, 0, 0, {})
+    work = WorkCount(Work(), Work(other=prediction.flops, bytes=read), 0, 0, 0, {}, {})
     devices_a_chip = 1 if chip is None else chip.devices
     reading = memory(work, None, chip, devices_a_chip, given.compute)
     program_cost = Cost(
@@ -601,6 +612,16 @@ def check_given(given: Given, meshes: Iterable[Mesh]) -> None:
             raise TargetError(f"The program has {has}, so nothing can run over {name!r}.")
 
 
+def _with_measured(given: Given, device_kind: str) -> Given:
+    """What was given, with the rates of programs that ran on such a device in place of peaks."""
+    rates = None if given.compute is not None else measured_rates(device_kind)
+    if rates is None:
+        return given
+    fields = {field.name: getattr(rates, field.name) for field in dataclass_fields(rates)}
+    stretch = fields.pop("stretch")
+    return replace(given, compute=ComputeRates(**fields), stretch=stretch, measured=True)
+
+
 def cost(
     compiled: Compiled,
     meshes: Iterable[Mesh],
@@ -627,6 +648,7 @@ def cost(
             "what it sends.",
         )
     chip = chip_of(compiled.device_kind)
+    given = _with_measured(given, compiled.device_kind)
     topology = compiled.topology
     if read is None:
         module = compiled.module

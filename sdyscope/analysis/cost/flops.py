@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from sdyscope.hlo import Computation, Instruction, Shape
@@ -78,6 +78,17 @@ _TRANSCENDENTAL = frozenset(
 #: Custom calls that are matrix products: of cuBLAS, and of oneDNN on CPUs.
 CUSTOM_MATMULS = frozenset({"__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"})
 
+#: Convolutions of cuDNN, which are written as those of the forward pass: which of the operands, and
+#: which of the result (-1), is the forward pass's input, its kernel and its output
+#: (``xla/service/gpu/cublas_cudnn.h``).
+_CUSTOM_CONVOLUTIONS: Mapping[str, tuple[int, int, int]] = {
+    "__cudnn$convForward": (0, 1, -1),
+    "__cudnn$convForwardGraph": (0, 1, -1),
+    "__cudnn$convBiasActivationForward": (0, 1, -1),
+    "__cudnn$convBackwardInput": (-1, 1, 0),
+    "__cudnn$convBackwardFilter": (0, -1, 1),
+}
+
 _NUMBERS = re.compile(r"-?\d+")
 _FIELD = re.compile(r"(\w+)=([\w\-]+)")
 _LABELS = re.compile(r"([^_]+)_([^-]+)->(.+)")
@@ -110,7 +121,11 @@ def matmul_flops(computation: Computation, instruction: Instruction) -> int | No
     shapes = _operand_shapes(computation, instruction)
     attributes = instruction.attributes
     if instruction.opcode == "custom-call":
-        if attributes.get("custom_call_target", "").strip('"') not in CUSTOM_MATMULS:
+        target = attributes.get("custom_call_target", "").strip('"')
+        if target in _CUSTOM_CONVOLUTIONS and len(shapes) > 1:
+            every = [*shapes, instruction.shape.leaves[0]]
+            return _convolution(instruction, *(every[k] for k in _CUSTOM_CONVOLUTIONS[target]))
+        if target not in CUSTOM_MATMULS:
             return None
         match = _CONTRACTING.search(instruction.rest)
         if match is None or not shapes:
@@ -122,7 +137,7 @@ def matmul_flops(computation: Computation, instruction: Instruction) -> int | No
     if instruction.opcode == "dot":
         contracted = _sizes(shapes[0], attributes.get("lhs_contracting_dims", ""))
         return 2 * math.prod(instruction.shape.dimensions) * contracted
-    return _convolution(instruction, shapes[0], shapes[1])
+    return _convolution(instruction, shapes[0], shapes[1], instruction.shape)
 
 
 def matmul_type(computation: Computation, instruction: Instruction) -> str:
@@ -148,14 +163,14 @@ def _sizes(shape: Shape, dims: str) -> int:
     return math.prod(shape.dimensions[int(dim)] for dim in _NUMBERS.findall(dims))
 
 
-def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape) -> int | None:
+def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape, output: Shape) -> int | None:
     attributes = instruction.attributes
     labels = _LABELS.fullmatch(attributes.get("dim_labels", ""))
     if labels is None:
         return None
     left, right, out = labels.groups()
     window = dict(_FIELD.findall(attributes.get("window", "")))
-    result = instruction.shape.dimensions
+    result = output.dimensions
     spatial = [label for label in right if label.isdigit()]
     fields = {name: window.get(name, "").split("x") for name in _WINDOW}
     points = 1

@@ -85,11 +85,14 @@ def basis(cost: Cost, calibration: Calibration | None = None) -> Iterator[Remark
     compute = cost.compute
     if compute.by_xla is None:
         yield Remark("counted by sdyscope")
-    elif compute.flops > 1.0005 * compute.by_xla:
+    elif cost.work.loops and compute.flops > 1.0005 * compute.by_xla:
         bytes_ = round(cost.memory.by_xla or 0)
         yield Remark("further trips added", count=round(compute.by_xla), of=bytes_)
     else:
         yield Remark("counted by XLA")
+    if compute.by_xla is not None and cost.work.libraries:
+        calls = tuple(cost.work.libraries.items())
+        yield Remark("library calls added", count=sum(cost.work.libraries.values()), names=calls)
     axes = [roof.levels for roof in cost.roofs if roof.levels]
     levels = [level for axis in axes for level in axis]
     if any(level.name == "ICI" for level in levels):

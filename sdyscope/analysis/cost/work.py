@@ -31,11 +31,14 @@ class WorkCount:
     """The work of a module.
 
     Attributes:
-        once: with every loop's body counted once, as XLA does.
+        once: as XLA's cost analysis does it: with every loop's body counted once, and without
+            custom calls, which it marks with -1 each.
         total: with loops as often as they run; those of unknown trip count once.
         loops: how many loops there are.
         unknown_trips: how many of them have a trip count that the text does not tell.
         conditionals: how many conditionals there are; of each the dearest branch counts.
+        libraries: how many custom calls there are whose operations are known here, but not to XLA's
+            cost analysis, by target: matrix products and convolutions of libraries.
         not_counted: how many custom calls there are whose operations are not known, by target.
     """
 
@@ -44,9 +47,10 @@ class WorkCount:
     loops: int
     unknown_trips: int
     conditionals: int
+    libraries: Mapping[str, int]
     not_counted: Mapping[str, int]
 
-    __document__ = ("loops", "unknown_trips", "conditionals", "not_counted")
+    __document__ = ("loops", "unknown_trips", "conditionals", "libraries", "not_counted")
 
 
 #: Ops that move nothing.
@@ -74,6 +78,12 @@ _CONTINUED = re.compile(r"-(?:done|update)$")
 
 #: Ops that read only as much as they give.
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
+
+#: What XLA's cost analysis says of a custom call (``HandleCustomCall``).
+_UNKNOWN_TO_XLA = Work(other=-1.0, bytes=-1.0)
+
+#: Custom calls whose last result is memory for themselves.
+_WITH_WORKSPACE = ("__cublas$", "__cudnn$")
 
 #: Custom calls that move data and compute nothing.
 _ONLY_MOVES = frozenset({"ZeroCrop"})
@@ -113,6 +123,7 @@ def _counted(module: HloModule) -> WorkCount:
         counter.loops,
         counter.unknown_trips,
         counter.conditionals,
+        dict(counter.libraries.most_common()),
         dict(counter.not_counted.most_common()),
     )
 
@@ -137,6 +148,7 @@ class _Counter:
         self.module = module
         self.known: dict[tuple[str, bool], tuple[Work, Work]] = {}
         self.loops = self.unknown_trips = self.conditionals = 0
+        self.libraries: Counter[str] = Counter()
         self.not_counted: Counter[str] = Counter()
 
     def computation(self, computation: Computation, *, moves: bool) -> tuple[Work, Work]:
@@ -177,15 +189,18 @@ class _Counter:
         if not (own.flops or own.transcendentals or bytes_):
             return None
         both = own.plus(Work(bytes=bytes_, on_chip=on_chip))
+        if _target(instruction) and not _target(instruction).startswith("tpu"):
+            return _UNKNOWN_TO_XLA, both
         return both, both
 
     def flops(self, computation: Computation, instruction: Instruction) -> Work:
         matmul = matmul_flops(computation, instruction)
         if matmul is not None:
+            if target := _target(instruction):
+                self.libraries[target] += 1
             return Work({matmul_type(computation, instruction): matmul})
         if instruction.opcode in ("custom-call", "custom-call-start"):
-            target = instruction.attributes.get("custom_call_target", "").strip('"')
-            if target not in _BOOKKEEPING and target not in _ONLY_MOVES:
+            if target := _target(instruction):
                 self.not_counted[target] += 1
             return Work()
         if instruction.opcode == "reduce":
@@ -263,6 +278,10 @@ class _Counter:
             target = instruction.attributes.get("custom_call_target", "").strip('"')
             if target in _BOOKKEEPING:
                 return 0, 0
+            if target.startswith(_WITH_WORKSPACE) and len(result.elements) > 1:
+                # (result, ..., workspace)
+                shapes += result.elements[1:-1]
+                result = result.elements[0]
         if instruction.opcode in _SLICES:
             return _weighed([(result, 1.0), (_in_space(result, shapes[0]), 1.0)])
         if instruction.opcode == "dynamic-update-slice" and len(shapes) > 1:
@@ -280,6 +299,14 @@ class _Counter:
             if len(inner) == 1:
                 return _fused(inner[0], shapes, result)
         return _weighed([(result, 1.0), *((shape, 1.0) for shape in shapes)])
+
+
+def _target(instruction: Instruction) -> str:
+    """What a custom call calls; empty where it is none, or computes nothing."""
+    if instruction.opcode not in ("custom-call", "custom-call-start"):
+        return ""
+    target = instruction.attributes.get("custom_call_target", "").strip('"')
+    return "" if target in _BOOKKEEPING or target in _ONLY_MOVES else target
 
 
 def _fused(inner: Computation, operands: list[Shape | None], result: Shape) -> tuple[float, float]:

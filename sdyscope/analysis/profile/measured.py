@@ -34,9 +34,11 @@ from sdyscope.analysis.naming.scopes import (
     scope_of,
 )
 from sdyscope.analysis.naming.speakers import Speakers
+from sdyscope.analysis.profile.command_buffers import of_instructions
 from sdyscope.analysis.profile.traced import known_work, traced_cost, traced_module
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.measured import (
+    COMMAND_BUFFER,
     AnnotationTime,
     AxesTime,
     CollectiveTime,
@@ -103,13 +105,17 @@ class _Join:
     ) -> None:
         self.on = on
         self.given = given
-        self.traced = traced
         self.program = program
         self.partitioner = partitioner
         self.unknown: list[Unknown] = []
         self.module = traced_module(traced)
         if self.module is None:
             self.unknown.append("no program")
+        else:
+            traced = of_instructions(traced, self.module)
+        self.traced = traced
+        if any(op.startswith(COMMAND_BUFFER) for op in traced.occurrences):
+            self.unknown.append("command buffers")
         self.compiled_collectives = None if self.module is None else self._collectives(meshes)
         if traced.hosts > 1:
             self.unknown.append("several clocks")
@@ -123,7 +129,9 @@ class _Join:
         schedule = self.schedule()
         if self.on is not None and self.module is not None and schedule is None:
             self.unknown.append("no rates")
-        if self.module is not None and any(not op.opcode for op in ops):
+        if self.module is not None and any(
+            not op.opcode and not op.name.startswith(COMMAND_BUFFER) for op in ops
+        ):
             self.unknown.append("other instructions")
         return Measured(
             partitioner=self.partitioner,

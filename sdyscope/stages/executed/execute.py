@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, get_args
 
 import jax
 
@@ -189,10 +189,18 @@ class Runner:
         return compat.lowering_devices(module.lowered), module.num_devices
 
     def _any_module(self) -> LoweredModule:
-        try:
-            return lower(self.traced, "shardy")
-        except CompilerError:
-            return lower(self.traced, "gspmd")
+        """What it lowers to; for a CPU, which needs no devices, where it has all that it needs."""
+        devices = self._given_devices or jax.devices()
+        platforms = dict.fromkeys(("cpu", compat.lowering_platform(devices[0])))
+        refused: CompilerError | None = None
+        for platform in platforms:
+            for partitioner in get_args(Partitioner):
+                try:
+                    return lower(self.traced, partitioner, (platform,))
+                except CompilerError as error:
+                    refused = error
+        assert refused is not None
+        raise refused
 
     @property
     def machine(self) -> Machine:

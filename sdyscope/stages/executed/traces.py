@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,12 +17,14 @@ from typing import Any, Final
 from jax.profiler import ProfileData
 
 from sdyscope.errors import TargetError
-from sdyscope.facts.measured import Occurrence, Trace, TracedProgram
+from sdyscope.facts.measured import COMMAND_BUFFER, Kernel, Occurrence, Trace, TracedProgram
 from sdyscope.process.progress import doing
 from sdyscope.stages.lowered.read import hlo_text_of
 
 _ENDING: Final = ".xplane.pb"
 _METADATA: Final = b"/host:metadata"
+#: Its stats are ranges of a GPU's events, by number, each with the range that it is in.
+_SCOPES: Final = b"/host:__ScopeRangeCallStack__"
 _PROGRAM: Final = b"Hlo Proto"
 
 _WRITTEN: Final = "A trace is written when jax.profiler.trace ends: did the program end before?"
@@ -97,6 +99,7 @@ class _Host:
 
     Attributes:
         events: by program its events: (run, device, instruction, start, seconds).
+        kernels: by program what GPUs ran: (run, device, instruction, kernel, start, seconds).
         texts: by program its HloProto.
         devices: numbers of the devices that ran anything.
         begun: the events that another one ends, by what connects the two: program, and which.
@@ -105,6 +108,9 @@ class _Host:
     """
 
     events: dict[str, list[tuple[Any, int, str, float, float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    kernels: dict[str, list[tuple[Any, int, str, str, float, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     texts: dict[str, bytes] = field(default_factory=dict)
@@ -126,6 +132,7 @@ def _host(file: Path, number: int, files: int) -> _Host:
     if not space:
         raise TargetError("The trace can't be read: the file is empty.", file=file, hint=_WRITTEN)
     try:
+        scopes = _outermost(dict(_scopes(space)))
         programs = dict(_programs(space))  # First: older ProfileData aborts at a file cut off.
         planes = list(ProfileData.from_serialized_xspace(space).planes)
     except (RuntimeError, ValueError) as error:
@@ -138,7 +145,7 @@ def _host(file: Path, number: int, files: int) -> _Host:
         device = _DEVICE.match(plane.name)
         if device is not None:
             doing(f"reading {file.name}{which}: {plane.name}")
-            _on_accelerator(host, plane, int(device[1]))
+            _on_accelerator(host, plane, int(device[1]), scopes)
         elif plane.name.startswith("/host:CPU"):
             lines = list(plane.lines)
             ends: dict[object, float] = {}
@@ -183,8 +190,12 @@ def _ended(host: _Host, ends: Mapping[object, float]) -> None:
     host.begun.clear()
 
 
-def _on_accelerator(host: _Host, plane: Any, device: int) -> None:
-    """Instructions of a TPU or GPU are on lines of its plane, beside its programs' runs."""
+def _on_accelerator(host: _Host, plane: Any, device: int, outermost: Callable[[Any], Any]) -> None:
+    """Instructions of a TPU or GPU are on lines of its plane, beside its programs' runs.
+
+    A GPU has a line a stream, whose events are kernels. Those of one instruction are in one range,
+    and the outermost range around it is the run.
+    """
     lines = {line.name: line for line in plane.lines}
     modules = [
         (event.start_ns, event.start_ns + event.duration_ns, *_module(event))
@@ -193,6 +204,7 @@ def _on_accelerator(host: _Host, plane: Any, device: int) -> None:
     for name, line in lines.items():
         if name not in _OP_LINES and not name.startswith("Stream"):
             continue
+        last: dict[str, tuple[Any, str]] = {}
         for event in line.events:
             said = dict(event.stats)
             op = said.get("hlo_op") or (event.name if name in _OP_LINES else None)
@@ -202,10 +214,31 @@ def _on_accelerator(host: _Host, plane: Any, device: int) -> None:
             program, run = _within(modules, event.start_ns)
             if "hlo_module" in said:
                 program = _key(str(said["hlo_module"]), said.get("program_id"))
-            run = said.get("run_id", run)
+            scope = said.get("scope_range_id")
+            run = said.get("run_id", run if scope is None else outermost(scope))
             host.devices.add(device)
             start, seconds = event.start_ns * 1e-9, event.duration_ns * 1e-9
-            host.events[program].append((run, device, match[1], start, seconds))
+            events = host.events[program]
+            if scope is not None:
+                host.kernels[program].append((run, device, match[1], event.name, start, seconds))
+            if scope is not None and last.get(program) == (scope, match[1]):
+                # Another kernel of the same instruction, such as one that clears memory before it.
+                *_, begun, before = events[-1]
+                events[-1] = (run, device, match[1], begun, before + seconds)
+            else:
+                events.append((run, device, match[1], start, seconds))
+            last[program] = scope, match[1]
+
+
+def _outermost(parents: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    """What finds the range around all others that a range is in."""
+
+    def outermost(scope: Any) -> Any:
+        while parents.get(scope):
+            scope = parents[scope]
+        return scope
+
+    return outermost
 
 
 def _module(event: Any) -> tuple[str, Any]:
@@ -250,6 +283,7 @@ def _alike(name: str, hosts: Sequence[_Host]) -> Iterator[tuple[str, Sequence[_H
 def _program(name: str, text: str, hosts: Sequence[_Host]) -> TracedProgram:
     """One program on its hosts, whose steps are those of each host in order."""
     occurrences: dict[str, list[Occurrence]] = defaultdict(list)
+    kernels: list[Kernel] = []
     host_of: list[int] = []
     steps = 0
     for number, host in enumerate(hosts):
@@ -265,6 +299,10 @@ def _program(name: str, text: str, hosts: Sequence[_Host]) -> TracedProgram:
         for run, device, op, start, seconds in events:
             place = len(host_of) + devices[device]
             occurrences[op].append((step_of[run], place, start, seconds))
+        kernels += [
+            Kernel(op, kernel, step_of[run], len(host_of) + devices[device], start, seconds)
+            for run, device, op, kernel, start, seconds in host.kernels.get(name, ())
+        ]
         host_of += [number] * len(devices)
     for times in occurrences.values():
         times.sort(key=lambda time: time[2])
@@ -279,7 +317,13 @@ def _program(name: str, text: str, hosts: Sequence[_Host]) -> TracedProgram:
         host_of,
         frozenset(op for host in hosts for op in host.handed_on.get(name, ())),
         all(host.on_cpus for host in hosts),
+        sorted(kernels, key=lambda kernel: kernel.start) if _hides(kernels) else (),
     )
+
+
+def _hides(kernels: Iterable[Kernel]) -> bool:
+    """Whether command buffers hide which instructions kernels are of."""
+    return any(kernel.op.startswith(COMMAND_BUFFER) for kernel in kernels)
 
 
 # Programs, which are in the metadata of the plane of that name.
@@ -301,6 +345,18 @@ def _programs(space: bytes) -> Iterator[tuple[str, bytes]]:
                 said = dict(_fields(stat)) if at == 5 else {}
                 if names.get(said.get(1)) == _PROGRAM and isinstance(said.get(6), bytes):
                     yield name.decode("utf-8", "replace"), said[6]
+
+
+def _scopes(space: bytes) -> Iterator[tuple[int, int]]:
+    """Ranges of a GPU's events, each with the range that it is in."""
+    for number, plane in _fields(space):
+        if number != 1:
+            continue
+        fields = list(_fields(plane))
+        if next((value for at, value in fields if at == 2), b"") == _SCOPES:
+            for at, stat in fields:
+                said = dict(_fields(stat)) if at == 6 else {}
+                yield said.get(1, 0), said.get(3, said.get(4, 0))
 
 
 def _entries(fields: Iterable[tuple[int, Any]], number: int) -> Iterator[tuple[Any, bytes]]:

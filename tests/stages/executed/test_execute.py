@@ -3,14 +3,16 @@
 import functools
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import user_programs
+from jax.interpreters import mlir
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Program
 from sdyscope.inspection import inspect
 from sdyscope.stages import compat
@@ -285,3 +287,16 @@ def test_peak_memory_is_the_fullest_devices_and_a_bound_where_it_was_there_befor
     assert device_memory(compiled, devices, before=40).peak_is_bound
     untold = device_memory(compiled, [Device(None)], before=None)
     assert (untold.peak, untold.peak_is_bound) == (None, False)
+
+
+def test_a_program_that_a_cpu_does_not_lower_is_lowered_for_its_devices(monkeypatch):
+    """As attention of cuDNN is: the platform of the devices is asked where a CPU refuses."""
+    primitive = jax.extend.core.Primitive("on_a_gpu")
+    primitive.def_abstract_eval(lambda x: x)
+    lowering = mlir.lower_fun(jnp.tanh, multiple_results=False)
+    mlir.register_lowering(primitive, lowering, platform="cuda")
+    program = Program("step", jax.jit(primitive.bind), (jnp.ones(4),))
+    with pytest.raises(CompilerError, match="on_a_gpu"):
+        Runner(program)
+    monkeypatch.setattr(compat, "lowering_platform", lambda device: "cuda")
+    assert len(Runner(program).devices) == 1
