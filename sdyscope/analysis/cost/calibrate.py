@@ -325,9 +325,7 @@ def _rates(
 # Errors.
 
 
-def _errors_of(
-    runs: Mapping[str, _Run], fit: _Fit, *, held_out: bool
-) -> Iterator[EstimateError]:
+def _errors_of(runs: Mapping[str, _Run], fit: _Fit, *, held_out: bool) -> Iterator[EstimateError]:
     """The errors of the fit, and of each trace by a fit to the others."""
     within = _offs(runs.values(), lambda _: fit)
     others: dict[Estimated, list[tuple[float, float]]] = {}

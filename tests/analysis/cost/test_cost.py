@@ -15,17 +15,24 @@ from jax.sharding import PartitionSpec as P
 from sdyscope import Program, inspect
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.slices import collectives_of
-from sdyscope.analysis.cost.cost import Given, cost
-from sdyscope.analysis.cost.remarks import limits
+from sdyscope.analysis.cost.cost import CostDocument, Given, cost
+from sdyscope.analysis.cost.remarks import basis, limits
+from sdyscope.analysis.cost.schedule import with_step
 from sdyscope.errors import TargetError
+from sdyscope.facts.account import Account
+from sdyscope.facts.calibration import ComputeRates
 from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
+from sdyscope.hardware.specs import estimate_errors
 from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
+from sdyscope.views.cost import heading, roofs
 from sdyscope.words.cost import limit_texts
+from sdyscope.words.remarks import remark_text
 
 POD = Topology((DeviceDigit("y", 16, 1), DeviceDigit("x", 16, 1)))
 SLICES = Topology((DeviceDigit("slice", 2, 1), DeviceDigit("y", 2, 1), DeviceDigit("x", 2, 1)))
@@ -326,3 +333,65 @@ def test_what_is_offloaded_to_sparse_cores_is_not_missed():
     (gather,) = program_cost.collectives
     assert gather.collective.asynchronous
     assert math.isclose(gather.seconds, 15 / 16 * 4096 * 1024 * 2 / 9e10 + 8e-6)
+
+
+GEMM = """HloModule jit_step, is_scheduled=true
+
+ENTRY e {
+  %p = bf16[8192,8192]{1,0} parameter(0)
+  %c = (bf16[8192,8192]{1,0}, s8[4096]{0}) custom-call(%p, %p), custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
+  ROOT %r = bf16[8192,8192]{1,0} get-tuple-element(%c), index=0
+}
+"""  # noqa: E501
+
+
+def on_a_gpu(kind, hlo=GEMM):
+    """XLA's cost analysis of a program that is one custom call says -1."""
+    unknown = {"flops": -1.0, "bytes accessed": -1.0}
+    compiled = made(hlo, devices=1, kind=kind, topology=None, xla=unknown)
+    return with_step(cost(replace(compiled, hardware=Hardware("cuda", 1)), []))
+
+
+def test_what_xla_marks_as_unknown_is_counted():
+    program_cost = on_a_gpu("NVIDIA H100 80GB HBM3")
+    assert program_cost.compute.flops == 2 * 8192**3
+    assert program_cost.memory.bytes == 3 * 2 * 8192**2
+    said = list(basis(program_cost))
+    assert Remark("library calls added", count=1, names=(("__cublas$gemm", 1),)) in said
+    assert "__cublas$gemm" in " ".join(map(remark_text, said))
+    # Nothing was measured on one: peaks, and no step.
+    assert program_cost.compute.peaks == {"bf16": 9.9e14}
+    assert program_cost.step is None
+
+
+def test_rates_that_were_measured_take_the_place_of_peaks():
+    """One H200 ran this product in 1.36 ms; benchmarks/gpu.py says how rates are fitted."""
+    program_cost = on_a_gpu("NVIDIA H200")
+    assert program_cost.given.measured
+    assert program_cost.step == pytest.approx(1.364e-3, rel=0.1)
+    said = [remark.kind for remark in basis(program_cost)]
+    assert "error measured" in said
+
+
+def test_rates_that_are_given_take_the_place_of_measured_ones():
+    rates = ComputeRates({"bf16": 1e15}, 1e15, 1e15, 1e12, 0.0, 1)
+    compiled = made(GEMM, devices=1, kind="NVIDIA H200", topology=None)
+    program_cost = cost(compiled, [], Given(compute=rates))
+    assert program_cost.compute.peaks == {"bf16": 1e15}
+    assert not program_cost.given.measured
+
+
+def test_an_estimate_says_which_rates_it_is_by():
+    program_cost = on_a_gpu("NVIDIA H200")
+    document = CostDocument(
+        name="step",
+        programs=(program_cost,),
+        errors=estimate_errors("NVIDIA H200"),
+        account=Account(),
+    )
+    words = [str(paragraph.text) for paragraph in heading(document, program_cost, ("shardy",))]
+    assert words[-1].startswith("by its schedule, at rates measured on NVIDIA H200, 1.4")
+    assert words[-1].endswith("per step, known to be off by 16%")
+    rows = {row[0]: row[-1] for row in roofs(program_cost).rows}
+    assert rows["compute"] == "789 TFLOP/s bf16, as measured"
+    assert rows["memory"] == "3.81 TB/s, as measured"

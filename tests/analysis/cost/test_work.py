@@ -214,3 +214,50 @@ ENTRY e {
 }
 """  # noqa: E501
     assert count_work(read_hlo(text)).total.matmuls == {"bf16": 2 * 16 * 32 * 8}
+
+
+GEMM = """HloModule g, is_scheduled=true
+
+ENTRY e {
+  %p = bf16[16,32]{1,0} parameter(0)
+  %q = bf16[32,8]{1,0} parameter(1)
+  %c = (bf16[16,8]{1,0}, s8[4096]{0}) custom-call(%p, %q), custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
+  ROOT %r = bf16[16,8]{1,0} get-tuple-element(%c), index=0
+}
+"""  # noqa: E501
+
+
+def test_what_a_library_computes_is_what_xla_does_not_count():
+    """On GPUs XLA's cost analysis says -1 of a custom call; its workspace is no data."""
+    work = count_work(read_hlo(GEMM))
+    assert (work.once.flops, work.once.bytes) == (-1, -1)
+    assert work.total.bytes == 2 * (16 * 32 + 32 * 8 + 16 * 8)
+    assert work.libraries == {"__cublas$gemm": 1}
+
+
+@given(text=convolutions())
+@settings(deadline=None)
+def test_convolutions_of_cudnn_are_those_of_the_forward_pass(text):
+    """cuDNN's are all written with the operands and the window of the forward pass."""
+    (line,) = (line for line in text.splitlines() if " convolution(" in line)
+    shapes = {
+        part.split()[0]: part.split()[2] for part in text.splitlines() if " parameter(" in part
+    }
+    result = line.split(" = ")[1].split(" convolution(")[0]
+    attributes = line.partition("), ")[2]
+    plain = count_work(read_hlo(text)).total.matmuls
+    for target, operands, of in (
+        ("__cudnn$convForward", ("%lhs", "%rhs"), result),
+        ("__cudnn$convBackwardInput", (result, "%rhs"), shapes["%lhs"]),
+        ("__cudnn$convBackwardFilter", ("%lhs", result), shapes["%rhs"]),
+    ):
+        own = [shapes.get(operand, operand) for operand in operands]
+        library = f"""HloModule c
+
+ENTRY e {{
+  %a = {own[0]} parameter(0)
+  %b = {own[1]} parameter(1)
+  ROOT %r = ({of}, u8[64]) custom-call(%a, %b), {attributes}, custom_call_target="{target}"
+}}
+"""
+        assert count_work(read_hlo(library)).total.matmuls == plain
