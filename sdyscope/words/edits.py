@@ -315,7 +315,7 @@ def tried_edits_text(
     """
     how = "the fewest removals that end it"
     if adds:
-        how = "one more annotation that removes it"
+        how = "one more annotation that ends it"
     elif not remedy.smallest:
         how = "removals that end it, none of which can be left out"
     if remedy.sent is not None and removals.sent is not None:

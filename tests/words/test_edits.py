@@ -177,7 +177,7 @@ def test_what_a_program_does_with_edits_that_were_tried():
     )
     differing = TriedEdits((), True, None, 1)
     assert tried_edits_text(differing, removals(differing=1), adds=True) == (
-        "one more annotation that removes it; propagated again, 1 comparable value differs instead "
+        "one more annotation that ends it; propagated again, 1 comparable value differs instead "
         "of 1",
         False,
     )

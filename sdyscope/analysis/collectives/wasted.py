@@ -334,14 +334,20 @@ class _Loops:
         self.graph = graph
 
     @cached_property
-    def _crossings(self) -> tuple[_Crossings, _Crossings]:
-        """What goes on from each value, and what goes on to it."""
-        forward: _Crossings = {}
-        backward: _Crossings = {}
+    def _goes_to(self) -> _Crossings:
+        """The values that each value goes on to, into regions and functions and out of them."""
+        after_each: _Crossings = {}
         for kind, before, after in self.graph.crossings():
-            forward.setdefault(before, []).append((kind, after))
-            backward.setdefault(after, []).append((kind, before))
-        return forward, backward
+            after_each.setdefault(before, []).append((kind, after))
+        return after_each
+
+    @cached_property
+    def _comes_from(self) -> _Crossings:
+        """The values that each value comes from, likewise."""
+        before_each: _Crossings = {}
+        for kind, before, after in self.graph.crossings():
+            before_each.setdefault(after, []).append((kind, before))
+        return before_each
 
     def accumulated(self, node: int) -> int | None:
         """The loop that only adds up what an op makes in each iteration; None where there is none.
@@ -374,7 +380,7 @@ class _Loops:
                         waiting.append((user.id, 0))
                 else:
                     return None  # It is used for something else.
-            for crossing, after in self._crossings[0].get(at, ()):
+            for crossing, after in self._goes_to.get(at, ()):
                 if crossing == "return":
                     waiting.append(after)
                 elif crossing in ("loop", "yield"):
@@ -401,9 +407,7 @@ class _Loops:
                 return None
             if op.parent is not None and self.graph.ops[op.parent].mnemonic == "while":
                 return op.parent, op.argument
-            before = [
-                producer for kind, producer in self._crossings[1].get(at, ()) if kind == "call"
-            ]
+            before = [value for kind, value in self._comes_from.get(at, ()) if kind == "call"]
             if len(before) != 1:
                 return None
             at = before[0]
@@ -418,7 +422,7 @@ class _Loops:
             if at in seen:
                 continue
             seen.add(at)
-            for crossing, after in self._crossings[0].get(at, ()):
+            for crossing, after in self._goes_to.get(at, ()):
                 if crossing == "return":
                     waiting.append(after)
                 elif crossing in ("yield", "loop"):
