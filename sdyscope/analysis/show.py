@@ -84,6 +84,12 @@ class ShownTensor:
         )
 
     @property
+    def memory(self) -> str:
+        """The kind of memory it is in, where that is not the device's own."""
+        shardings = (self.requested, *self.lowered.values())
+        return next((there.memory for there in shardings if there is not None and there.memory), "")
+
+    @property
     def problem(self) -> str:
         """Why nothing that is written places it, a clause; empty where something does."""
         if self.placement is not None:
@@ -257,7 +263,7 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
 
 
 def _total(rows: Sequence[ShownTensor], kind: str) -> TensorTotal:
-    count = whole = local = unplaced = impossible = unknown = 0
+    count = whole = on_device = on_host = unplaced = impossible = unknown = 0
     for row in rows:
         if row.kind != kind or row.dropped:
             continue
@@ -267,14 +273,16 @@ def _total(rows: Sequence[ShownTensor], kind: str) -> TensorTotal:
             continue
         place = row.placement
         whole += row.bytes
-        if place is not None:
-            local += place.bytes_per_device or 0
-        elif row.problem:
+        if place is None and row.problem:
             impossible += 1
+            continue
+        unplaced += place is None
+        held = row.bytes if place is None else place.bytes_per_device or 0
+        if row.memory:
+            on_host += held
         else:
-            unplaced += 1
-            local += row.bytes
-    return TensorTotal(count, whole, local, unplaced, impossible, unknown)
+            on_device += held
+    return TensorTotal(count, whole, on_device, on_host, unplaced, impossible, unknown)
 
 
 def _filter(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sdyscope.annotations.model import split_scope
 from sdyscope.graph import Op
 
@@ -33,8 +35,11 @@ def op_text(kind: str) -> str:
 
 
 def scope_of(op: Op) -> tuple[str, str]:
-    """The scope of an op without the program's own name, and the primitive."""
-    scope, primitive = split_scope(op.scope)
+    """The scope of an op without the program's own name, and the primitive.
+
+    Of a call, what is called: `argmax` for `jnp.argmax`, `helper` for a jitted `helper`.
+    """
+    scope, primitive = _scope_of(op)
     return within_program(scope), primitive
 
 
@@ -42,3 +47,31 @@ def op_name(op: Op) -> str:
     """`jvp(layer0)/dot_general`: the scope and what JAX calls the op, else what StableHLO does."""
     scope, primitive = scope_of(op)
     return f"{scope}/{primitive or op_text(op.kind)}".lstrip("/")
+
+
+def op_path(op: Op) -> str:
+    """The scope of an op with the program's own name, and the primitive; empty without either."""
+    return "/".join(filter(None, _scope_of(op)))
+
+
+#: Primitives that call a function; JAX writes the first two of a function that is jitted.
+_CALLING = frozenset({"jit", "pjit", "shard_map", "closed_call", "core_call", "checkpoint"})
+_JITTED = re.compile(r"p?jit\((?P<name>.*)\)")
+#: What MLIR adds to the symbol of a second function of the same name.
+_COPY = re.compile(r"_\d+$")
+
+
+def _scope_of(op: Op) -> tuple[str, str]:
+    scope, primitive = split_scope(op.scope)
+    callee = op.callee if op.kind == "func.call" else None
+    if callee is None:
+        return scope, primitive
+    around, _, last = op.scope.rpartition("/")
+    if last in _CALLING:
+        return around, callee if last in ("jit", "pjit") else last
+    jitted = _JITTED.fullmatch(last)
+    if jitted is not None and (around or _COPY.sub("", callee) == jitted["name"]):
+        return around, jitted["name"]
+    # JAX lowers some primitives (`argmax`) to a function of their name, and calls it by their
+    # scope alone.
+    return op.scope, _COPY.sub("", callee) if op.scope else callee

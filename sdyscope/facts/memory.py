@@ -76,7 +76,8 @@ class TensorTotal:
         tensors: how many there are, without the dropped ones.
         bytes: bytes of all that are known.
         bytes_per_device: bytes that a device holds; a tensor without a sharding counts as
-            replicated.
+            replicated. What is kept in the host's memory is not in it.
+        bytes_on_host: bytes that the host holds for a device (`memory_kind="pinned_host"`).
         unplaced: how many have no sharding.
         impossible: how many have a sharding that can't be read or can't be; of these a device holds
             nobody knows how much, and they are not counted.
@@ -86,6 +87,7 @@ class TensorTotal:
     tensors: int
     bytes: int
     bytes_per_device: int
+    bytes_on_host: int
     unplaced: int
     impossible: int
     unknown: int

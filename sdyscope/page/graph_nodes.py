@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.naming.scopes import is_differentiated
-from sdyscope.annotations import split_scope
+from sdyscope.annotations import op_path, scope_of, split_scope
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.op_kinds import BARRIERS, BRANCHES, LOOPS, REGIONS, TERMINATORS
 from sdyscope.values.passing import passing
@@ -197,7 +197,7 @@ class _Builder:
 
     def place(self, op: Op, scope: tuple[str, ...]) -> tuple[tuple[str, ...], str, Lane]:
         """Names of the scopes of an op below its owner's, what an einsum says, and its lane."""
-        parts, note, backward, forward = _read_scope(op.scope)
+        parts, note, backward, forward = _read_scope(op_path(op))
         lane: Lane = "forward"
         if self.differentiated:
             lane = "backward" if backward else "forward" if forward else "other"
@@ -220,7 +220,7 @@ class _Builder:
         self.drawn.owners.append(Owner(op.id, kind, name, path, lane or own, owner))
         number = len(self.drawn.owners) - 1
         self.drawn.owners_of_op.setdefault(op.id, []).append(number)
-        return number, _read_scope(op.scope)[0], lane or own
+        return number, _read_scope(op_path(op))[0], lane or own
 
     def call(
         self,
@@ -242,8 +242,7 @@ class _Builder:
             (argument.node, 0): value
             for argument, value in zip(function.arguments, given, strict=False)
         }
-        called = _read_scope(op.scope)[0][-1:] if op.scope.endswith(")") else ()
-        name = (*called, function.name)[0]
+        name = scope_of(op)[1] or function.name
         number, around, own = self.owned(op, "call", name, owner, scope, lane)
         self.calls.append(function.name)
         returned = self.block(self.graph.children(function.op), inside, number, around, own)
@@ -261,7 +260,7 @@ class _Builder:
         lane: Lane | None,
     ) -> None:
         kind = op.mnemonic
-        path = _read_scope(op.scope)[0]
+        path = _read_scope(op_path(op))[0]
         number, around, own = self.owned(op, kind, path[-1] if path else kind, owner, scope, lane)
         given = self.operands(op, values)
         returned: list[tuple[int, int]] = []

@@ -280,6 +280,8 @@ def _footer(program: ShownProgram, table: Table) -> Iterator[tuple[str, Tone]]:
 
 def _total(what: str, total: TensorTotal) -> str:
     text = f"{what}: {size(total.bytes)}, a device holds {size(total.bytes_per_device)}"
+    if total.bytes_on_host:
+        text += f", its host {size(total.bytes_on_host)}"
     apart = apart_text(total)
     return f"{text} ({apart})" if apart else text
 

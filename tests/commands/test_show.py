@@ -310,3 +310,31 @@ def test_a_tensor_that_is_left_to_the_compiler_keeps_no_columns(sdyscope):
     narrow = sdyscope(*words, columns=60).out
     assert " Shardy " not in narrow.partition("\n\n")[2].splitlines()[0]
     assert "every tensor is lowered as requested under Shardy and GSPMD" in narrow
+
+
+OFFLOADED = """
+import jax
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4}
+
+def program(mesh):
+    def array(shape, spec, memory):
+        sharding = NamedSharding(mesh, spec, memory_kind=memory)
+        return jax.ShapeDtypeStruct(shape, "float32", sharding=sharding)
+
+    def step(w, x):
+        return jax.device_put(w, NamedSharding(mesh, P("data"), memory_kind="device")) + x
+
+    arguments = (array((16, 8), P("data"), "pinned_host"), array((16, 8), P(), "device"))
+    return Program("step", jax.jit(step), arguments)
+"""
+
+
+def test_what_is_kept_in_the_host_s_memory_is_not_the_device_s(sdyscope, tmp_path):
+    path = tmp_path / "offloaded.py"
+    path.write_text(OFFLOADED)
+    done = sdyscope("show", f"{path}:program", "--partitioner", "shardy")
+    assert done.status == 0, done.err
+    assert "arguments: 1.0 KiB, a device holds 512 B, its host 128 B\n" in done.out

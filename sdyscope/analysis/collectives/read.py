@@ -169,6 +169,7 @@ class _Reader:
         if kind == "all-reduce" and execution.fused and _is_sliced(computation, instruction):
             kind = "reduce-scatter"
         pairs_text = attributes.get("source_target_pairs")
+        groups: ReplicaGroups | None = None
         if pairs_text is not None:
             pairs = tuple((int(a), int(b)) for a, b in _PAIR.findall(pairs_text))
             self.pairs[instruction.name] = pairs
@@ -196,6 +197,7 @@ class _Reader:
             groups=pairs_text or attributes.get("replica_groups", ""),
             parts=self.parts(computation, instruction, kind, moving),
             line=instruction.line,
+            devices=groups,
         )
 
     def is_asynchronous(

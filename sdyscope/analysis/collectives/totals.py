@@ -17,6 +17,7 @@ from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.replica_groups import ReplicaGroups
 from sdyscope.values.source import SourceLocation
 
 _Key = TypeVar("_Key")
@@ -107,6 +108,8 @@ class Collective:
         received: bytes that a device receives in a step.
         parts: its tensors, at least one.
         line: its line in the HLO text, counted from 1.
+        devices: the devices that work together, each by its number in the program; None of a
+            permutation, of a send, and where no program was compiled.
     """
 
     name: str
@@ -121,6 +124,7 @@ class Collective:
     groups: str
     parts: tuple[Part, ...]
     line: int
+    devices: ReplicaGroups | None = None
 
     __document__ = (
         "name",

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
@@ -21,6 +22,7 @@ from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.over_time import Phase
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.values.mesh import AxisRef
+from sdyscope.values.replica_groups import ReplicaGroups
 from sdyscope.values.source import SourceLocation, named_line_of
 
 CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
@@ -141,11 +143,22 @@ def _types(part: Part) -> Hashable:
     return tuple([(leaf.dtype, leaf.dimensions) for leaf in part.shape.leaves])
 
 
-def _route(collective: Collective) -> str:
-    """Which device sends to which, of a permutation; who sends to whom else the axes say."""
-    if collective.kind != "collective-permute":
+def _route(collective: Collective) -> Hashable:
+    """Which device sends to which, of a permutation; who works together, where no axes say it."""
+    if collective.kind == "collective-permute":
+        return " ".join(sorted(_PAIR.findall(collective.groups)))
+    if collective.axes is not None:
         return ""
-    return " ".join(sorted(_PAIR.findall(collective.groups)))
+    if collective.devices is None:
+        return collective.groups
+    # The order of devices in a group is that of their blocks; only a sum has none.
+    return _groups(collective.devices, collective.group_size, collective.kind != "all-reduce")
+
+
+@lru_cache(1 << 8)
+def _groups(devices: ReplicaGroups, size: int | None, ordered: bool) -> frozenset[tuple[int, ...]]:
+    groups = devices.groups(size)
+    return frozenset(tuple(group if ordered else sorted(group)) for group in groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +174,7 @@ class CollectiveDifference:
         b: what the second communicates.
         sent: bytes that a device sends more in the second program.
         otherwise: what differs where as many tensors have as many bytes: their types, or which
-            device a permutation sends to; empty for all else.
+            devices send to each other; empty for all else.
         cause: number of its cause, from 0; None where none was found.
     """
 
@@ -293,6 +306,7 @@ def _by_key(
     by_key: dict[DifferenceKey, Communicated] = {}
     for collective in collectives.collectives:
         axes, size = _axes_or_size(collective, named)
+        collective = replace(collective, axes=axes)
         for part in collective.parts:
             scope = part.scope if inner else without_inner(part.scope)
             key = DifferenceKey(part.phase, scope, part.primitive, collective.kind, axes, size)

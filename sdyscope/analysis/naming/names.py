@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from sdyscope.annotations import within_program
+from sdyscope.annotations import op_name, scope_of
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
@@ -29,13 +29,17 @@ class ValueNames:
     def name(self, value: ValueId) -> str:
         """``params['w1']``, where it is that argument or a part of it; else ``OP in SCOPE``.
 
-        The op is the one that makes it, not one that gives it another form.
+        The op is the one that makes it, not one that gives it another form. Of one in a function
+        that is called, the scope is the call's: ``reduce in layer0/argmax``.
         """
-        at = self.source(value)
-        if at[0] in self._arguments:
-            return self._arguments[at[0]]
-        op = self.graph.ops[at[0]]
-        return _op_name(self.graph.ops[value[0]] if op.is_argument else op)
+        way = [self.graph.ops[node] for node, _ in self._back(value)]
+        op = way[-1]
+        if op.id in self._arguments:
+            return self._arguments[op.id]
+        if op.is_argument:
+            return _op_name(way[0])
+        outside = [each for each in way if each.function == way[0].function]
+        return _op_name(op, None if op is outside[-1] else outside[-1])
 
     def source(self, value: ValueId) -> ValueId:
         """The value that it is only another form or a part of; itself where it is of none."""
@@ -92,11 +96,17 @@ class ValueNames:
         return None
 
 
-def _op_name(op: Op) -> str:
-    """``dot_general in layer0/mlp``; what JAX's transformations add to a scope stays."""
+def _op_name(op: Op, call: Op | None = None) -> str:
+    """``dot_general in layer0/mlp``; what JAX's transformations add to a scope stays.
+
+    Args:
+        op: which op.
+        call: the call of the function that it is in, where it is named from outside.
+    """
     if op.kind.endswith(".constant"):
         return "a constant"
-    scope, _, primitive = op.scope.rpartition("/")
-    own = within_program(scope)
-    name = primitive if primitive and not primitive.endswith(")") else op.mnemonic
-    return f"{name} in {own}" if own else name
+    scope, primitive = scope_of(op)
+    if call is not None:
+        scope = "/".join(filter(None, (op_name(call), scope)))
+    name = primitive or op.mnemonic
+    return f"{name} in {scope}" if scope else name

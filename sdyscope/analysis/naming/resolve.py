@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 
-from sdyscope.annotations import op_name
+from sdyscope.annotations import op_name, op_path
 from sdyscope.errors import TargetError, one_of
 from sdyscope.facts.propagated import NamedValue, ValueId
 from sdyscope.graph import Op, OpGraph
@@ -139,7 +139,7 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
     plain = plain_scope(wanted)
     if not plain:
         return []
-    named = [op for op in graph.operations() if op.types and op.scope]
+    named = [(op, path) for op in graph.operations() if op.types and (path := op_path(op))]
     tests: tuple[Callable[[str], bool], ...] = (
         lambda scope: scope == wanted,
         lambda scope: scope.endswith(f"/{wanted}"),
@@ -148,20 +148,20 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
         lambda scope: _ends_in_order(plain_scope(scope).split("/"), plain.split("/")),
     )
     # In a function of its own an op's scope begins with the function, not with the program.
-    for scope_of in (lambda op: op.scope, lambda op: _called_scope(graph, op)):
-        scopes = [(op, scope_of(op)) for op in named]
+    for whole in (False, True):
+        scopes = [(op, _called_scope(graph, op, path)) for op, path in named] if whole else named
         for test in tests:
             if named_values := _results_of(graph, [op for op, scope in scopes if test(scope)]):
                 return named_values
     return []
 
 
-def _called_scope(graph: OpGraph, op: Op) -> str:
+def _called_scope(graph: OpGraph, op: Op, scope: str) -> str:
     """The scope of an op with those of the calls around it, of each function the first one."""
-    scope, seen = op.scope, {op.function}
+    seen = {op.function}
     while calls := graph.callers(op.function):
         op = calls[0]
-        scope = f"{op.scope}/{scope}"
+        scope = f"{op_path(op)}/{scope}"
         if op.function in seen:
             break
         seen.add(op.function)
@@ -198,8 +198,8 @@ def _unknown(graph: OpGraph, wanted: str) -> TargetError:
         candidates = {name: None for name in names if name}
     if "/" in wanted or not candidates:
         for op in graph.operations():
-            if op.types and op.scope:
-                candidates[plain_scope(op.scope)] = None
+            if op.types and (path := op_path(op)):
+                candidates[plain_scope(path)] = None
     elif _SSA.fullmatch(wanted):
         candidates = {op.name: None for op in graph.ops if op.name}
     elif match := _LINE.fullmatch(wanted):

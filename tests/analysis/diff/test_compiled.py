@@ -20,6 +20,7 @@ from sdyscope.analysis.naming.scopes import phase_of
 from sdyscope.facts.program import Program
 from sdyscope.hlo import Shape, read_hlo
 from sdyscope.inspection import Inspection
+from sdyscope.syntax.replica_groups import parse_replica_groups
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
@@ -99,6 +100,34 @@ def test_a_permutation_that_sends_elsewhere_is_a_difference():
     # What groups are called makes none: the axes say who sends to whom.
     one, two = (replace(collective(part("f")), groups=groups) for groups in ("{{0,1}}", "[1,2]"))
     assert differences([one], [two]) == ((), 0)
+
+
+def in_groups(text, kind="all-gather", size=2):
+    gathered = collective(part("f"), kind=kind)
+    return replace(gathered, axes=None, group_size=size, devices=parse_replica_groups(text))
+
+
+def test_groups_that_no_axes_have_are_compared_device_by_device():
+    for other in ("{{5,3},{0,1},{2,7},{4,6}}", "{{2,7},{4,6},{0,1},{5,3}}"):
+        assert differences([in_groups("{{0,1},{5,3},{2,7},{4,6}}")], [in_groups(other)]) == ((), 0)
+    for other in ("{{0,2},{5,3},{1,7},{4,6}}", "{{1,0},{5,3},{2,7},{4,6}}"):
+        ((difference,), _) = differences(
+            [in_groups("{{0,1},{5,3},{2,7},{4,6}}")], [in_groups(other)]
+        )
+        assert (difference.otherwise, difference.sent) == ("devices", 0)
+    whole = [in_groups(text, "all-reduce", 8) for text in ("{}", "{{1,0,2,3,4,5,6,7}}")]
+    assert differences(whole[:1], whole[1:]) == ((), 0)
+
+
+def test_without_a_mesh_groups_say_what_the_axes_say():
+    one, two = (
+        replace(collective(part("f")), devices=parse_replica_groups(text))
+        for text in ("[4,2]<=[8]", "{{0,4},{1,5},{2,6},{3,7}}")
+    )
+    ((difference,), _) = collective_differences(program(one), program(two, mesh=None))
+    assert (difference.otherwise, difference.key.axes) == ("devices", None)
+    same = replace(one, devices=parse_replica_groups("{{0,1},{2,3},{4,5},{6,7}}"))
+    assert collective_differences(program(one), program(same, mesh=None)) == ((), 0)
 
 
 def test_other_types_of_as_many_bytes_are_a_difference():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sdyscope.analysis.naming.names import ValueNames
+from sdyscope.analysis.naming.resolve import resolve_value
+from sdyscope.annotations import op_name
 from sdyscope.graph import OpGraph, build
 from tests.graph_modules import parse
 
@@ -55,7 +59,7 @@ def test_a_function_that_is_called_twice_is_gone_through_with_what_each_call_giv
         "params['down']",
         "params['down']",
     ]
-    assert names.name(added) == "add"
+    assert names.name(added) == "add in sum"
 
 
 def test_the_form_is_the_part_that_is_taken() -> None:
@@ -73,3 +77,41 @@ def test_inside_a_function_that_is_given_several_values_none_is_named() -> None:
     graph = build(parse(MODULE))
     cut = next(op for op in graph.operations() if op.mnemonic == "dynamic_slice")
     assert ValueNames(graph).name((cut.id, 0)) == "dynamic_slice"
+
+
+#: Calls as JAX writes them: of a jitted function, of a primitive that is lowered to a function of
+#: its own (by its scope alone), and as older JAX does.
+CALLS = """
+module @jit_step {
+  func.func public @main(%arg0: tensor<8xf32> loc("x")) -> tensor<8xf32> {
+    %0 = call @CALLEE(%arg0) : (tensor<8xf32>) -> tensor<8xf32> loc("SCOPE")
+    return %0 : tensor<8xf32>
+  }
+  func.func private @CALLEE(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = stablehlo.add %arg0, %arg0 : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("scope", "callee", "name"),
+    [
+        ("jit(step)/layer0/jit(_where)", "_where_1", "layer0/_where"),
+        ("jit(step)/jit(helper)", "helper", "helper"),
+        ("jit(step)/jit(step)", "step", "step"),
+        ("jit(quantile)", "quantile_0", "quantile"),
+        ("jit(step)/layer0", "argmax", "layer0/argmax"),
+        ("jit(step)", "argmax_2", "argmax"),
+        ("jit(step)/layer0/pjit", "layer_1", "layer0/layer_1"),
+        ("jit(step)/shard_map", "shmap_body", "shard_map"),
+        ("", "layer_1", "layer_1"),
+    ],
+)
+def test_a_call_is_called_what_it_calls(scope: str, callee: str, name: str) -> None:
+    graph = build(parse(CALLS.replace("SCOPE", scope).replace("CALLEE", callee)))
+    ((call, _),) = calls(graph)
+    assert op_name(graph.ops[call]) == name
+    assert ValueNames(graph).name((call, 0)) == f"add in {name}"
+    assert call in {value.id[0] for value in resolve_value(graph, name)}
