@@ -43,12 +43,40 @@ class OpsSide:
         """The module."""
         return self.structures.graph
 
+    @cached_property
+    def computing(self) -> list[Op]:
+        """The ops, without what only defines."""
+        ops = self.graph.operations()
+        return [op for op in ops if op.parent is not None and op.kind not in _DEFINITIONS]
+
+    @cached_property
+    def placed(self) -> Mapping[_Place, list[Op]]:
+        """The ops by their scope and kind; constraints are compared as tensors."""
+        ops: defaultdict[_Place, list[Op]] = defaultdict(list)
+        for op in self.computing:
+            if not op.is_constraint:
+                ops[self.place(op)].append(op)
+        return ops
+
+    @cached_property
+    def numbers(self) -> Counter[int]:
+        """What there is of ops and results, by the numbers of what they are."""
+        own = self.structures.own
+        return Counter([own[op.id] for op in (*self.computing, *self.graph.results())])
+
     def place(self, op: Op) -> _Place:
         """Where an op is counted."""
         if op.is_result:
             return "", "func.return"
-        scope, _ = split_scope(op.scope)
-        return self.path(scope), f"{op.kind} @{op.call_target}" if op.call_target else op.kind
+        path = self._paths.get(op.scope)
+        if path is None:
+            path = self._paths[op.scope] = self.path(split_scope(op.scope)[0])
+        target = op.call_target if op.attributes else None
+        return path, f"{op.kind} @{target}" if target else op.kind
+
+    @cached_property
+    def _paths(self) -> dict[str, str]:
+        return {}
 
     def operands(self, op: Op) -> list[ValueId]:
         """What an op is computed from; of a result of main, what main returns."""
@@ -92,16 +120,19 @@ def op_differences(
         tensors_differ: whether tensors differ.
         meshes_differ: whether meshes do.
     """
-    ours, theirs = _ops(a), _ops(b)
+    ours, theirs = a.placed, b.placed
     differences: list[OpDifference] = []
     for place in dict.fromkeys([*ours, *theirs]):
-        types = _types(ours[place]), _types(theirs[place])
-        counts = len(ours[place]), len(theirs[place])
+        here, there = ours.get(place, []), theirs.get(place, [])
+        if _numbers(a, here) == _numbers(b, there):
+            continue  # Of the same types, attributes and operands.
+        types = _types(here), _types(there)
+        counts = len(here), len(there)
         if types[0] != types[1]:
             more, fewer = types[0] - types[1], types[1] - types[0]
             differences.append(OpDifference(*place, *counts, dict(more), dict(fewer)))
         elif attributes:
-            own, other = _attributes(ours[place]), _attributes(theirs[place])
+            own, other = _attributes(here), _attributes(there)
             if own.keys() != other.keys() or any(len(own[key]) != len(other[key]) for key in own):
                 texts = _texts(own, other), _texts(other, own)
                 differences.append(OpDifference(*place, *counts, {}, {}, *texts))
@@ -110,7 +141,9 @@ def op_differences(
         known = {(difference.scope, difference.kind) for difference in differences}
         alone = not (differences or tensors_differ or meshes_differ)
         differences += [
-            OpDifference(*place, len(ours[place]), len(theirs[place]), {}, {}, *texts)
+            OpDifference(
+                *place, len(ours.get(place, ())), len(theirs.get(place, ())), {}, {}, *texts
+            )
             for place, texts in _other_operands(a, b, alone=alone).items()
             if place not in known
         ]
@@ -122,7 +155,7 @@ def other_kernels(a: OpsSide, b: OpsSide) -> int:
     ours, theirs = (
         Counter(
             (op.call_target, name, comparable(op.attributes[name]))
-            for op in _computing(side)
+            for op in side.computing
             if op.attributes and is_kernel(op.call_target or "")
             for name in CONFIGURATIONS
             if name in op.attributes
@@ -135,7 +168,7 @@ def other_kernels(a: OpsSide, b: OpsSide) -> int:
 def unknown_constants(side: OpsSide) -> int:
     """How many constants have no values in the module."""
     return sum(
-        any(map(is_elsewhere, op.attributes.values())) for op in _computing(side) if op.attributes
+        any(map(is_elsewhere, op.attributes.values())) for op in side.computing if op.attributes
     )
 
 
@@ -175,20 +208,9 @@ def _of_functions(graph: OpGraph, _: bool) -> Counter[str]:
 _DEFINITIONS = ("func.func", "sdy.mesh")
 
 
-def _computing(side: OpsSide) -> Iterator[Op]:
-    """The ops, without what only defines."""
-    for op in side.graph.operations():
-        if op.parent is not None and op.kind not in _DEFINITIONS:
-            yield op
-
-
-def _ops(side: OpsSide) -> defaultdict[_Place, list[Op]]:
-    """The ops by their scope and kind; constraints are compared as tensors."""
-    ops: defaultdict[_Place, list[Op]] = defaultdict(list)
-    for op in _computing(side):
-        if not op.is_constraint:
-            ops[side.place(op)].append(op)
-    return ops
+def _numbers(side: OpsSide, ops: Iterable[Op]) -> list[int]:
+    own = side.structures.own
+    return sorted([own[op.id] for op in ops])
 
 
 def _types(ops: Iterable[Op]) -> Counter[str]:
@@ -249,12 +271,13 @@ def _told(side: OpsSide, op: Op) -> str:
 
 def _unmatched(side: OpsSide, other: OpsSide) -> list[Op]:
     """The ops that the other side has not, or not as often."""
-    ours, theirs = side.structures.own, other.structures.own
-    rest = Counter(theirs[op.id] for op in (*_computing(other), *other.graph.results()))
+    if side.numbers == other.numbers:
+        return []
+    own, rest = side.structures.own, other.numbers.copy()
     unmatched: list[Op] = []
-    for op in (*_computing(side), *side.graph.results()):
-        if rest[ours[op.id]] > 0:
-            rest[ours[op.id]] -= 1
+    for op in (*side.computing, *side.graph.results()):
+        if rest[own[op.id]] > 0:
+            rest[own[op.id]] -= 1
         else:
             unmatched.append(op)
     return unmatched

@@ -6,12 +6,14 @@ Names, lines and the order of ops do not matter, nor how anything is sharded.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from operator import itemgetter
+from typing import Final
 
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.graph.attribute_values import AttributeValue, Structure
 from sdyscope.graph.custom_calls import has_own_configuration
 
@@ -125,6 +127,7 @@ class _Numbering:
     def body(self, function: int) -> int:
         """Numbers what is in a function, and gives the number of what it computes."""
         ops, own, whole = self.graph.ops, self.own, self.whole
+        operand_values, number = self.graph.operand_values, self.numbers.setdefault
         ends: list[tuple[int, dict[int, int]]] = [(function, {})]
         for node in range(function + 1, len(ops)):
             op = ops[node]
@@ -135,10 +138,15 @@ class _Numbering:
             while ends[-1][0] != op.parent:
                 self.close(*ends.pop())
             ends[-1][1][op.region] = node
-            operands = self.graph.operand_values[node]
+            if op.argument >= 0:
+                own[node] = whole[node] = self.number(("argument", _argument(self.graph, op, own)))
+                continue
+            operands = operand_values[node]
             made_of = tuple([(whole[producer], result) for producer, result in operands])
-            said, names = self.said(op)
-            own[node] = whole[node] = self.number((_own(self.graph, op, own), said, made_of))
+            said, names = self.said(op) if op.attributes else _NOTHING_SAID
+            types = op.types
+            text: Hashable = types[0].text if len(types) == 1 else _texts(types)
+            own[node] = whole[node] = number((op.kind, text, said, made_of), len(self.numbers))
             if names:
                 called = tuple([self.functions.get(name, -1) for name in names])
                 whole[node] = self.number((own[node], called))
@@ -155,26 +163,32 @@ class _Numbering:
         return tuple([(region, self.whole[end]) for region, end in ends.items()])
 
     def said(self, op: Op) -> tuple[Hashable, tuple[str, ...]]:
-        """The attributes of an op that say what it computes, and the functions that it calls.
-
-        None of an argument.
-        """
-        if op.argument >= 0 or not op.attributes:
-            return (), ()
+        """The attributes of an op that say what it computes, and the functions that it calls."""
         key = id(op.attributes)
         known = self.attributes.get(key)
         if known is None:
             known = self.attributes[key] = (
-                comparable(dict(computing_attributes(op))),
+                (op.call_target, _comparable_fields(computing_attributes(op))),
                 tuple(_functions_of(self.graph, op)),
             )
         return known
 
 
+_NOTHING_SAID: Final[tuple[Hashable, tuple[str, ...]]] = (None, ()), ()
+
+
+def _texts(types: Iterable[TensorType]) -> tuple[str, ...]:
+    return tuple([type_.text for type_ in types])
+
+
 def _own(graph: OpGraph, op: Op, numbers: Sequence[int]) -> Hashable:
-    types = tuple([type_.text for type_ in op.types])
-    if not op.is_argument:
-        return op.kind, op.call_target if op.attributes else None, types
+    if op.is_argument:
+        return _argument(graph, op, numbers)
+    return op.kind, op.call_target if op.attributes else None, _texts(op.types)
+
+
+def _argument(graph: OpGraph, op: Op, numbers: Sequence[int]) -> Hashable:
+    types = _texts(op.types)
     main = graph.main
     if main is not None and op.parent == main.op:
         return op.location.scope or op.argument, types
@@ -269,6 +283,12 @@ def _is_default(name: str, value: AttributeValue) -> bool:
     if name == "api_version":
         return bool(value == 1)
     return value is False or value in ("", ())
+
+
+def _comparable_fields(attributes: Iterable[tuple[str, AttributeValue]]) -> Hashable:
+    """Attributes in the order of their names; two structures may each have a field of one name."""
+    by_name = sorted(attributes, key=itemgetter(0))
+    return tuple([(name, comparable(value)) for name, value in by_name])
 
 
 def comparable(value: AttributeValue) -> Hashable:
