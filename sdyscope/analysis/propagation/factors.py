@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.values.sharding_rule import DimMapping, OpShardingRule, TensorMapping
 
 
+@lru_cache(1 << 8)
 def identity_rule(rank: int) -> OpShardingRule:
     """The rule of an op that is its operand. Sizes do not matter: equal dimensions divide alike."""
     tensor = TensorMapping(tuple(DimMapping((dim,)) for dim in range(rank)))

@@ -66,6 +66,7 @@ class Flow:
         self._merge_data_flow()
         self._arrivals: dict[Ref, list[Arrival]] = {}
         self._parts: dict[Ref, list[tuple[int, AxisPart]]] = {}
+        self._no_parts: list[tuple[int, AxisPart]] = []
         # By identity: equal shardings are mostly one object, which is kept with its parts.
         self._parts_in: dict[int, tuple[Sharding, list[tuple[int, AxisPart]]]] = {}
 
@@ -132,7 +133,7 @@ class Flow:
     def parts_in(self, sharding: Sharding | None) -> list[tuple[int, AxisPart]]:
         """(dimension, part of an axis) of everything that a sharding shards."""
         if not isinstance(sharding, TensorSharding):
-            return []
+            return self._no_parts
         known = self._parts_in.get(id(sharding))
         if known is None:
             mesh = self.mesh_of(sharding)

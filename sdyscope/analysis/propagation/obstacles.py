@@ -31,6 +31,15 @@ from sdyscope.values.sharding_rule import OpShardingRule
 _Stopped: TypeAlias = tuple[Absence, Held | None]
 
 
+#: A factor, the dimension of the value that is made of it, and what of an axis is not there.
+_Missing: TypeAlias = list[tuple[int, int | None, AxisPart]]
+
+#: A dimension of a tensor, a part of an axis that it is sharded on, and what is missing beside it.
+_NotShared: TypeAlias = list[tuple[int, AxisPart, _Missing]]
+
+_Parts: TypeAlias = list[tuple[int, AxisPart]]
+
+
 class Obstacles:
     """Finds what stopped axes in one propagation.
 
@@ -46,6 +55,9 @@ class Obstacles:
         self.flow = flow
         self.pointers = pointers
         self.stops = Stops(flow, pointers, Openness(flow, annotations))
+        # By identity of rules and of what values are sharded on, all of which `flow` keeps: ops of
+        # repeated layers have the same.
+        self._known: dict[tuple[int, Slot, Slot, int, int], _NotShared] = {}
 
     def absences(self, value: Ref, *, rivals: bool = True) -> tuple[Absence, ...]:
         """The axes that a value of the propagated graph does not have, each reason once.
@@ -56,8 +68,8 @@ class Obstacles:
         """
         absences: dict[tuple[object, ...], Absence] = {}
         ref = self.flow.root(value)
-        for beside in self._beside(ref):
-            for absence, rival in self._absences(ref, beside):
+        for beside, missing in self._beside(ref):
+            for absence, rival in self._absences(ref, beside, missing):
                 key = (absence.dimension, absence.axis, absence.reason)
                 before = absences.get(key)
                 if before is not None:
@@ -70,21 +82,23 @@ class Obstacles:
 
     # What is beside a value.
 
-    def _beside(self, ref: Ref) -> Iterator[Beside]:
+    def _beside(self, ref: Ref) -> Iterator[tuple[Beside, _Missing]]:
         flow = self.flow
         for node, result in flow.same(ref):
             op = flow.graph.ops[node]
             if not op.is_argument and op.kind != EDGE:
-                yield from self._around(op, ("result", result), producer=True)
+                yield from self._around(ref, op, ("result", result), producer=True)
         for op, operand in flow.uses(ref):
             if op.kind not in TERMINATORS:
-                yield from self._around(op, ("operand", operand), producer=False)
+                yield from self._around(ref, op, ("operand", operand), producer=False)
         for source in flow.sources(ref):
             yield from self._flowing(flow.around(ref), ref, source, ("operand", 0))
         for target in flow.targets(ref):
             yield from self._flowing(flow.around(target), ref, target, ("result", 0))
 
-    def _around(self, op: Op, own: Slot, *, producer: bool) -> Iterator[Beside]:
+    def _around(
+        self, ref: Ref, op: Op, own: Slot, *, producer: bool
+    ) -> Iterator[tuple[Beside, _Missing]]:
         flow = self.flow
         rule = op.sharding_rule if isinstance(op.sharding_rule, OpShardingRule) else None
         if rule is None and op.kind in _IDENTITIES:
@@ -96,45 +110,54 @@ class Obstacles:
         for slot, value in (*results, *flow.operand_slots(op)):
             if value == own_value:
                 continue
-            for dimension, part in flow.parts(value):
-                yield Beside(op, own, slot, value, dimension, part, rule)
+            for dimension, part, missing in self._not_shared(rule, ref, own, value, slot):
+                yield Beside(op, own, slot, value, dimension, part, rule), missing
 
-    def _flowing(self, op: Op, ref: Ref, other: Ref, slot: Slot) -> Iterator[Beside]:
+    def _flowing(
+        self, op: Op, ref: Ref, other: Ref, slot: Slot
+    ) -> Iterator[tuple[Beside, _Missing]]:
         kind: EdgeNodeType = "result" if slot[0] == "operand" else "operand"
-        rank = len(self.flow.graph.ops[ref[0]].types[ref[1]].shape or ())
+        own: Slot = (kind, 0)
+        rule = identity_rule(len(self.flow.graph.ops[ref[0]].types[ref[1]].shape or ()))
         axes = op.attributes.get("manual_axes")
         manual = axes.axes if isinstance(axes, ManualAxes) else ()
-        for dimension, part in self.flow.parts(other):
+        for dimension, part, missing in self._not_shared(rule, ref, own, other, slot):
             if part.name in manual:
                 continue  # the program itself decides about it inside, and a boundary outside
             flowing = FlowingTensor(is_source=kind == "result")
-            yield Beside(op, (kind, 0), slot, other, dimension, part, identity_rule(rank), flowing)
+            yield Beside(op, own, slot, other, dimension, part, rule, flowing), missing
 
     # What stopped it.
 
-    def _absences(self, ref: Ref, beside: Beside) -> Iterator[_Stopped]:
+    def _not_shared(
+        self, rule: OpShardingRule | None, ref: Ref, own: Slot, value: Ref, slot: Slot
+    ) -> _NotShared:
+        """What a tensor of an op is sharded on that the rule gives no place, or another, here."""
+        ours, theirs = self.flow.parts(ref), self.flow.parts(value)
+        if rule is None:
+            return [(dimension, part, []) for dimension, part in theirs]
+        key = (id(rule), own, slot, id(ours), id(theirs))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = [
+                (dimension, part, missing)
+                for dimension, part in theirs
+                if (missing := list(_missing(rule, own, ours, slot, theirs, dimension, part)))
+            ]
+        return known
+
+    def _absences(self, ref: Ref, beside: Beside, missing: _Missing) -> Iterator[_Stopped]:
         rule = beside.rule
         if rule is None:
             if beside.op.types and self.flow.graph.ops[ref[0]].types[ref[1]].shape:
                 yield self._made(beside, beside.part, None, "no rule", NoRule())
             return
-        own, other = rules.mapping(rule, beside.own), rules.mapping(rule, beside.slot)
-        if own is None or other is None or beside.dimension >= len(other.dim_mappings):
-            return
-        dims = [part for dim, part in self.flow.parts(beside.value) if dim == beside.dimension]
-        for factor, part in on_factors(rule, other.dim_mappings[beside.dimension], dims):
-            shared = part.shared(beside.part)
-            if shared is None:
-                continue
-            dimension = dimension_with(own, factor)
-            if dimension is None:
-                if beside.own[0] == "result":
-                    yield self._no_factor(beside, rule, factor, shared)
-                continue
-            held = [p for dim, p in self.flow.parts(ref) if dim == dimension]
-            for missing in shared.without(held):
-                case = Case(ref, beside, rule, factor, dimension, missing)
-                yield self._made(beside, missing, dimension, *self.stops.why(case))
+        for factor, dimension, part in missing:
+            if dimension is not None:
+                case = Case(ref, beside, rule, factor, dimension, part)
+                yield self._made(beside, part, dimension, *self.stops.why(case))
+            else:
+                yield self._no_factor(beside, rule, factor, part)
 
     def _no_factor(
         self, beside: Beside, rule: OpShardingRule, factor: int, part: AxisPart
@@ -170,3 +193,31 @@ _IDENTITIES = CONSTRAINTS | {"sdy.propagation_barrier"}
 
 #: Ops whose results are values from inside their regions, or operands that pass through.
 _DATA_FLOW = LOOPS | REGIONS | BARRIERS | BRANCHES
+
+
+def _missing(
+    rule: OpShardingRule,
+    own: Slot,
+    ours: _Parts,
+    slot: Slot,
+    theirs: _Parts,
+    dimension: int,
+    part: AxisPart,
+) -> Iterator[tuple[int, int | None, AxisPart]]:
+    """By factor, what of a part of an axis on a dimension of one tensor another has not."""
+    tensor, other = rules.mapping(rule, own), rules.mapping(rule, slot)
+    if tensor is None or other is None or dimension >= len(other.dim_mappings):
+        return
+    on_dimension = [there for dim, there in theirs if dim == dimension]
+    for factor, laid_out in on_factors(rule, other.dim_mappings[dimension], on_dimension):
+        shared = laid_out.shared(part)
+        if shared is None:
+            continue
+        here = dimension_with(tensor, factor)
+        if here is None:
+            if own[0] == "result":
+                yield factor, None, shared
+            continue
+        held = [there for dim, there in ours if dim == here]
+        for each in shared.without(held):
+            yield factor, here, each
