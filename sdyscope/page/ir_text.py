@@ -7,6 +7,7 @@ left out.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -84,11 +85,14 @@ def text_part(pool: Pool, lines: Iterable[IrLine]) -> dict[str, Any]:
     counts: dict[Change, int] = {"added": 0, "changed": 0}
     for line in lines:
         short = elided(line.text)
-        written = written_in(short)
-        pieces = list(broken(short, written))
-        spans = _spans(written, line.changes)
-        for _, _, change in spans:
-            counts[change] += 1
+        pieces: list[str] = [short]
+        spans: list[_Span] = []
+        if len(short) > WIDTH or any(line.changes):
+            written = written_in(short)
+            pieces = list(broken(short, written))
+            spans = _spans(written, line.changes)
+            for _, _, change in spans:
+                counts[change] += 1
         source = pool.source(line.source)
         names = "\n".join(("", *line.names) if line.is_copy else line.names)
         for number, (piece, marked) in enumerate(_marked(pieces, spans)):
@@ -139,6 +143,8 @@ def elided(line: str) -> str:
         if end - aliases.end() > CONSTANT:
             said = f"/* {end - aliases.end():,} characters */]"
             line = line[: aliases.end()] + said + line[end + 1 :]
+    if len(line) <= CONSTANT:
+        return line
     line = _CONSTANT.sub(lambda match: f"/* {len(match[0]):,} characters */", line)
     return _RESOURCE.sub(lambda match: f'"0x… {len(match[0]):,} characters"', line)
 
@@ -162,19 +168,18 @@ def broken(line: str, written: Sequence[tuple[int, int]]) -> Iterator[str]:
             )
             yield f"{indent if number else ''}{piece}{end}"
         return
-    start = last = 0
-    own = ""
-    for match in _BREAKS.finditer(line):
-        at = match.start()
-        if any(first < at < end for first, end in written):
-            continue
-        if at - start + len(own) > WIDTH and last > start:
-            yield own + line[start:last]
-            start, own = last + 1, indent
-        last = at
-    if len(line) - start + len(own) > WIDTH and last > start:
-        yield own + line[start:last]
-        start, own = last + 1, indent
+    places = [match.start() for match in _BREAKS.finditer(line)]
+    for first, last in written:
+        places = [at for at in places if not first < at < last]
+    start, own = 0, ""
+    while len(line) - start + len(own) > WIDTH:
+        beyond = bisect_right(places, start + WIDTH - len(own))
+        if beyond and places[beyond - 1] > start:
+            beyond -= 1  # The last one that fits; else the first that does not.
+        if beyond == len(places):
+            break
+        yield own + line[start : places[beyond]]
+        start, own = places[beyond] + 1, indent
     yield own + line[start:]
 
 
@@ -251,6 +256,6 @@ def _steps(numbers: list[int]) -> list[int]:
 def _own(names: list[str], text: list[str]) -> dict[str, Any]:
     """Names of tensors; `=` where it is the name that the line itself defines."""
     return column(
-        "=" if (match := _DEFINES.match(line)) and match[1] == name else name
+        "=" if name and (match := _DEFINES.match(line)) and match[1] == name else name
         for name, line in zip(names, text, strict=True)
     )
