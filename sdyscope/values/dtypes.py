@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from sdyscope.errors import ConversionError
 
@@ -15,6 +16,7 @@ _INTEGER = re.compile(r"[su]?i?(\d+)|ui(\d+)")
 _FLOAT = re.compile(r"b?f(\d+)(?:E.*|e.*)?")
 
 
+@lru_cache(1 << 8)
 def bit_width(dtype: str) -> int:
     """Bits that one element takes in memory; booleans take a byte, as in XLA.
 

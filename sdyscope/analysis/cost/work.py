@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -155,12 +155,11 @@ class _Counter:
         """(once, total); ``moves`` is whether its instructions go through memory."""
         key = (computation.name, moves)
         if key not in self.known:
-            once, total = Work(), Work()
-            for instruction in computation.instructions.values():
-                pair = self.instruction(computation, instruction, moves)
-                if pair is not None:
-                    once, total = once.plus(pair[0]), total.plus(pair[1])
-            self.known[key] = once, total
+            self.known[key] = _sum(
+                pair
+                for instruction in computation.instructions.values()
+                if (pair := self.instruction(computation, instruction, moves)) is not None
+            )
         return self.known[key]
 
     def instruction(
@@ -184,7 +183,7 @@ class _Counter:
                 [self.computation(computation, moves=False) for computation in inner]
             )
             moved = Work(bytes=bytes_, on_chip=on_chip)
-            return once.plus(moved), total.plus(moved)
+            return _sum([(once, total), (moved, moved)])
         own = self.flops(computation, instruction)
         if not (own.flops or own.transcendentals or bytes_):
             return None
@@ -396,8 +395,11 @@ def _stored(leaf: Shape) -> tuple[int, bool]:
     return array.bytes, array.memory_space > 0
 
 
-def _sum(pairs: list[tuple[Work, Work]]) -> tuple[Work, Work]:
-    once, total = Work(), Work()
+def _sum(pairs: Iterable[tuple[Work, Work]]) -> tuple[Work, Work]:
+    once = total = Work()
     for once_more, all_ in pairs:
-        once, total = once.plus(once_more), total.plus(all_)
+        if once is total and once_more is all_:  # Nothing so far runs more than once.
+            once = total = once.plus(once_more)
+        else:
+            once, total = once.plus(once_more), total.plus(all_)
     return once, total

@@ -35,7 +35,11 @@ class AxisPart:
         if self.name != other.name:
             return None
         start, stop = max(self.start, other.start), min(self.stop, other.stop)
-        return AxisPart(self.name, start, stop) if start < stop and stop % start == 0 else None
+        if start >= stop or stop % start:
+            return None
+        if start == self.start and stop == self.stop:
+            return self
+        return AxisPart(self.name, start, stop)
 
     def without(self, others: Iterable[AxisPart]) -> list[AxisPart]:
         """The parts of it that none of ``others`` covers."""
