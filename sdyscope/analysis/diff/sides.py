@@ -78,7 +78,9 @@ def propagated_between(
     if b is None:
         under = both_partitioners(a)
         sides = propagated_side(a, under[0], under[0]), propagated_side(a, under[1], under[1])
-        return propagated_diff(a.name, *sides, "partitioners")
+        return a.once(
+            (propagated_diff, *under), lambda: propagated_diff(a.name, *sides, "partitioners")
+        )
     first, second = partitioner_of_both(a, b)
     labels = labels_of(a, b)
     sides = (

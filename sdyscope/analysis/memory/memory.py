@@ -241,11 +241,16 @@ def predicted_document(program: Staged, partitioner: Partitioner | None = None) 
 def memory_of(
     program: Staged, partitioner: Partitioner | None = None, on: Hardware | str | None = None
 ) -> Memory:
-    """What a device holds of a program; see ``Inspection.memory``."""
+    """What a device holds of a program, counted once; see ``Inspection.memory``."""
     compiled = program.compiled(partitioner, on)
-    if compiled.partitioner is None:
-        return memory(None, compiled, compiled.mesh)
-    return memory(program.tensors, compiled, program.only_mesh(compiled.partitioner))
+
+    def counted() -> Memory:
+        if compiled.partitioner is None:
+            return memory(None, compiled, compiled.mesh)
+        return memory(program.tensors, compiled, program.only_mesh(compiled.partitioner))
+
+    which = (compiled.partitioner, compiled.hardware, compiled.recorded_by, compiled.notes)
+    return program.once((memory, *which), counted)
 
 
 def memory(table: TensorTable | None, compiled: Compiled, mesh: Mesh | None = None) -> Memory:
