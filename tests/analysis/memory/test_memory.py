@@ -50,7 +50,9 @@ def held(found, name):
 )
 def test_models_take_what_the_compiler_counts(model, partitioner):
     small = {"layers": 1, "donate": True}
-    found = Inspection(resolve(model, settings=small), [partitioner]).memory()
+    inspection = Inspection(resolve(model, settings=small), [partitioner])
+    found = inspection.memory()
+    assert inspection.memory(partitioner) is found  # It is counted once.
     said = found.compiled.memory
     groups = found.groups
     arguments = sum(one.bytes_per_device for one in groups if one.kind == "argument")
