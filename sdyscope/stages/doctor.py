@@ -246,7 +246,7 @@ def _optional_packages() -> Iterator[Capability]:
 
 
 def _is_installed(name: str) -> bool:
-    return next(metadata.Distribution.discover(name=name), None) is not None
+    return any(metadata.Distribution.discover(name=name))
 
 
 def _version(name: str) -> str:
