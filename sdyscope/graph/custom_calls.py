@@ -18,6 +18,13 @@ _STARTED = {
 }
 _DONE = frozenset(target.replace("-start", "-done") for target in _STARTED)
 
+#: JAX's primitives that it writes as custom calls for GSPMD, by their targets.
+_PRIMITIVES = {
+    "Sharding": "sharding_constraint",
+    "SPMDFullToShardShape": "shard_map",
+    "SPMDShardToFullShape": "shard_map",
+}
+
 #: They say something to the partitioner, or it takes them apart itself.
 _FOR_PARTITIONER = re.compile(
     r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|xla\.sdy\..*|CustomSPMDPartitioning"
@@ -57,6 +64,11 @@ def collective_of(target: str | None) -> str | None:
         ``RAGGED_ALL_TO_ALL``, or the name of the StableHLO op that does the same synchronously.
     """
     return target if target == RAGGED_ALL_TO_ALL else _STARTED.get(target or "")
+
+
+def primitive_of(target: str | None) -> str | None:
+    """JAX's primitive that a custom call is written for under GSPMD; None for any other."""
+    return _PRIMITIVES.get(target or "")
 
 
 def is_for_partitioner(target: str) -> bool:

@@ -30,7 +30,7 @@ from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.graph.custom_calls import collective_of
+from sdyscope.graph.custom_calls import collective_of, primitive_of
 from sdyscope.graph.summed_dims import summed_dims
 from sdyscope.values.sharding_rule import OpShardingRule
 
@@ -429,23 +429,13 @@ class Needs:
         ]
 
 
-#: What JAX calls that it writes as custom calls for GSPMD, by their targets.
-_CALLED = {
-    "Sharding": "sharding_constraint",
-    "SPMDFullToShardShape": "shard_map",
-    "SPMDShardToFullShape": "shard_map",
-}
-
-
 def kind_of(op: Op) -> str:
     """An op's name without its dialect; of a custom call, of what it calls where that is known."""
     name = op.mnemonic
     if name != "custom_call":
         return name
-    return (
-        _CALLED.get(op.call_target or "")
-        or (collective_of(op.call_target) or name).rpartition(".")[2]
-    )
+    target = op.call_target
+    return primitive_of(target) or (collective_of(target) or name).rpartition(".")[2]
 
 
 def _results(op: Op) -> list[ValueId]:
