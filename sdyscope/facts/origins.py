@@ -121,6 +121,8 @@ class CollectiveOrigin:
         not_found: why it is not known.
         followed: whether the op was found along the value in the compiled program, since XLA
             names the collective after what makes the value, or not at all.
+        may_split: whether XLA may split the op over these axes itself once no annotation shards
+            what it sums: another axis is on a dimension that one operand sums and another keeps.
     """
 
     kind: OriginKind
@@ -136,6 +138,7 @@ class CollectiveOrigin:
     form: str = ""
     not_found: NotFound = ""
     followed: bool = False
+    may_split: bool = False
 
     @property
     def otherwise(self) -> Iterator[OriginAnnotation]:

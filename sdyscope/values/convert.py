@@ -7,7 +7,7 @@ no axis names), the conversion raises rather than lose it. All forms share their
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from sdyscope.errors import ConversionError
@@ -208,6 +208,59 @@ def _atoms(mesh: Mesh, order: tuple[int, ...] | None) -> list[_Atom]:
             atoms.append(_Atom(axis.name, pre, digit))
             pre *= digit.size
     return atoms
+
+
+def unreversed(placement: Placement, mesh: Mesh) -> TensorSharding:
+    """The sharding of a tensor whose reversed dimensions are put right again.
+
+    XLA shards the result of a reversal over the same axes, with the devices in reverse order, which
+    is no sharding over axes: only which axes those are is known of it.
+
+    Raises:
+        ConversionError: the blocks follow no axes or sub-axes of the mesh then, either.
+    """
+    devices, shards = mesh.devices(), placement.shards
+    if placement.device is not None or len(devices) != placement.num_devices:
+        raise ConversionError("the devices are others than the mesh's")
+    if placement.unreduced or placement.manual:
+        raise ConversionError("partial results and manual axes have no order to be put right")
+    blocks = [placement.block(device) for device in devices]
+    turned = [
+        tuple(
+            count - 1 - block if first else block
+            for block, count, first in zip(each, shards, blocks[0], strict=True)
+        )
+        for each in blocks
+    ]
+    refs: list[list[tuple[int, AxisRef]]] = [[] for _ in shards]
+    for axis in mesh.axes:
+        pre = 1
+        for size in _primes(axis.size):
+            ref = AxisRef(axis.name, SubAxisInfo(pre, size) if size < axis.size else None)
+            pre *= size
+            moved = turned[mesh.strides[axis.name] * (axis.size // pre)]
+            for dim, step in enumerate(moved):
+                if step > 0:
+                    refs[dim].append((step, ref))
+    dims = tuple(
+        DimSharding(_joined([ref for _, ref in sorted(dim, key=lambda each: -each[0])], mesh))
+        for dim in refs
+    )
+    sharding = TensorSharding("mesh", dims)
+    put_right = tensor_sharding_placement(sharding, mesh)
+    if [put_right.block(device) for device in devices] != turned:
+        raise ConversionError(f"the blocks follow no axes of {mesh}, reversed or not")
+    return sharding
+
+
+def _primes(number: int) -> Iterator[int]:
+    """Its prime factors, smallest first."""
+    prime = 2
+    while number > 1:
+        while number % prime == 0:
+            yield prime
+            number //= prime
+        prime += 1
 
 
 def _sub_axis(mesh: Mesh, atom: _Atom, pre_in_atom: int, size: int) -> AxisRef:

@@ -74,8 +74,8 @@ class OriginDocument:
     Attributes:
       kind: `reduction`: an op sums over a dimension in pieces; `resharding`: a value is needed with
         another sharding; `lookup`: an op takes elements by their indices; `exchange`: an op reaches
-        into other blocks; `program`: the program says so itself in a `shard_map`; `unknown`: none
-        of these was found.
+        into other blocks; `split`: XLA splits an op itself; `program`: the program says so itself
+        in a `shard_map`; `unknown`: none of these was found.
       known: whether it leads to an annotation, or to the program's own collective.
       value: the value that is moved, or summed; empty where it was not found.
       form: the op that gives it the form in which it is moved, whose sharding is another
@@ -93,6 +93,7 @@ class OriginDocument:
       words: all of it in a sentence, as every view prints it.
       followed: whether the op was found along the value in the compiled program, since XLA names
         the collective after what makes the value, or not at all.
+      may_split: whether XLA may split the op over these axes itself, without these annotations.
     """
 
     kind: OriginKind
@@ -110,6 +111,7 @@ class OriginDocument:
     otherwise_count: int
     words: str
     followed: bool
+    may_split: bool
 
 
 def origin_document(origin: CollectiveOrigin) -> OriginDocument:
@@ -131,6 +133,7 @@ def origin_document(origin: CollectiveOrigin) -> OriginDocument:
         otherwise_count=len(origin.together.by_key) - len(origin.named_together),
         words=origin_text(origin),
         followed=origin.followed,
+        may_split=origin.may_split,
     )
 
 
@@ -215,6 +218,8 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         own = [annotation for annotation in has if annotation.name != itself]
         if own:
             words += f"; {_sharded(own, origin, file)}"
+    if origin.may_split:
+        words += f"; without that, XLA may split {op} over these axes itself"
     return words + _followed(origin)
 
 

@@ -1,5 +1,8 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sdyscope.errors import ConversionError
@@ -10,6 +13,7 @@ from sdyscope.values.convert import (
     to_named_sharding,
     to_placement,
     to_tensor_sharding,
+    unreversed,
     unspecified_dims,
 )
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, SubAxisInfo
@@ -211,3 +215,28 @@ def test_a_mesh_of_one_device_divides_nothing_among_those_that_there_are():
     sharding = TensorSharding("mesh", (DimSharding((AxisRef("one"),)), DimSharding()))
     placement = to_placement(sharding, 2, Mesh.of({"one": 1}), 8)
     assert (placement.num_devices, placement.replication) == (8, 8)
+
+
+@given(st.data())
+def test_axes_of_a_reversed_dimension_are_those_that_it_had(data):
+    """XLA shards what it reverses over the same axes, from their last block to their first."""
+    mesh = data.draw(meshes(reorder=False, max_devices=64))
+    rank = data.draw(st.integers(1, 3))
+    spec = data.draw(named_shardings(mesh, rank=rank, unconstrained=False)).spec
+    whole = to_hlo_sharding(NamedSharding(mesh, PartitionSpec(spec.entries)), rank)
+    own = whole.tile_assignment
+    assume(own is not None)
+    listed = np.array(own.listed()).reshape(own.dims)
+    dims = [dim for dim in range(rank) if data.draw(st.booleans())]
+    devices = tuple(np.flip(listed, dims).flatten().tolist())
+    turned = replace(whole, tile_assignment=TileAssignment(own.dims, devices))
+    put_right = unreversed(to_placement(turned, rank, mesh), mesh)
+    assert to_placement(put_right, rank, mesh) == to_placement(whole, rank, mesh)
+
+
+def test_an_order_that_is_no_reversal_has_no_axes():
+    mesh = Mesh.of({"a": 4, "b": 2})
+    tile = TileAssignment((4, 2), (2, 3, 0, 1, 4, 5, 6, 7))
+    sharding = HloSharding("tiled", tile, subgroup_types=("replicated",))
+    with pytest.raises(ConversionError, match="follow no axes"):
+        unreversed(to_placement(sharding, 1, mesh), mesh)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sdyscope.analysis.collectives.propagated_axes import AxesByDim, PropagatedAxes, spec_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
@@ -30,6 +30,21 @@ _CROSSED = frozenset(
     {"while", "case", "if", "call", "manual_computation", "named_computation", "func", "module"}
 )
 
+#: Ops that keep each dimension of a tensor at its place, though not its size.
+RESIZED: Final = frozenset(
+    {
+        "concatenate",
+        "custom_call",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "pad",
+        "reduce_window",
+        "slice",
+    }
+)
+
+_Link: TypeAlias = Literal["any", "size", "place"]
+"""Which dimensions of two values can be the same: any, equally large ones, those at one place."""
 
 #: A value and one of its dimensions.
 _Dim: TypeAlias = tuple[ValueId, int]
@@ -234,11 +249,11 @@ class AnnotatedAxes:
             for dim, own in enumerate(self.decided.axes(value)):
                 for part in own:
                     held, dims = HeldAxis(value, dim, part.name), self._on(part)
-                    for other, alone in others:
+                    for other, link in others:
                         if other < value:
                             continue  # They are joined already, as its neighbour.
                         for beside in dims(other):
-                            if alone or self._same_size(value, dim, other, beside):
+                            if self._linked(link, value, dim, other, beside):
                                 yield held, HeldAxis(other, beside, part.name)
 
     @cached_property
@@ -279,10 +294,10 @@ class AnnotatedAxes:
                         queue.append((value, dim))
         while queue:
             value, dim = queue.popleft()
-            for other, alone in self._neighbours.get(value, ()):
+            for other, link in self._neighbours.get(value, ()):
                 for beside in dims(other):
                     key = (other, beside)
-                    if key not in nearest and (alone or self._same_size(value, dim, *key)):
+                    if key not in nearest and self._linked(link, value, dim, *key):
                         nearest[key] = nearest[value, dim]
                         queue.append(key)
         self._nearest[part] = nearest
@@ -312,8 +327,10 @@ class AnnotatedAxes:
 
         return dims
 
-    def _same_size(self, value: ValueId, dim: int, other: ValueId, beside: int) -> bool:
-        """Whether two dimensions of an op's tensors can be the same: they are as large."""
+    def _linked(self, link: _Link, value: ValueId, dim: int, other: ValueId, beside: int) -> bool:
+        """Whether two dimensions of an op's tensors can be the same."""
+        if link != "size":
+            return link == "any" or dim == beside
         shape, other_shape = self.decided.shape(value), self.decided.shape(other)
         return shape is None or other_shape is None or shape[dim] == other_shape[beside]
 
@@ -342,25 +359,26 @@ class AnnotatedAxes:
             yield op.id, 0
 
     @cached_property
-    def _neighbours(self) -> dict[ValueId, list[tuple[ValueId, bool]]]:
+    def _neighbours(self) -> dict[ValueId, list[tuple[ValueId, _Link]]]:
         """The values that meet in an op, or are one across the boundary of a region or function.
 
-        And whether they are the op's only two, whose dimensions may have other sizes.
+        The dimensions of an op's only two may have other sizes.
         """
-        alike: dict[ValueId, list[tuple[ValueId, bool]]] = {}
+        alike: dict[ValueId, list[tuple[ValueId, _Link]]] = {}
 
-        def join(values: Iterable[ValueId]) -> None:
+        def join(values: Iterable[ValueId], *, placed: bool = False) -> None:
             distinct = list(dict.fromkeys(values))
-            alone = len(distinct) == 2
+            link: _Link = "place" if placed else "any" if len(distinct) == 2 else "size"
             for value in distinct:
                 others = alike.setdefault(value, [])
-                others.extend((other, alone) for other in distinct if other != value)
+                others.extend((other, link) for other in distinct if other != value)
 
         graph = self.graph
         for op in graph.operations():
             if op.types and op.mnemonic not in _CROSSED:
                 results = ((op.id, result) for result in range(len(op.types)))
-                join([*graph.operand_values[op.id], *results])
+                values = [*graph.operand_values[op.id], *results]
+                join(values, placed=op.mnemonic in RESIZED)
         for _, source, target in graph.crossings():
             join((source, target))
         return alike

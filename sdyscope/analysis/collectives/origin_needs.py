@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Final
 
-from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, WrittenSpec
+from sdyscope.analysis.collectives.annotated_axes import RESIZED, AnnotatedAxes, WrittenSpec
 from sdyscope.analysis.collectives.propagated_axes import (
     AxesByDim,
     PropagatedAxes,
@@ -314,9 +314,14 @@ class Needs:
         carried = [other for other in others if self.carried(other, axes)]
         by_rule = self._by_rule(need.op)
         own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
-        if by_rule is None and kind_of(need.op) not in _TOGETHER:
+        kind = kind_of(need.op)
+        if by_rule is None and (kind not in _TOGETHER or kind in RESIZED):
             # Without a rule a tensor goes with the value where it has the same dimensions.
-            return [other for other in carried if not self._alike(need.value, other, axes)]
+            return [
+                other
+                for other in carried
+                if not self._alike(need.value, other, axes, resized=kind in RESIZED)
+            ]
         if by_rule is None or not own:
             return carried
         held = ((other, by_rule.held(self.annotated.in_flow(other), axes)) for other in carried)
@@ -356,11 +361,13 @@ class Needs:
                         written[id(nearest)] = nearest
         return list(written.values())
 
-    def _alike(self, value: ValueId, other: ValueId, axes: tuple[AxisPart, ...]) -> bool:
+    def _alike(
+        self, value: ValueId, other: ValueId, axes: tuple[AxisPart, ...], *, resized: bool
+    ) -> bool:
         """Whether another tensor of an op has the axes where the value has them."""
         dims = dict(self._dims_with(value, axes))
         return dims == dict(self._dims_with(other, axes)) and all(
-            self._same_dimension(value, other, dim) for dim in dims
+            resized or self._same_dimension(value, other, dim) for dim in dims
         )
 
     def _dims_with(
@@ -414,6 +421,29 @@ class Needs:
             if self.carried(value, axes, dims):
                 values.append(value)
         return values
+
+    def is_torn(self, op: Op, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether an axis besides these is on what one operand of an op sums, not so in another.
+
+        One of the two gives way, and XLA then splits the op over whatever axes are idle.
+        """
+        given = self.graph.operands(op)
+        summing: list[set[str]] = []
+        kept: set[str] = set()
+        for producer, edge in given:
+            value = (producer.id, edge.result)
+            dims = summed_dims(op, edge.operand, self.decided.rank(value), len(given))
+            summed: set[str] = set()
+            for at, own in enumerate(self.decided.axes(value)):
+                names = {part.name for part in own if not any(map(part.shared, axes))}
+                if dims is None or at in dims:
+                    summed |= names
+                if dims is None or at not in dims:
+                    kept |= names
+            if dims is None or dims:
+                summing.append(summed)
+        every = set().union(*summing)
+        return bool(every & kept) or any(every - summed for summed in summing)
 
     def carried(
         self, value: ValueId, axes: tuple[AxisPart, ...], dims: Container[int] | None = None

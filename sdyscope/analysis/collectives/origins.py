@@ -45,7 +45,7 @@ from sdyscope.facts.origins import (
 )
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.values.mesh import Mesh
+from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import HloSharding, TupleSharding
 
@@ -293,6 +293,7 @@ class _Search:
                 **self.moved(largest),
                 annotations=annotations,
                 together=self.together(sharded, axes),
+                may_split=kind in _SPLIT and self.around.is_torn(op, axes),
             )
         return None
 
@@ -362,8 +363,28 @@ class _Search:
                         self.around.unlikeness(needs[at], part),
                     ),
                 )
+                if misfits[best] >= NO_FIT and (
+                    moved_before := self.moved_before(ops, collective, part, values)
+                ):
+                    return moved_before
                 kind = collective.kind if misfits[best] < NO_FIT else ""
                 return self.origin_for(needs[best], axes, part, kind)
+        return self.moved_before(ops, collective, part, values)
+
+    def moved_before(
+        self, ops: list[Op], collective: Collective, part: Part, values: Container[ValueId]
+    ) -> CollectiveOrigin | None:
+        """What is gathered over axes that XLA moved it to first, from those that it has."""
+        if collective.kind != "all-gather":
+            return None
+        every = tuple(
+            part_of(AxisRef(axis.name), self.decided.mesh) for axis in self.decided.mesh.axes
+        )
+        for op in ops:
+            for need in self.around.needs(op, every):
+                own = tuple(self.around.carried(need.value, every))
+                if need.value in values and self.around.misfit(need, collective, part, own) == 0:
+                    return self.origin_for(need, own, part, collective.kind)
         return None
 
     def one_element(
@@ -550,6 +571,7 @@ def _origin(
     annotations: Sequence[OriginAnnotation] = (),
     together: Together = NOBODY,
     result: str = "",
+    may_split: bool = False,
 ) -> CollectiveOrigin:
     return CollectiveOrigin(
         kind=kind,
@@ -563,6 +585,7 @@ def _origin(
         annotations=tuple(annotations),
         together=together,
         result=result,
+        may_split=may_split,
     )
 
 

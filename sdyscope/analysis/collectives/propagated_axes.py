@@ -12,7 +12,7 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import OpGraph, Sharding
-from sdyscope.values.convert import to_named_sharding, to_tensor_sharding
+from sdyscope.values.convert import to_named_sharding, to_tensor_sharding, unreversed
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
@@ -59,7 +59,10 @@ class PropagatedAxes:
         if form is None:
             rank, meshes = self.rank(value), self.propagated.graph.meshes
             sharding = _shardy_form(decided.sharding, decided.placement, rank, self.mesh, meshes)
-            form = self._forms[key] = sharding, axes_in(sharding, self.mesh)
+            axes = axes_in(sharding, self.mesh)
+            if sharding is None and decided.placement is not None and decided.placement.order:
+                axes = _reversed_axes(decided.placement, self.mesh)
+            form = self._forms[key] = sharding, axes
         return form
 
     def result(self, index: int) -> TensorSharding | None:
@@ -101,6 +104,14 @@ class PropagatedAxes:
         """Its whole shape; None where that is dynamic, or it is no tensor."""
         types = self.graph.ops[value[0]].types
         return types[value[1]].static_shape if value[1] < len(types) else None
+
+
+def _reversed_axes(placement: Placement, mesh: Mesh) -> AxesByDim:
+    """The axes of what is sharded in an order that a reversal left; none where that is not so."""
+    try:
+        return axes_in(unreversed(placement, mesh), mesh)
+    except ConversionError:
+        return ()
 
 
 def axes_in(sharding: TensorSharding | None, mesh: Mesh) -> AxesByDim:

@@ -36,6 +36,7 @@ class _Asked(NamedTuple):
     collective: Collective
     names: frozenset[str]
     there: _Named
+    may_split: bool
 
 
 def causes_stage(
@@ -115,12 +116,18 @@ def _replaced(
             changed = explained(names)
         except SdyscopeError:
             return False
-        further = {
-            name
+        origins = [
+            each.largest.origin
             for each in changed.collectives
             if shown_key(each, changed.devices) == cause.there[0]
             and each.largest.origin is not None
-            for annotation in (*each.largest.origin.annotations, *each.largest.origin.otherwise)
+        ]
+        if cause.may_split and any(origin.kind == "split" for origin in origins):
+            return True
+        further = {
+            name
+            for origin in origins
+            for annotation in (*origin.annotations, *origin.otherwise)
             if (name := _removable_name(annotation, tensors)) is not None
         }
         if further <= others:
@@ -141,7 +148,7 @@ def _removable(
     for collective in shown.collectives:
         origin = collective.largest.origin
         named = () if origin is None else (*origin.annotations, *origin.otherwise)
-        if not named:
+        if origin is None or not named:
             left_out["no cause"] += 1
             continue
         names = [_removable_name(each, tensors) for each in named]
@@ -152,7 +159,7 @@ def _removable(
         # Of several that are alike it is any: they are told apart by what they are named after.
         chosen = next((each for each in same if each.name == collective.name), same[0])
         removed = frozenset(name for name in names if name is not None)
-        removable.append(_Asked(collective, removed, _named(chosen)))
+        removable.append(_Asked(collective, removed, _named(chosen), origin.may_split))
     return removable
 
 

@@ -291,6 +291,83 @@ def test_a_scatter_is_summed_over_what_it_scatters_alone() -> None:
     assert sums == {"scatter-add": "split", "dot_general": "reduction"}
 
 
+def counted(shape: tuple[int, ...], *spec: Any) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.int32, sharding=abstract(shape, *spec).sharding)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_sum_that_xla_may_split_without_its_annotations_says_so(partitioner: Any) -> None:
+    """Without `x`'s sharding XLA sums over `data` all the same: `model` is on other dimensions."""
+    x, w = abstract((16, 32), None, "data"), abstract((4, 32, 8), None, None, "model")
+    step = jax.jit(lambda x, w, sizes: jax.lax.ragged_dot(x, w, sizes))
+    for each, sums in ((x, "reduction"), (abstract((16, 32)), "split")):
+        collectives = collectives_of(step, each, w, counted((4,), "model"), partitioner=partitioner)
+        (origin,) = (o for c, _, o in parts_of(collectives) if c.kind == "all-reduce")
+        assert origin.kind == sums
+        if origin.kind == "reduction":
+            assert "; without that, XLA may split dot_general over these" in origin_text(origin)
+
+
+def test_a_sum_that_xla_does_not_split_of_itself_says_nothing_of_it() -> None:
+    x, w = abstract((16, 32), "data", "model"), abstract((32, 8), "model")
+    (origin,) = (o for *_, o in parts_of(collectives_of(jax.jit(jnp.matmul), x, w)))
+    assert (origin.kind, origin.may_split) == ("reduction", False)
+
+
+def test_under_gspmd_an_axis_is_followed_through_a_reversal() -> None:
+    """XLA lists the devices of a reversed dimension backwards, which is no order of axes."""
+    step = jax.jit(lambda a, b: jnp.convolve(a, b, "same"))
+    collectives = collectives_of(
+        step, abstract((64,), "data"), abstract((8,), "data"), partitioner="gspmd"
+    )
+    (origin,) = (o for c, _, o in parts_of(collectives) if c.kind == "all-gather")
+    assert named(origin, "has") == {("b", "P('data')")}
+
+
+def test_under_gspmd_an_axis_is_followed_where_a_dimension_changes_its_size() -> None:
+    x, w = abstract((16, 32), "data", "model"), abstract((32, 16), "model", None)
+    swapped = jax.jit(lambda x, w: jnp.tanh(jnp.concatenate([x[:, 16:], x[:, :16]], 1)) @ w)
+    parts = parts_of(collectives_of(swapped, x, w, partitioner="gspmd"))
+    (origin,) = (o for c, _, o in parts if c.kind == "all-reduce")
+    names = {annotation.name for annotation in (*origin.annotations, *origin.otherwise)}
+    assert names == {"x", "w"}
+    padded = jax.jit(lambda x, w: jnp.tanh(jnp.pad(x, ((1, 1), (0, 3)))) @ w)
+    x, w = abstract((16, 32), "data", None), abstract((35, 16), None, "data")
+    parts = parts_of(collectives_of(padded, x, w, partitioner="gspmd"))
+    of_x = [o for c, _, o in parts if c.kind == "all-gather" and o.value == "tanh"]
+    assert [named(origin, "has") for origin in of_x] == [{("x", "P('data', None)")}]
+    # The result of a pad goes with its operand: nothing else keeps the axes away.
+    (halo,) = (o for c, _, o in parts if c.kind == "collective-permute")
+    assert (halo.value, named(halo, "needed")) == ("x", set())
+    largest = jax.jit(lambda x, w: jnp.tanh(jax.lax.approx_max_k(x, 3)[0]) @ w)
+    x, w = abstract((16, 32), "model", "data"), abstract((3, 16), None, "data")
+    parts = parts_of(collectives_of(largest, x, w, partitioner="gspmd"))
+    (origin,) = (o for c, _, o in parts if c.kind == "all-gather")
+    assert named(origin, "has") == {("x", "P('model', 'data')")}
+
+
+def test_what_xla_moves_to_another_axis_and_gathers_is_one_value() -> None:
+    """Of `w` it makes pieces over `data`, which only the other operand has, and gathers them."""
+    numbers = ("NHWC", "HWIO", "NHWC")
+
+    def step(x: Any, kernel: Any, w: Any) -> Any:
+        def loss(kernel: Any) -> Any:
+            conv = jax.lax.conv_general_dilated(
+                x, kernel, (1, 1), "SAME", dimension_numbers=numbers
+            )
+            return (conv**2).sum()
+
+        return jnp.tanh(jax.grad(loss)(kernel)) @ w
+
+    x = abstract((8, 16, 16, 8), None, None, None, "model")
+    kernel = abstract((3, 3, 8, 16), None, None, None, "data")
+    w = abstract((16, 16), None, "model")
+    parts = parts_of(collectives_of(jax.jit(step), x, kernel, w, partitioner="gspmd"))
+    gathers = [(part, origin) for each, part, origin in parts if each.kind == "all-gather"]
+    values = {part.shape.leaves[0].dimensions: origin.value for part, origin in gathers}
+    assert values == {(16, 16): "w", (3, 3, 4, 16): "tanh"}
+
+
 def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
     """Shardy splits a convolution's channels, XLA its rows: a kernel is moved, and halos are."""
     x, w = (

@@ -12,6 +12,7 @@ from sharded_programs import Recipe, Step
 from sharded_programs import mesh as devices_mesh
 
 from sdyscope.analysis.collectives.comms import collectives_under
+from sdyscope.analysis.collectives.origin_needs import Needs
 from sdyscope.analysis.verify.causes import causes_stage
 from sdyscope.analysis.verify.compiled import collectives_stage, memory_stage
 from sdyscope.analysis.verify.values import lowered_stage, propagated_stage
@@ -119,6 +120,31 @@ def test_what_once_disagreed_agrees(name):
         assert stage.disagreements == ()
     assert stage.stage == "causes"
     assert stage.compared
+
+
+def test_a_sum_that_xla_makes_of_itself_too_says_so(monkeypatch):
+    """Without the updates' sharding XLA splits them all the same, which is said of the sum."""
+    mesh = devices_mesh()
+
+    def array(shape, dtype, *spec):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+    program = Program(
+        "scattered",
+        jax.jit(lambda x, at, updates: x.at[at].add(updates)),
+        (
+            array((16, 32), jnp.float32, None, "b"),
+            array((24,), jnp.int32, "b"),
+            array((24, 32), jnp.float32, "a", "b"),
+        ),
+    )
+    (audited,) = Inspection(program, ["shardy"]).verify(6).programs
+    assert audited.stages[-1].disagreements == ()
+    # Where that is not said, the updates are no cause without which the sum goes.
+    monkeypatch.setattr(Needs, "is_torn", lambda *_: False)
+    (audited,) = Inspection(program, ["shardy"]).verify(6).programs
+    (wrong,) = audited.stages[-1].disagreements
+    assert wrong.shown == "updates"
 
 
 def summed(x, y, z):
