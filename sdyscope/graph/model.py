@@ -103,6 +103,11 @@ class Op(NamedTuple):
         return passing(self.kind) or CALLS.get(self.call_target or "")
 
     @property
+    def is_form(self) -> bool:
+        """Whether its result is its operand, in another form at most."""
+        return self.passing in ("unchanged", "type", "shape", "order")
+
+    @property
     def is_argument(self) -> bool:
         """Whether this is a block argument."""
         return self.argument >= 0

@@ -381,6 +381,15 @@ class AnnotatedAxes:
                 join(values, placed=op.mnemonic in RESIZED)
         for _, source, target in graph.crossings():
             join((source, target))
+        # XLA merges reshapes before it propagates: the value between two of them has no sharding.
+        for op in reversed(list(graph.operations())):
+            value = op.id, 0
+            if not op.is_form or self.decided.sharding(value) or any(self.decided.axes(value)):
+                continue
+            for source in graph.operand_values[op.id]:
+                for other, link in [each for each in alike[value] if each[0] != source]:
+                    alike[source].append((other, link))
+                    alike.setdefault(other, []).append((source, link))
         return alike
 
 

@@ -277,7 +277,7 @@ class Needs:
         reached = list(dict.fromkeys(values))
         seen = set(reached)
         for value in reached:
-            users = (op for op, _ in self.graph.uses(*value) if self.is_form(op))
+            users = (op for op, _ in self.graph.uses(*value) if op.is_form)
             for further in (*self.passed.get(value, ()), *((op.id, 0) for op in users)):
                 if further not in seen:
                     seen.add(further)
@@ -301,10 +301,6 @@ class Needs:
             if kind != "loop" and not self.graph.ops[target[0]].is_result:
                 targets.setdefault(source, []).append(target)
         return targets
-
-    def is_form(self, op: Op) -> bool:
-        """Whether an op's result is its operand, in another form at most."""
-        return op.passing in ("unchanged", "type", "shape", "order")
 
     def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""

@@ -346,6 +346,16 @@ def test_under_gspmd_an_axis_is_followed_where_a_dimension_changes_its_size() ->
     assert named(origin, "has") == {("x", "P('model', 'data')")}
 
 
+def test_under_gspmd_an_axis_is_followed_through_what_xla_merges() -> None:
+    """Between the two solves XLA reshapes there and back, and gives that no sharding."""
+    b, w = abstract((16, 4), "data", "model"), abstract((4, 16), "model", "data")
+    step = jax.jit(lambda a, b, w: jnp.tanh(jnp.linalg.solve(a, b)) @ w)
+    parts = parts_of(collectives_of(step, abstract((16, 16)), b, w, partitioner="gspmd"))
+    (origin,) = (o for c, _, o in parts if c.kind == "all-reduce" and o.op == "dot_general")
+    names = {annotation.name for annotation in (*origin.annotations, *origin.otherwise)}
+    assert names == {"b", "w"}
+
+
 def test_what_xla_moves_to_another_axis_and_gathers_is_one_value() -> None:
     """Of `w` it makes pieces over `data`, which only the other operand has, and gathers them."""
     numbers = ("NHWC", "HWIO", "NHWC")
