@@ -44,6 +44,18 @@ def summed_dims(op: Op, operand: int, rank: int, operands: int) -> frozenset[int
     return None
 
 
+def free_dims(op: Op, operand: int, rank: int) -> frozenset[int]:
+    """The dimensions that only this operand of a product gives its result; none of other ops."""
+    if op.mnemonic != "dot_general":
+        return frozenset()
+    side = ("lhs", "rhs")[operand]
+    shared = [
+        _dims(op, "dot_dimension_numbers", f"{side}_{kind}_dimensions") or frozenset()
+        for kind in ("contracting", "batching")
+    ]
+    return frozenset(range(rank)).difference(*shared)
+
+
 def _numbers(op: Op, name: str) -> Mapping[str, object]:
     numbers = op.attributes.get(name)
     return numbers if isinstance(numbers, Mapping) else {}

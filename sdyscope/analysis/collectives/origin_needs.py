@@ -31,7 +31,7 @@ from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of, primitive_of
-from sdyscope.graph.summed_dims import summed_dims
+from sdyscope.graph.summed_dims import free_dims, summed_dims
 from sdyscope.values.sharding_rule import OpShardingRule
 
 #: Collectives that a program writes in a shard_map, by the names of their ops.
@@ -419,27 +419,40 @@ class Needs:
         return values
 
     def is_torn(self, op: Op, axes: tuple[AxisPart, ...]) -> bool:
-        """Whether an axis besides these is on what one operand of an op sums, not so in another.
+        """Whether another axis is on dimensions of an op's operands that don't go together.
 
-        One of the two gives way, and XLA then splits the op over whatever axes are idle.
+        It is summed in one and not so in another, or splits two of the result's. One of the two
+        gives way, and XLA then splits the op over whatever axes are idle.
         """
         given = self.graph.operands(op)
         summing: list[set[str]] = []
         kept: set[str] = set()
+        free: set[str] = set()
         for producer, edge in given:
             value = (producer.id, edge.result)
-            dims = summed_dims(op, edge.operand, self.decided.rank(value), len(given))
-            summed: set[str] = set()
-            for at, own in enumerate(self.decided.axes(value)):
-                names = {part.name for part in own if not any(map(part.shared, axes))}
-                if dims is None or at in dims:
-                    summed |= names
-                if dims is None or at not in dims:
-                    kept |= names
-            if dims is None or dims:
-                summing.append(summed)
-        every = set().union(*summing)
-        return bool(every & kept) or any(every - summed for summed in summing)
+            rank = self.decided.rank(value)
+            every = frozenset(range(rank))
+            summed = summed_dims(op, edge.operand, rank, len(given))
+            if summed is None or summed:
+                summing.append(self._besides(value, every if summed is None else summed, axes))
+            kept |= self._besides(value, every - (summed or frozenset()), axes)
+            own = self._besides(value, free_dims(op, edge.operand, rank), axes)
+            if own & free:
+                return True
+            free |= own
+        anywhere = set().union(*summing)
+        return bool(anywhere & kept) or any(anywhere - summed for summed in summing)
+
+    def _besides(
+        self, value: ValueId, dims: Container[int], axes: tuple[AxisPart, ...]
+    ) -> set[str]:
+        """The axes besides these that some dimensions of a value are sharded on."""
+        return {
+            part.name
+            for at, own in enumerate(self.decided.axes(value))
+            for part in own
+            if at in dims and not any(map(part.shared, axes))
+        }
 
     def carried(
         self, value: ValueId, axes: tuple[AxisPart, ...], dims: Container[int] | None = None

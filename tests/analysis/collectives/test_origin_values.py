@@ -308,8 +308,21 @@ def test_a_sum_that_xla_may_split_without_its_annotations_says_so(partitioner: A
             assert "; without that, XLA may split dot_general over these" in origin_text(origin)
 
 
+def test_a_product_both_of_whose_sides_have_an_axis_may_be_split() -> None:
+    """The layer's sum over `data` stays without `x`'s sharding: `model` is rows and columns."""
+    x, layers = abstract((16, 32), "model", "data"), abstract((4, 32, 32), None, None, "model")
+    step = jax.jit(lambda x, layers: jax.lax.scan(lambda c, w: (c @ w, None), x, layers)[0])
+    parts = parts_of(collectives_of(step, x, layers))
+    (origin,) = (o for c, _, o in parts if c.kind == "all-reduce")
+    assert (origin.kind, origin.may_split) == ("reduction", True)
+
+
 def test_a_sum_that_xla_does_not_split_of_itself_says_nothing_of_it() -> None:
     x, w = abstract((16, 32), "data", "model"), abstract((32, 8), "model")
+    (origin,) = (o for *_, o in parts_of(collectives_of(jax.jit(jnp.matmul), x, w)))
+    assert (origin.kind, origin.may_split) == ("reduction", False)
+    # A batch that both sides have is one dimension.
+    x, w = abstract((4, 16, 32), "data", None, "model"), abstract((4, 32, 8), "data", "model")
     (origin,) = (o for *_, o in parts_of(collectives_of(jax.jit(jnp.matmul), x, w)))
     assert (origin.kind, origin.may_split) == ("reduction", False)
 
