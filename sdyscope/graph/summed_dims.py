@@ -1,8 +1,8 @@
-"""Which dimensions of its operands an op sums over, or looks places up in."""
+"""Which dimensions of its operands an op sums over, looks places up in, or keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from sdyscope.graph.model import Op
@@ -54,6 +54,13 @@ def free_dims(op: Op, operand: int, rank: int) -> frozenset[int]:
         for kind in ("contracting", "batching")
     ]
     return frozenset(range(rank)).difference(*shared)
+
+
+def spatial_dims(op: Op) -> tuple[tuple[int, int], ...]:
+    """The dimensions that a kernel moves over, in the input and the result; none of other ops."""
+    numbers = _numbers(op, "dimension_numbers") if op.mnemonic == "convolution" else {}
+    sides = (numbers.get(f"{side}_spatial_dimensions", ()) for side in ("input", "output"))
+    return tuple(zip(*cast("Iterable[tuple[int, ...]]", sides), strict=True))
 
 
 def _numbers(op: Op, name: str) -> Mapping[str, object]:

@@ -22,6 +22,7 @@ from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
+from sdyscope.graph.summed_dims import spatial_dims
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 
@@ -43,8 +44,9 @@ RESIZED: Final = frozenset(
     }
 )
 
-_Link: TypeAlias = Literal["any", "size", "place"]
-"""Which dimensions of two values can be the same: any, equally large ones, those at one place."""
+_Link: TypeAlias = Literal["any", "size", "place"] | tuple[tuple[int, int], ...]
+"""Which dimensions of two values can be the same: any, equally large ones, those at one place; or
+these of the first and of the second."""
 
 #: A value and one of its dimensions.
 _Dim: TypeAlias = tuple[ValueId, int]
@@ -329,6 +331,8 @@ class AnnotatedAxes:
 
     def _linked(self, link: _Link, value: ValueId, dim: int, other: ValueId, beside: int) -> bool:
         """Whether two dimensions of an op's tensors can be the same."""
+        if isinstance(link, tuple):
+            return (dim, beside) in link
         if link != "size":
             return link == "any" or dim == beside
         shape, other_shape = self.decided.shape(value), self.decided.shape(other)
@@ -379,6 +383,11 @@ class AnnotatedAxes:
                 results = ((op.id, result) for result in range(len(op.types)))
                 values = [*graph.operand_values[op.id], *results]
                 join(values, placed=op.mnemonic in RESIZED)
+                if pairs := spatial_dims(op):
+                    source, result = values[0], values[-1]
+                    alike[source].append((result, pairs))
+                    turned = tuple((beside, dim) for dim, beside in pairs)
+                    alike[result].append((source, turned))
         for _, source, target in graph.crossings():
             join((source, target))
         # XLA merges reshapes before it propagates: the value between two of them has no sharding.

@@ -357,6 +357,17 @@ def test_under_gspmd_an_axis_is_followed_where_a_dimension_changes_its_size() ->
     parts = parts_of(collectives_of(largest, x, w, partitioner="gspmd"))
     (origin,) = (o for c, _, o in parts if c.kind == "all-gather")
     assert named(origin, "has") == {("x", "P('model', 'data')")}
+    numbers = ("NHWC", "HWIO", "NHWC")
+    strided = jax.jit(
+        lambda x, kernel, w: (
+            jax.lax.conv_general_dilated(x, kernel, (2, 2), "VALID", dimension_numbers=numbers) @ w
+        )
+    )
+    x, kernel = abstract((8, 16, 16, 8), None, "data"), abstract((3, 3, 8, 16))
+    w = abstract((16, 16), ("model", "data"))
+    parts = parts_of(collectives_of(strided, x, kernel, w, partitioner="gspmd"))
+    values = {o.value: named(o, "has") for c, _, o in parts if c.kind == "all-gather"}
+    assert values["conv_general_dilated"] == {("x", "P(None, 'data', None, None)")}
 
 
 def test_under_gspmd_an_axis_is_followed_through_what_xla_merges() -> None:
