@@ -218,6 +218,9 @@ class _Search:
                 return _origin("split", ops[0], *_scope(ops[0]))
             if collective.kind == "all-reduce" and self.is_from_one_device(ops):
                 return replace(self.unknown(part, ops, axes), not_found="one device")
+            if collective.kind == "all-gather" and self.is_cut_by_xla(ops, axes, values):
+                moved_before = self.moved_before(ops, collective, part, values)
+                return moved_before or _origin("split", ops[0], *_scope(ops[0]))
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
@@ -296,6 +299,17 @@ class _Search:
                 may_split=kind in _SPLIT and self.around.is_torn(op, axes),
             )
         return None
+
+    def is_cut_by_xla(
+        self, ops: list[Op], axes: tuple[AxisPart, ...], values: Container[ValueId]
+    ) -> bool:
+        """Whether it gathers what XLA cuts over axes that nothing has which it can be."""
+        if not self.is_split_by_xla(ops, axes):
+            return False
+        results = ((op.id, at) for op in ops for at in range(len(op.types)))
+        given = (value for op in ops for value in self.around.operands(op))
+        tensors = [*given, *(value for value in results if value in values)]
+        return not any(self.around.carried(value, axes) for value in tensors)
 
     def is_split_by_xla(self, ops: list[Op], axes: tuple[AxisPart, ...]) -> bool:
         """Whether it sums what XLA splits over axes that no dimension that is summed has."""
@@ -380,11 +394,11 @@ class _Search:
         every = tuple(
             part_of(AxisRef(axis.name), self.decided.mesh) for axis in self.decided.mesh.axes
         )
-        for op in ops:
-            for need in self.around.needs(op, every):
-                own = tuple(self.around.carried(need.value, every))
-                if need.value in values and self.around.misfit(need, collective, part, own) == 0:
-                    return self.origin_for(need, own, part, collective.kind)
+        needs = [need for op in ops for need in self.around.needs(op, every)]
+        for need in sorted(needs, key=lambda need: need.value not in values):
+            own = tuple(self.around.carried(need.value, every))
+            if self.around.misfit(need, collective, part, own) == 0:
+                return self.origin_for(need, own, part, collective.kind)
         return None
 
     def one_element(

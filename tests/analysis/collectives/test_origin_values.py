@@ -243,12 +243,18 @@ def test_nothing_is_said_not_to_be_sharded_that_is(monkeypatch: pytest.MonkeyPat
     assert {origin.not_found for *_, origin in unknown} == {"not needed otherwise"}
 
 
-def test_an_axis_that_only_xla_uses_is_on_nothing() -> None:
+def test_a_gather_over_an_axis_that_only_xla_uses_is_split() -> None:
     x, index = abstract((16, 32), None, "data"), jax.ShapeDtypeStruct((24,), jnp.int32)
     index = index.update(sharding=NamedSharding(compat.abstract_mesh(MESH), P("data")))
     parts = parts_of(collectives_of(jax.jit(lambda x, index: x[index]), x, index))
     of_model = [origin for each, _, origin in parts if [a.name for a in each.axes] == ["model"]]
-    assert [origin.not_found for origin in of_model] == ["not sharded"]
+    assert [origin.kind for origin in of_model] == ["split"]
+    # Of the updates, which are whole; the result has `model`, by the weight behind.
+    updates, w = abstract((24, 32), None, None), abstract((32, 16), "model", None)
+    step = jax.jit(lambda x, index, updates, w: jnp.tanh(x.at[index].set(updates)) @ w)
+    parts = parts_of(collectives_of(step, abstract((16, 32), "data"), index, updates, w))
+    (whole,) = (o for c, part, o in parts if part.shape.leaves[0].dimensions == (24, 32))
+    assert (whole.kind, whole.op) == ("split", "scatter")
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -400,6 +406,18 @@ def test_what_xla_moves_to_another_axis_and_gathers_is_one_value() -> None:
     gathers = [(part, origin) for each, part, origin in parts if each.kind == "all-gather"]
     values = {part.shape.leaves[0].dimensions: origin.value for part, origin in gathers}
     assert values == {(16, 16): "w", (3, 3, 4, 16): "tanh"}
+
+
+def test_what_a_loop_moves_to_another_axis_and_gathers_is_what_its_product_takes() -> None:
+    def loss(layers: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, layers)[0].sum()
+
+    step = jax.jit(lambda x, layers, w: jnp.tanh(jax.grad(loss)(layers, x)) @ w)
+    x, layers = abstract((16, 32), None, "model"), abstract((4, 32, 32), "data")
+    w = abstract((32, 16), ("data", "model"))
+    parts = parts_of(collectives_of(step, x, layers, w))
+    (origin,) = (o for c, part, o in parts if part.shape.leaves[0].dimensions == (16, 32))
+    assert (origin.op, named(origin, "has")) == ("dot_general", {("x", "P(None, 'model')")})
 
 
 def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
