@@ -393,7 +393,7 @@ class AnnotatedAxes:
         # XLA merges reshapes before it propagates: the value between two of them has no sharding.
         for op in reversed(list(graph.operations())):
             value = op.id, 0
-            if not op.is_form or self.decided.sharding(value) or any(self.decided.axes(value)):
+            if not op.is_form or self.decided.is_known(value):
                 continue
             for source in graph.operand_values[op.id]:
                 for other, link in [each for each in alike[value] if each[0] != source]:

@@ -316,7 +316,7 @@ class _Search:
         if not ops or any(kind_of(op) not in _SPLIT for op in ops):
             return False
         tensors = [value for op in ops for value in self.around.tensors(op)]
-        if any(self.decided.sharding(value) is None for value in tensors):
+        if not all(map(self.decided.is_known, tensors)):
             return False
         return not any(self.around.summed(op, axes) for op in ops)
 

@@ -42,6 +42,11 @@ class PropagatedAxes:
         """Shardy's form of what was decided; None where nothing was, or it follows no axes."""
         return self._form(value)[0]
 
+    def is_known(self, value: ValueId) -> bool:
+        """Whether it is known which axes a value is sharded on, or that it is on none."""
+        sharding, axes = self._form(value)
+        return sharding is not None or any(axes)
+
     def _form(self, value: ValueId) -> tuple[TensorSharding | None, AxesByDim]:
         """The sharding of a value, and the axes of each dimension."""
         form = self._by_value.get(value)

@@ -341,6 +341,13 @@ def test_under_gspmd_an_axis_is_followed_through_a_reversal() -> None:
     )
     (origin,) = (o for c, _, o in parts_of(collectives) if c.kind == "all-gather")
     assert named(origin, "has") == {("b", "P('data')")}
+    # What XLA splits it may have reversed before.
+    x, w = abstract((16, 32), None, "model"), abstract((32, 32), None, "model")
+    turned = jax.jit(lambda x, w, u: jnp.tanh(x[::-1, ::-1] @ w) @ u)
+    parts = parts_of(
+        collectives_of(turned, x, w, abstract((32, 16), None, "data"), partitioner="gspmd")
+    )
+    assert "split" in {o.kind for c, _, o in parts if c.kind == "all-reduce"}
 
 
 def test_under_gspmd_an_axis_is_followed_where_a_dimension_changes_its_size() -> None:
