@@ -429,7 +429,7 @@ def _measured(profile: ProfileDocument, pool: Pool) -> dict[str, Any]:
     notes = [
         CONCURRENT,
         *([] if measured.waiting is None else [WAITING]),
-        *([] if step is None else [over_time_text(step)]),
+        *([] if step is None else [over_time_text(measured, step)]),
         f"{PREDICTED}. {remark_text(error)}" if predicts else NOT_PREDICTED,
     ]
     return {

@@ -7,7 +7,14 @@ from typing import Final
 
 from sdyscope.analysis.cost.remarks import error_of_estimates
 from sdyscope.analysis.profile.profile import ProfileDocument
-from sdyscope.facts.measured import Difference, Measured, MeasuredDifference, MeasuredStep
+from sdyscope.facts.measured import (
+    Difference,
+    LineTime,
+    Measured,
+    MeasuredDifference,
+    MeasuredStep,
+    ScopeTime,
+)
 from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.chart import Timeline
 from sdyscope.terminal.paragraphs import Paragraph
@@ -216,34 +223,39 @@ def _collectives(measured: Measured, top: int, *, brief: bool) -> Table:
 
 def lines(measured: Measured, top: int) -> Table:
     """A row for each of the source lines that take most time."""
-    whole = measured.compute + measured.collective
-    rows: list[Row] = [
-        (
-            source_text(row.source) or Cell("without a line", "muted"),
-            time_text(row.seconds),
-            percent(row.seconds, whole),
-            time_text(row.collectives) if row.collectives else "-",
-        )
+    rows = [
+        (source_text(row.source) or Cell("without a line", "muted"), row)
         for row in measured.by_line[: top or None]
     ]
-    columns = (Column("line"), number("time"), number("share"), number("in collectives"))
-    return Table(columns, tuple(rows))
+    return _shares("line", rows, measured)
 
 
 def scopes(measured: Measured, top: int) -> Table:
     """A row for each of the scopes that take most time."""
-    whole = measured.compute + measured.collective
-    rows: list[Row] = [
-        (
-            row.scope or Cell("without a scope", "muted"),
-            time_text(row.seconds),
-            percent(row.seconds, whole),
-            time_text(row.collectives) if row.collectives else "-",
-        )
+    rows = [
+        (row.scope or Cell("without a scope", "muted"), row)
         for row in measured.by_scope[: top or None]
     ]
-    columns = (Column("scope"), number("time"), number("share"), number("in collectives"))
-    return Table(columns, tuple(rows))
+    return _shares("scope", rows, measured)
+
+
+def _shares(
+    title: str, rows: Iterable[tuple[str | Cell, LineTime | ScopeTime]], measured: Measured
+) -> Table:
+    """What lines or scopes took, and what of it was in collectives, where there are any."""
+    whole = measured.compute + measured.collective
+    sends = bool(measured.collectives)
+    cells: list[Row] = [
+        (
+            name,
+            time_text(row.seconds),
+            percent(row.seconds, whole),
+            *([time_text(row.collectives) if row.collectives else "-"] if sends else []),
+        )
+        for name, row in rows
+    ]
+    more = [number("in collectives")] if sends else []
+    return Table((Column(title), number("time"), number("share"), *more), tuple(cells))
 
 
 def causes(measured: Measured, top: int) -> Table:
@@ -267,7 +279,7 @@ def footer(document: ProfileDocument, top: int) -> Iterator[Paragraph]:
         yield Paragraph(WAITING, "muted", hang=3)
     yield Paragraph(CONCURRENT, "muted", hang=3)
     if measured.over_time is not None:
-        yield Paragraph(over_time_text(measured.over_time), "muted", hang=3)
+        yield Paragraph(over_time_text(measured, measured.over_time), "muted", hang=3)
     if _predicts(measured):
         error = error_of_estimates(measured.predicted_for, document.calibration)
         yield Paragraph(f"{PREDICTED}. {remark_text(error)}", "muted", hang=3)

@@ -107,6 +107,8 @@ def steps_text(measured: Measured) -> str:
 def total_text(measured: Measured) -> str:
     """What of it is compute, what collectives, and what of these is waiting."""
     whole = measured.compute + measured.collective
+    if not measured.collectives:
+        return f"compute {time_text(measured.compute)}, no collectives"
     waiting = ""
     if measured.waiting is not None and measured.collective:
         waiting = (
@@ -127,12 +129,14 @@ def predicted_text(measured: Measured) -> str:
     return f"predicted {predicted}: a step took {ratio_text(ratio)} times that"
 
 
-def over_time_text(step: MeasuredStep) -> str:
+def over_time_text(measured: Measured, step: MeasuredStep) -> str:
     """Which step is drawn."""
-    return (
-        f"over time: step {step.step + 1} of the trace, the median, on device {step.device}, which "
-        "waits least; exposed, or dark: it computes nothing meanwhile"
-    )
+    text = f"over time: step {step.step + 1} of the trace, the median"
+    if measured.devices > 1:
+        text += f", on device {step.device}, which waits least"
+    if measured.collectives:
+        text += "; exposed, or dark: it computes nothing meanwhile"
+    return text
 
 
 def ratio_text(ratio: float | None) -> str:

@@ -1,18 +1,22 @@
 """`sdyscope profile`."""
 
 import base64
+import gzip
 import json
 import os
 import re
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.compiles
 
 #: A step that runs in a trace, on eight virtual CPU devices.
+ASSETS = Path(__file__).parents[1] / "assets"
+
 SCRIPT = """
 import sys
 import jax, jax.numpy as jnp
@@ -147,3 +151,16 @@ def test_the_page_has_what_was_measured_beside_its_lines(sdyscope, traces, tmp_p
     assert '"title":"jit_step: 3 steps on 8 devices' in text
     two = sdyscope("report", "mlp", "mlp", "--profile", traces[0])
     two.said("Two targets make a page of their differences")
+
+
+def test_a_trace_of_a_gpu_that_sends_nothing(sdyscope, tmp_path):
+    """No column and no clause is about collectives; `tests/assets/README.md` says what ran."""
+    trace = tmp_path / "h200.xplane.pb"
+    trace.write_bytes(gzip.decompress((ASSETS / "h200.xplane.pb.gz").read_bytes()))
+    done = sdyscope("profile", trace)
+    assert (done.status, done.err) == (0, "")
+    assert "jit_step: 3 steps on 1 device" in done.out
+    assert "compute 30.3 us, no collectives" in done.out
+    assert "of the trace, the median" in done.out
+    for absent in ("in collectives", "waits least", "exposed"):
+        assert absent not in done.out
