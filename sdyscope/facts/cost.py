@@ -43,6 +43,11 @@ class StepLimits:
         overlapped: seconds of a step in which everything goes on at the same time; None where
             that is not known.
         sequential: seconds of a step in which nothing is computed while something is sent.
+        step: seconds of a step in the order of the compiled program; None where no rates were
+            measured or fitted.
+        off: how far such estimates are known to be off; None where that is not known.
+        is_measured: whether rates are those that were measured on such a device, not of traces.
+        sends: whether a step sends anything.
     """
 
     limit: Busy | None
@@ -52,6 +57,10 @@ class StepLimits:
     is_chip_known: bool
     overlapped: float | None
     sequential: float | None
+    step: float | None = None
+    off: float | None = None
+    is_measured: bool = False
+    sends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ RemarkKind: TypeAlias = Literal[
     "not propagated",
     # of a cost
     "estimate",
+    "estimate by rates",
     "no times",
     "loops of unknown trips",
     "conditionals",

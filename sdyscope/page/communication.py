@@ -15,7 +15,7 @@ from sdyscope.analysis.collectives.groups import collective_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.cost import Cost, cost_document
 from sdyscope.analysis.cost.remarks import basis, doubts, error_of_estimates, limits
-from sdyscope.analysis.cost.schedule import schedule_of
+from sdyscope.analysis.cost.schedule import schedule_of, with_steps
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.analysis.profile.profile import ProfileDocument
 from sdyscope.errors import SdyscopeError
@@ -324,7 +324,7 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
     try:
         hardware = parse_hardware(report.hardware) if report.hardware else None
         calibration = None if report.profile is None else report.profile.calibration
-        document = cost_document(inspection, hardware, calibration=calibration)
+        document = with_steps(cost_document(inspection, hardware, calibration=calibration))
     except SdyscopeError as error:
         return {"unavailable": shortened(str(error))}
     explained = (
@@ -349,7 +349,7 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
 def _cost(cost: Cost, calibration: Calibration | None) -> dict[str, Any]:
     return {
         "partitioner": cost.partitioner,
-        "words": limit_texts(limits(cost)),
+        "words": limit_texts(limits(cost, calibration)),
         "roofs": [
             {
                 "name": roof.axis or roof.resource,
@@ -430,7 +430,7 @@ def _measured(profile: ProfileDocument, pool: Pool) -> dict[str, Any]:
         CONCURRENT,
         *([] if measured.waiting is None else [WAITING]),
         *([] if step is None else [over_time_text(measured, step)]),
-        f"{PREDICTED}. {remark_text(error)}" if predicts else NOT_PREDICTED,
+        PREDICTED if predicts else NOT_PREDICTED,
     ]
     return {
         "title": steps_text(measured),
@@ -458,6 +458,7 @@ def _measured(profile: ProfileDocument, pool: Pool) -> dict[str, Any]:
             for each in measured.deviations
         ],
         "notes": [(sentence(words), "plain") for words in notes]
+        + ([(remark_text(error), "plain")] if predicts else [])
         + [(sentence(UNKNOWN_TEXTS[unknown]), "warning") for unknown in measured.unknown],
     }
 

@@ -66,21 +66,9 @@ def heading(
     else:
         parts.append(f"compiled for {on} under {partitioner_names(partitioners)}")
     yield Paragraph("; ".join(parts), hang=2)
-    first, *rest = limit_texts(limits(program))
+    first, *rest = limit_texts(limits(program, document.calibration))
     yield Paragraph(f"estimate, not measured: {first}", "heading", hang=2)
     yield from (Paragraph(words, "heading", hang=2) for words in rest)
-    if program.step is not None:
-        off = next((error for error in document.errors if error.of == "steps"), None)
-        known = "" if off is None else f", known to be off by {off.expected:.0%}"
-        rates = "and as much longer as in the traces"
-        if program.given.measured:
-            rates = f"at rates measured on {program.device_kind}"
-            known += " without collectives" * bool(known and program.collectives)
-        yield Paragraph(
-            f"by its schedule, {rates}, {time_text(program.step)} per step{known}",
-            "heading",
-            hang=2,
-        )
 
 
 def calibrated(calibration: Calibration) -> Iterator[Paragraph]:

@@ -11,7 +11,7 @@ from sdyscope.words.rates import time_text
 
 
 def limit_texts(limits: StepLimits) -> list[str]:
-    """What limits a step, and how long it takes at least, where that is known."""
+    """What limits a step, how long it takes at least, and by its schedule, where known."""
     texts = [_limit(limits)]
     if limits.overlapped is not None and limits.sequential is not None:
         # What is not known is not in the sum.
@@ -20,6 +20,13 @@ def limit_texts(limits: StepLimits) -> list[str]:
             f"at least {time_text(limits.overlapped)} per step with communication fully "
             f"overlapped, {least}{time_text(limits.sequential)} with none overlapped"
         )
+    if limits.step is not None:
+        rates = "and as much longer as in the traces"
+        known = "" if limits.off is None else f", known to be off by {limits.off:.0%}"
+        if limits.is_measured:
+            rates = f"at rates measured on {limits.device_kind}"
+            known += " without collectives" * bool(known and limits.sends)
+        texts.append(f"by its schedule, {rates}, {time_text(limits.step)} per step{known}")
     return texts
 
 

@@ -121,6 +121,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "An estimate from models of the hardware and published peak figures, not a measurement; a "
         "real step takes longer."
     ),
+    "estimate by rates": (
+        "An estimate from models of the hardware, at rates that other programs ran at, not a "
+        "measurement."
+    ),
     "no times": (
         "{count:,} of {of:,} communicated tensors {have} no known time (+): no bandwidth is known "
         "for what they run over{bandwidth}."

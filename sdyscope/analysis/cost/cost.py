@@ -427,7 +427,9 @@ def cost_document(
     unknowns = Account.of(
         unknown for program_cost in costs for unknown in collectives_unknowns(program_cost.counted)
     )
+    by_rates = any(program_cost.given.compute is not None for program_cost in costs)
     return CostDocument(
+        estimate=Remark("estimate by rates" if by_rates else "estimate"),
         name=program.name,
         programs=tuple(
             replace(

@@ -14,8 +14,14 @@ from sdyscope.hardware.nccl import nccl
 from sdyscope.hardware.specs import chip_of, estimate_errors
 
 
-def limits(cost: Cost) -> StepLimits:
-    """What limits a step, and how long it takes at least."""
+def limits(cost: Cost, calibration: Calibration | None = None) -> StepLimits:
+    """What limits a step, how long it takes at least, and by its schedule.
+
+    Args:
+        cost: the cost.
+        calibration: what its rates were fitted to.
+    """
+    errors = estimate_errors(cost.device_kind) if calibration is None else calibration.errors
     busy = [_busy(roof, roof.seconds) for roof in cost.roofs if roof.seconds is not None]
     limit = busy[0] if cost.limit is not None else None
     return StepLimits(
@@ -26,6 +32,10 @@ def limits(cost: Cost) -> StepLimits:
         is_chip_known=cost.chip is not None,
         overlapped=cost.overlapped,
         sequential=cost.sequential,
+        step=cost.step,
+        off=next((error.expected for error in errors if error.of == "steps"), None),
+        is_measured=cost.given.measured,
+        sends=bool(cost.collectives),
     )
 
 

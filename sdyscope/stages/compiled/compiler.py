@@ -13,6 +13,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sdyscope.annotations import num_partitions
 from sdyscope.errors import CompilerError, FallbackError, TargetError
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis
@@ -179,7 +181,7 @@ def _made(
         rematerializations=rematerializing_lines(log),
         compile_seconds=answer["seconds"],
         log=log,
-        notes=(*(Remark(**remark) for remark in answer["notes"]), *_mismatches(on)),
+        notes=(*msgspec.convert(answer["notes"], tuple[Remark, ...]), *_mismatches(on)),
         tags=tags,
     )
 

@@ -80,7 +80,11 @@ def test_what_is_written_is_read_back(tmp_path):
 @pytest.mark.compiles
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_gpus_that_are_not_there(partitioner):
-    memory = Inspection(resolve("mlp"), [partitioner]).memory(on="cuda:h100:1x1x8")
+    inspection = Inspection(resolve("mlp"), [partitioner])
+    memory = inspection.memory(on="cuda:h100:1x1x8")
+    # It has a remark about its cost analysis, and is a value like any other.
+    assert hash(memory.compiled.notes)
+    assert inspection.memory(on="cuda:h100:1x1x8") is memory
     assert memory.equal is True
     assert memory.compiled.device_kind == "NVIDIA H100 80GB HBM3"
     assert memory.compiled.cost is not None
