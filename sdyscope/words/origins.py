@@ -218,8 +218,6 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         own = [annotation for annotation in has if annotation.name != itself]
         if own:
             words += f"; {_sharded(own, origin, file)}"
-    if origin.may_split:
-        words += f"; without that, XLA may split {op} over these axes itself"
     return words + _followed(origin)
 
 
@@ -280,10 +278,10 @@ def _sharded(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, 
 
 
 def _otherwise(origin: CollectiveOrigin, file: str) -> str:
-    """Who else says the axes: one by name, and how many more."""
+    """Who else says the axes: one by name, and how many more; and XLA, where it may do so."""
     first = next(origin.otherwise, None)
     if first is None:
-        return ""
+        return " (otherwise perhaps by XLA itself)" if origin.may_split else ""
     together = origin.together
 
     def counted() -> Counter[str]:
@@ -294,7 +292,8 @@ def _otherwise(origin: CollectiveOrigin, file: str) -> str:
     named = Counter(annotation_name(annotation, file) for annotation in origin.named_together)
     names = len(every) - sum(every[name] == count for name, count in named.items())
     more = f" and {names - 1:,} more" if names > 1 else ""
-    return f" (otherwise by {annotation_name(first, file)}{more})"
+    itself = ", or perhaps by XLA itself" if origin.may_split else ""
+    return f" (otherwise by {annotation_name(first, file)}{more}{itself})"
 
 
 def _followed(origin: CollectiveOrigin) -> str:
