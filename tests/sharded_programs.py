@@ -171,16 +171,9 @@ def pairs(draw):
 @st.composite
 def unscoped_pairs(draw):
     """The same without scopes, and often two constraints exchange their shardings."""
-    recipe = replace(draw(recipes()), scoped=False)
-    last = len(recipe.steps) + 1
-    constrained = [Step("constrain", (value,), draw(specs)) for value in (0, last)]
-    total = Step("add", (last + 1, last + 2), (None, None))
-    recipe = replace(
-        recipe,
-        steps=(*recipe.steps, *constrained, total),
-        returned=(*recipe.returned, last + 3),
-        out_shardings=(*recipe.out_shardings, None),
-    )
+    recipe = _with_two_constraints(draw)
+    *_, first, second, total = recipe.steps
+    constrained = [first, second]
     if draw(st.booleans()):
         return recipe, _varied(draw, recipe)
     exchanged = [
@@ -188,6 +181,37 @@ def unscoped_pairs(draw):
         for step, other in zip(constrained, reversed(constrained), strict=True)
     ]
     return recipe, replace(recipe, steps=(*recipe.steps[:-3], *exchanged, total))
+
+
+def _with_two_constraints(draw):
+    """Without scopes, with a constraint of an argument and of the last value at its end."""
+    recipe = replace(draw(recipes()), scoped=False)
+    last = len(recipe.steps) + 1
+    constrained = [Step("constrain", (value,), draw(specs)) for value in (0, last)]
+    total = Step("add", (last + 1, last + 2), (None, None))
+    return replace(
+        recipe,
+        steps=(*recipe.steps, *constrained, total),
+        returned=(*recipe.returned, last + 3),
+        out_shardings=(*recipe.out_shardings, None),
+    )
+
+
+@st.composite
+def exchanged_pairs(draw):
+    """Two constraints in the other order, their shardings with them or not; whether that is all."""
+    recipe = _with_two_constraints(draw)
+    *before, first, second, total = recipe.steps
+    turned = [second, first]
+    if draw(st.booleans()):
+        specs_here = first.spec, second.spec
+        turned = [replace(x, spec=s) for x, s in zip(turned, specs_here, strict=True)]
+    total = replace(total, operands=total.operands[::-1])
+    other = replace(recipe, steps=(*before, *turned, total))
+    is_same = {(x.operands, x.spec) for x in turned} == {
+        (x.operands, x.spec) for x in (first, second)
+    }
+    return recipe, other, is_same
 
 
 @st.composite

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from operator import itemgetter
+from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
-from sdyscope.snapshots.items import reduced, without_places
-from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage
+from sdyscope.snapshots.items import in_order, reduced, without_marks, without_places
+from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage, StageText
 from sdyscope.snapshots.write import template_text
 
-NotCompared: TypeAlias = Literal[Stage, "memory", "places"]
+NotCompared: TypeAlias = Literal[Stage, "memory", "places", "on"]
 
 What: TypeAlias = Literal["changed", "removed", "added"]
 
@@ -95,8 +97,8 @@ class Comparison:
         different: how many are not.
         header: what is said of the whole program and differs.
         changes: what differs of tensors and collectives.
-        not_compared: what only one of the two has: stages, memory, or which of several constraints
-            of a scope is which (`places`).
+        not_compared: what only one of the two has: stages, memory, which of several constraints of
+            a scope is which (`places`), or the values that they stand on (`on`).
         blocks: on another mesh, what a device has of each tensor; null on the same one, and where a
             mesh is not known by its axes.
     """
@@ -138,11 +140,15 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
         # Version 1 of the format did not have it.
         first, second = _without_memory(first), _without_memory(second)
         left_out = (*missing, "memory")
-    unplaced = set(_placed_once(first, second))
-    if unplaced:
-        # Versions before 5 did not have them.
-        first, second = _without_places(first, unplaced), _without_places(second, unplaced)
-        left_out = (*left_out, "places")
+    pairings = {
+        key: _paired(items, second.items[key])
+        for key, items in first.items.items()
+        if len(items) > 1 and len(second.items.get(key, ())) > 1
+    }
+    unknown = {pairing.unknown for pairing in pairings.values()}
+    left_out = (*left_out, *(part for part in _PARTS if part in unknown))
+    first = replace(first, items={**first.items, **{k: p.old for k, p in pairings.items()}})
+    second = replace(second, items={**second.items, **{k: p.new for k, p in pairings.items()}})
     header = [
         HeaderChange(word, old, new)
         for word, old, new in (
@@ -182,22 +188,50 @@ def _without_memory(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, items=kept)
 
 
-def _placed_once(first: Snapshot, second: Snapshot) -> Iterator[Key]:
-    """What has places in one of them alone, although it has several items in both."""
-    for key, items in first.items.items():
-        others = second.items.get(key, ())
-        if len(items) > 1 and len(others) > 1 and bool(items[0].places) != bool(others[0].places):
-            yield key
+_Part: TypeAlias = Literal["places", "on"]
+
+_PARTS: Final[tuple[_Part, ...]] = get_args(_Part)
 
 
-def _without_places(snapshot: Snapshot, keys: Collection[Key]) -> Snapshot:
-    return replace(
-        snapshot,
-        items={
-            key: without_places(items) if key in keys else items
-            for key, items in snapshot.items.items()
-        },
-    )
+@dataclass(frozen=True, slots=True)
+class _Pairing:
+    """What is compared of tensors that share a key.
+
+    Attributes:
+        old: what the first snapshot says of them.
+        new: what the second does; equal to ``old`` where it says the same of each.
+        unknown: what would tell which is which and one side does not have.
+    """
+
+    old: tuple[Item, ...]
+    new: tuple[Item, ...]
+    unknown: _Part | None = None
+
+
+def _paired(old: tuple[Item, ...], new: tuple[Item, ...]) -> _Pairing:
+    """Tensors of one key: those that are computed from the same as pairs, the rest in order."""
+    if bool(old[0].places) != bool(new[0].places):
+        # Versions before 5 did not have them.
+        return _Pairing(without_places(old), without_places(new), "places")
+    if not (old[0].on and new[0].on):
+        # Nor did version 5 have these.
+        unknown: _Part | None = "on" if old[0].on or new[0].on else None
+        return _Pairing(without_marks(old), without_marks(new), unknown)
+    waiting: dict[str, deque[tuple[int, tuple[StageText, ...]]]] = {}
+    for place, mark, item in in_order(new):
+        waiting.setdefault(mark, deque()).append((place, item.cells))
+    is_same = True
+    rest: list[tuple[StageText, ...]] = []
+    for _, mark, item in in_order(old):
+        if waiting.get(mark):
+            is_same &= waiting[mark].popleft()[1] == item.cells
+        else:
+            rest.append(item.cells)
+    unpaired = sorted((left for lefts in waiting.values() for left in lefts), key=itemgetter(0))
+    others = [cells for _, cells in unpaired]
+    is_same &= rest == others
+    is_clear = len(set(rest)) < 2 and len(set(others)) < 2
+    return _Pairing(old, old if is_same else new, None if is_clear else "on")
 
 
 _Differing: TypeAlias = dict[Key, tuple[str, tuple[Item, ...], tuple[Item, ...]]]

@@ -63,6 +63,11 @@ def fold(contents: Mapping[Key, _Content]) -> list[tuple[Key, Template, _Content
     return sorted(folded, key=lambda entry: entry[0].order)
 
 
+def without_numbers(path: str) -> str:
+    """The path of an argument, alike for those of all layers."""
+    return "#".join(_split(Key("argument", path))[0])
+
+
 def _split(key: Key) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The text between the numbers of layers, and the numbers."""
     pattern, name, last = _IN_SCOPES, key.name, ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage, StageText
@@ -58,27 +59,52 @@ def counted(items: Iterable[Item]) -> tuple[Item, ...]:
     members: dict[tuple[StageText, ...], list[Item]] = {}
     for item in items:
         members.setdefault(item.cells, []).append(item)
-    is_placed = len(members) > 1 and all(item.places for of in members.values() for item in of)
-    merged = (
-        Item(
-            cells,
-            sum(item.count for item in of),
-            tuple(sorted(place for item in of for place in item.places)) if is_placed else (),
-        )
-        for cells, of in members.items()
-    )
+    every = [item for of in members.values() for item in of]
+    is_placed = len(members) > 1 and all(item.places for item in every)
+    is_marked = is_placed and all(item.on for item in every)
+    merged = []
+    for cells, of in members.items():
+        item = Item(cells, sum(item.count for item in of))
+        if is_placed:
+            ordered = in_order(of)
+            item = replace(
+                item,
+                places=tuple(place for place, _, _ in ordered),
+                on=tuple(mark for _, mark, _ in ordered) if is_marked else (),
+            )
+        merged.append(item)
     return tuple(sorted(merged, key=lambda item: item.order))
 
 
-def placed(items: Sequence[Item]) -> Iterator[Item]:
-    """Single items in the order of the program, each with its place."""
+def placed(items: Sequence[Item], marks: Sequence[str]) -> Iterator[Item]:
+    """Single items in the order of the program, each with its place.
+
+    Args:
+        items: the items.
+        marks: what the tensor of each is computed from; empty where that is not known.
+    """
     for place, item in enumerate(items, 1):
-        yield replace(item, places=(place,))
+        yield replace(item, places=(place,), on=tuple(marks[place - 1 : place]))
+
+
+def in_order(items: Iterable[Item]) -> list[tuple[int, str, Item]]:
+    """Each place in its order, what the tensor there is computed from if known, and its item."""
+    places = [
+        (place, mark, item)
+        for item in items
+        for place, mark in zip(item.places, item.on or ("",) * len(item.places), strict=True)
+    ]
+    return sorted(places, key=itemgetter(0))
 
 
 def without_places(items: Iterable[Item]) -> tuple[Item, ...]:
     """The same where it is not known which is which."""
-    return tuple(replace(item, places=()) for item in items)
+    return tuple(replace(item, places=(), on=()) for item in items)
+
+
+def without_marks(items: Iterable[Item]) -> tuple[Item, ...]:
+    """The same where it is not known what they are computed from."""
+    return tuple(replace(item, on=()) for item in items)
 
 
 def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:

@@ -17,7 +17,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.folding import MOST, Range, Template, expanded, size
 from sdyscope.snapshots.items import counted
 from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot, Stage, StageText
-from sdyscope.snapshots.write import EMPTY, MARK, PLACES, VERSION
+from sdyscope.snapshots.write import EMPTY, MARK, ON, PLACES, VERSION
 from sdyscope.words.mesh import axis_text
 
 _PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
@@ -26,6 +26,7 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([\\{}]
 _RANGE = re.compile(r"\{(\d{1,9}(?:\.\.\d{1,9})?(?:,\d{1,9}(?:\.\.\d{1,9})?)*)\}")
 _COUNT = re.compile(r"×([1-9]\d{0,17}) +")
 _PLACES = re.compile(rf" +{PLACES} (\d{{1,9}}(?:(?:,|\.\.|/)\d{{1,9}})*)")
+_ON = re.compile(rf" +{ON} ([0-9a-f]{{8}}(?:,[0-9a-f]{{8}})*)")
 _RUN = re.compile(r"(\d+)(?:\.\.(\d+)(?:/(\d+))?)?")
 _LINE = re.compile(r"( +)(\S+) (.+)")
 _HEADER = ("mesh", "partitioners", "stages", "hardware")
@@ -276,6 +277,16 @@ class _Reader:
                         match.start(1) + 1,
                     )
                 items[-1] = replace(items[-1], places=places)
+                continue
+            if (match := _ON.fullmatch(line)) and items:
+                on = tuple(match[1].split(","))
+                if len(on) != len(items[-1].places) or items[-1].on:
+                    raise self.error(
+                        "expected eight hexadecimal digits for each of the places before",
+                        number,
+                        match.start(1) + 1,
+                    )
+                items[-1] = replace(items[-1], on=on)
                 continue
             count = _COUNT.match(line, indent)
             cell = self.cell(line, number, count.end() if count else indent, snapshot)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from sdyscope.analysis.naming.structure import Marks
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
+from sdyscope.snapshots.folding import without_numbers
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
 from sdyscope.snapshots.items import cells_of, counted, placed
 from sdyscope.snapshots.values import (
@@ -95,7 +97,11 @@ def take(
     for key, item in rows:
         grouped.setdefault(key, []).append(item)
     items = {
-        key: counted(placed(grouped[key]) if key.kind in PLACED else grouped[key])
+        key: counted(
+            placed(grouped[key], taken.marks(key, grouped[key]))
+            if key.kind in PLACED
+            else grouped[key]
+        )
         for key in sorted(grouped, key=lambda key: key.order)
     }
     mesh = "; ".join(dict.fromkeys(mesh_entry(mesh) for mesh in taken.meshes if mesh.axes))
@@ -111,6 +117,8 @@ class _Taken:
         self.mesh = axed[0] if len(axed) == 1 else None
         self._decided: dict[Partitioner, Decided] = {}
         self._written: dict[Partitioner, set[tuple[int, int]]] = {}
+        self._ops: dict[Key, list[int]] = {}
+        self._marks: Marks | None = None
 
     def decided(self, partitioner: Partitioner) -> Decided:
         """What propagation decided."""
@@ -146,7 +154,25 @@ class _Taken:
             if kind.startswith("shard_map"):
                 named = f"{named} #{tensor.index}".strip()
             key = Key(kind, named, type_text(tensor.shape, tensor.dtype))
+            first = tensor.lowered.get(self._first)
+            self._ops.setdefault(key, []).append(-1 if first is None else first.op)
             yield key, Item(cells_of(texts))
+
+    @property
+    def _first(self) -> Partitioner:
+        return next(iter(self.staged.lowered))
+
+    def marks(self, key: Key, items: Sequence[Item]) -> tuple[str, ...]:
+        """What each of some tensors that share a key is computed from; empty where all are alike.
+
+        Nothing is known of what the module of the first partitioner does not have.
+        """
+        ops = self._ops[key]
+        if len({item.cells for item in items}) < 2 or min(ops) < 0:
+            return ()
+        if self._marks is None:
+            self._marks = Marks(self.staged.graph(self._first), without_numbers)
+        return self._marks.of(ops)
 
     def text(
         self, stage: Stage, tensor: Tensor, partitioner: Partitioner, there: Annotation | None

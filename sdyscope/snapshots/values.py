@@ -104,11 +104,14 @@ class Item:
         count: how many they are.
         places: which of those with the key they are, counted from 1 in the order of the program;
             empty where all are alike, and of what has no order.
+        on: for each place what the tensor there is computed from, in eight hexadecimal digits;
+            empty without places, and where that is not known.
     """
 
     cells: tuple[StageText, ...]
     count: int = 1
     places: tuple[int, ...] = ()
+    on: tuple[str, ...] = ()
 
     @property
     def order(self) -> tuple[object, ...]:

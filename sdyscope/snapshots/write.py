@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sdyscope.graph.collection import no_collection
@@ -11,7 +11,7 @@ from sdyscope.snapshots.values import Item, Key, Kind, Snapshot, Stage, StageTex
 from sdyscope.words.snapshots import places_text
 
 #: The latest version of the format. A file is written in the first that can say what is in it.
-VERSION: Final = 5
+VERSION: Final = 6
 
 #: Kinds of blocks and stages that came later than the first version.
 _SINCE: Mapping[Kind, int] = {"memory": 2}
@@ -23,8 +23,12 @@ _UNQUOTED_SINCE = 4
 #: Since when it is written which of several tensors of one key is which.
 _PLACES_SINCE = 5
 
-#: What the line begins with that says so.
+#: Since when it is written what each of them is computed from.
+_ON_SINCE = 6
+
+#: What the lines begin with that say so.
 PLACES: Final = "places"
+ON: Final = "on"
 
 #: What every file begins with; the version follows.
 MARK: Final = "sdyscope snapshot"
@@ -52,7 +56,8 @@ def version_of(snapshots: Iterable[Snapshot]) -> int:
         [_SINCE.get(key.kind, 1) for snapshot in listed for key in snapshot.items]
         + [_STAGE_SINCE.get(stage, 1) for snapshot in listed for stage in snapshot.stages]
         + [_UNQUOTED_SINCE for snapshot in listed if _has_shardys_form(snapshot)]
-        + [_PLACES_SINCE for snapshot in listed if has_places(snapshot)],
+        + [_PLACES_SINCE for snapshot in listed if _has(snapshot, lambda item: item.places)]
+        + [_ON_SINCE for snapshot in listed if _has(snapshot, lambda item: item.on)],
         default=1,
     )
 
@@ -66,9 +71,8 @@ def _has_shardys_form(snapshot: Snapshot) -> bool:
     )
 
 
-def has_places(snapshot: Snapshot) -> bool:
-    """Whether it says of any tensors which of several they are."""
-    return any(item.places for items in snapshot.items.values() for item in items)
+def _has(snapshot: Snapshot, part: Callable[[Item], Sequence[object]]) -> bool:
+    return any(part(item) for items in snapshot.items.values() for item in items)
 
 
 def head(snapshot: Snapshot) -> str:
@@ -108,6 +112,8 @@ def block(key: Key, template: Template, items: Sequence[Item]) -> str:
             lines.append(f"  {count:<{width}}{_cell(cell)}")
         if item.places:
             lines.append(f"  {'':<{width}}{PLACES} {places_text(item.places)}")
+        if item.on:
+            lines.append(f"  {'':<{width}}{ON} {','.join(item.on)}")
     return "\n".join(lines) + "\n"
 
 

@@ -24,6 +24,8 @@ class _Item(Protocol):
     def count(self) -> int: ...
     @property
     def places(self) -> tuple[int, ...]: ...
+    @property
+    def on(self) -> tuple[str, ...]: ...
 
 
 #: What a page of two snapshots has not, and what makes it.
@@ -58,7 +60,8 @@ def item_text(item: _Item) -> str:
     """All that is said of some tensors alike: ``×2 requested P('data'); lowered P('data')``."""
     count = f"×{item.count} " if item.count > 1 else ""
     if item.places:
-        count = f"×{item.count} (places {places_text(item.places)}) "
+        on = f" on {','.join(item.on)}" if item.on else ""
+        count = f"×{item.count} (places {places_text(item.places)}{on}) "
     labels = (f"{c.stage} {c.partitioner}:" if c.partitioner else c.stage for c in item.cells)
     cells = zip(labels, item.cells, strict=True)
     return count + "; ".join(f"{label} {cell.text}" for label, cell in cells)
@@ -107,7 +110,10 @@ def uncompared_parts_text(what: Iterable[str]) -> str:
     return f"not compared: {names}, which one side does not have"
 
 
-_NOT_COMPARED: Final[Mapping[str, str]] = {"places": "the order of constraints"}
+_NOT_COMPARED: Final[Mapping[str, str]] = {
+    "places": "the order of constraints",
+    "on": "the values that constraints of one scope stand on",
+}
 
 
 def snapshots_title(labels: tuple[str, str], same: int, different: int, *, equal: bool) -> str:

@@ -76,7 +76,11 @@ unordered = st.lists(st.builds(Item, cells, st.integers(1, 12)), min_size=1, max
 in_order = st.lists(cells, min_size=1, max_size=4).flatmap(
     lambda all_cells: st.lists(
         st.builds(Item, st.sampled_from(all_cells)), min_size=1, max_size=40
-    ).map(placed)
+    ).flatmap(
+        lambda single: st.sampled_from(
+            [(), tuple(f"{number % 3:08x}" for number in range(len(single)))]
+        ).map(lambda marks: placed(single, marks))
+    )
 )
 items = st.one_of(unordered, in_order).map(counted)
 
@@ -317,7 +321,7 @@ def test_version_2_is_read():
 BAD = {
     "": "this is not a snapshot",
     "module {}": "this is not a snapshot",
-    "sdyscope snapshot 6\n": "is of version 6, and version 5 is the latest",
+    "sdyscope snapshot 7\n": "is of version 7, and version 6 is the latest",
     "sdyscope snapshot 0\n": "is of version 0",
     "sdyscope snapshot 1\n\nvalue  a\n  lowered x\n": "expected a program",
     file_with((0, "x"), (0, "y")): "is in the file twice",
@@ -330,6 +334,10 @@ BAD = {
     file_with(
         (0, "x"), extra="\nvalue  a\n  lowered x\n  places 1\n  ×1 lowered y\n  places 1\n"
     ): "two of these have one place",
+    file_with(
+        (0, "x"), extra="\nvalue  a\n  ×2 lowered x\n     places 1,2\n     on 0123abcd\n"
+    ): "expected eight hexadecimal digits for each",
+    file_with((0, "x"), extra="\nvalue  a\n  lowered x\n  on 0123abcd\n"): "for each of the places",
     file_with((0, "x"), extra="\nvalues  a\n  lowered x\n"): "unexpected 'values'",
     file_with((0, "x"), extra="\nvalue  a\n"): "nothing is said of this one",
     file_with((0, "x"), extra="\nvalue  a\n  propagated x\n"): "expected a stage of this snapshot",

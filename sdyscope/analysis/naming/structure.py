@@ -5,11 +5,12 @@ Names, lines and the order of ops do not matter, nor how anything is sharded.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from hashlib import blake2b
 from operator import itemgetter
 from typing import Final
 
@@ -41,11 +42,9 @@ class Structures:
     def _contexts(self) -> Mapping[str, Hashable]:
         """From where each function is called, by its name."""
         contexts: dict[str, Hashable] = {}
-        calls: defaultdict[str, list[tuple[Hashable, int]]] = defaultdict(list)
+        calls: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for name in reversed(_callees_first(self.graph)):
-            contexts[name] = frozenset(
-                (call, calls[name].count(call)) for call in calls.pop(name, ())
-            )
+            contexts[name] = tuple(sorted(Counter(calls.pop(name, ())).items()))
             for op in _called(self.graph, name):
                 for callee in _functions_of(self.graph, op):
                     calls[callee].append((hash(contexts[name]), self.whole[op.id]))
@@ -58,9 +57,88 @@ def structures(a: OpGraph, b: OpGraph) -> tuple[Structures, Structures]:
     A constraint is an op, whatever it says; an argument of main is its pytree path, one of another
     function or region where it stands.
     """
-    numbers: dict[Hashable, int] = {}
+    numbers = _Numbers()
     first, second = (_Numbering(graph, numbers).result() for graph in (a, b))
     return first, second
+
+
+class _Numbers(dict[Hashable, int]):
+    """A number for each key, counted as they come."""
+
+    def __missing__(self, key: Hashable) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class _Digests(dict[Hashable, int]):
+    """A number of 64 bits for each key, the same in every process."""
+
+    def __missing__(self, key: Hashable) -> int:
+        digest = blake2b(repr(key).encode(), digest_size=8).digest()
+        number = self[key] = int.from_bytes(digest)
+        return number
+
+
+class Marks:
+    """What values of one module are told apart by, in texts that another module has alike.
+
+    Each looks no further back than it must, so that a change elsewhere leaves it as it is.
+
+    Args:
+        graph: the module.
+        path: gives the name that an argument of main has where a value is near to it.
+    """
+
+    #: How many ops back is looked, before all that a value is computed from is.
+    _DEPTHS: Final = (2, 4, 8, 16)
+
+    def __init__(self, graph: OpGraph, path: Callable[[str], str]) -> None:
+        self._graph = graph
+        self._path = path
+        self._digests = _Digests()
+        self._numbering = _Numbering(graph, self._digests)
+        self._known: dict[tuple[int, int], int] = {}
+        self._nowhere = bytes(len(graph.ops))
+
+    def of(self, ops: Sequence[int]) -> tuple[str, ...]:
+        """Eight hexadecimal digits for each op: the same for two that compute the same."""
+        near = self._near_marks(ops, self._DEPTHS[0])
+        if len(set(near)) == len(ops):
+            return near
+        exact = _hexadecimal(self._digests[self._whole.inside(op)] for op in ops)
+        for depth in self._DEPTHS:
+            near = self._near_marks(ops, depth)
+            if len(set(near)) >= len(set(exact)):
+                return near
+        return exact
+
+    def _near_marks(self, ops: Sequence[int], depth: int) -> tuple[str, ...]:
+        return _hexadecimal(self._near(op, depth) for op in ops)
+
+    @cached_property
+    def _whole(self) -> Structures:
+        return self._numbering.result()
+
+    def _near(self, node: int, depth: int) -> int:
+        """The number of an op by what it is computed from, some ops back."""
+        known = self._known.get((node, depth))
+        if known is None:
+            op = self._graph.ops[node]
+            key: Hashable
+            if op.argument >= 0:
+                name, *rest = _argument(self._graph, op, self._nowhere)
+                key = (self._path(name) if isinstance(name, str) else name), *rest
+            else:
+                said = self._numbering.said(op)[0] if op.attributes else _NOTHING_SAID[0]
+                operands = self._graph.operand_values[node] if depth else ()
+                made_of = tuple([(self._near(of, depth - 1), result) for of, result in operands])
+                key = op.kind, _texts(op.types), said, made_of
+            known = self._known[node, depth] = self._digests[key]
+        return known
+
+
+def _hexadecimal(numbers: Iterable[int]) -> tuple[str, ...]:
+    return tuple([f"{number & 0xFFFFFFFF:08x}" for number in numbers])
 
 
 def likenesses(a: OpGraph, b: OpGraph) -> tuple[Sequence[int], Sequence[int]]:
@@ -68,7 +146,7 @@ def likenesses(a: OpGraph, b: OpGraph) -> tuple[Sequence[int], Sequence[int]]:
 
     Attributes, regions and constraints do not matter: the number tells apart, it proves nothing.
     """
-    numbers: dict[Hashable, int] = {}
+    numbers = _Numbers()
     first, second = (_alike(graph, numbers) for graph in (a, b))
     return first, second
 
@@ -87,7 +165,7 @@ def _alike(graph: OpGraph, numbers: dict[Hashable, int]) -> Sequence[int]:
         key: Hashable = _own(graph, op, alike), made_of
         if op.is_constraint and made_of:
             key = passed[op.id] = made_of[0]
-        alike.append(numbers.setdefault(key, len(numbers)))
+        alike.append(numbers[key])
     return alike
 
 
@@ -122,12 +200,12 @@ class _Numbering:
 
     def number(self, key: Hashable) -> int:
         """The number of what is told by a key."""
-        return self.numbers.setdefault(key, len(self.numbers))
+        return self.numbers[key]
 
     def body(self, function: int) -> int:
         """Numbers what is in a function, and gives the number of what it computes."""
         ops, own, whole = self.graph.ops, self.own, self.whole
-        operand_values, number = self.graph.operand_values, self.numbers.setdefault
+        operand_values, numbers = self.graph.operand_values, self.numbers
         ends: list[tuple[int, dict[int, int]]] = [(function, {})]
         for node in range(function + 1, len(ops)):
             op = ops[node]
@@ -146,7 +224,7 @@ class _Numbering:
             said, names = self.said(op) if op.attributes else _NOTHING_SAID
             types = op.types
             text: Hashable = types[0].text if len(types) == 1 else _texts(types)
-            own[node] = whole[node] = number((op.kind, text, said, made_of), len(self.numbers))
+            own[node] = whole[node] = numbers[op.kind, text, said, made_of]
             if names:
                 called = tuple([self.functions.get(name, -1) for name in names])
                 whole[node] = self.number((own[node], called))
@@ -187,7 +265,7 @@ def _own(graph: OpGraph, op: Op, numbers: Sequence[int]) -> Hashable:
     return op.kind, op.call_target if op.attributes else None, _texts(op.types)
 
 
-def _argument(graph: OpGraph, op: Op, numbers: Sequence[int]) -> Hashable:
+def _argument(graph: OpGraph, op: Op, numbers: Sequence[int]) -> tuple[Hashable, ...]:
     types = _texts(op.types)
     main = graph.main
     if main is not None and op.parent == main.op:

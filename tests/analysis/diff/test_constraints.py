@@ -1,5 +1,7 @@
 """Constraints of one scope: which of them is which is told by the value that they stand on."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -79,13 +81,13 @@ def test_lines_that_changed_places_propagate_alike():
     assert before.propagated_diff(after).same
 
 
-def test_a_snapshot_says_which_is_which_and_an_older_one_is_not_compared_so():
+def test_a_snapshot_of_version_4_does_not_say_which_is_which_and_is_not_compared_so():
     before, after = (inspected(*program).snapshot(["lowered"]) for program in (BEFORE, EXCHANGED))
     text = write([before])
     assert "places 1,3" in text
     assert read_snapshots(text) == (before,)
-    older = text.replace("sdyscope snapshot 5", "sdyscope snapshot 4")
-    older = "".join(line for line in older.splitlines(True) if " places " not in line)
+    older = text.replace("sdyscope snapshot 6", "sdyscope snapshot 4")
+    older = re.sub(r"\n +(places|on) [0-9a-f,]+", "", older)
     (old,) = read_snapshots(older)
     comparison = compare(old, after)
     assert comparison.is_same
