@@ -107,10 +107,18 @@ def build(
         if had:
             module.with_sharding_constraint = real_constraint
     program = dataclasses.replace(program, args=arguments(program.args))
-    built = Built(program, calls[-1].get("out_shardings") if calls else None, [])
-    program.fun.trace(*program.args, **program.kwargs)
+    traced = program.fun.trace(*program.args, **program.kwargs)
+    asked = calls[-1].get("out_shardings") if calls else None
+    if asked is not None:  # One may be for many results.
+        asked = jax.tree.broadcast(asked, traced.out_info, is_leaf=_is_left)
+    built = Built(program, asked, [])
     built.constraints = [seen[number] for number in sorted(seen)]
     return built
+
+
+def _is_left(sharding: Any) -> bool:
+    """Whether a sharding is left to the compiler."""
+    return sharding is None
 
 
 # --- what JAX says is where -----------------------------------------------------------------------
@@ -145,24 +153,29 @@ def requested(built: Built) -> list[tuple[Tensor, Any]]:
     found: list[tuple[Tensor, Any]] = []
     for number, argument in enumerate(program.args):
         for path, leaf in jax.tree_util.tree_leaves_with_path(argument):
-            name = parameters[number] + jax.tree_util.keystr(path)
+            name = parameters[number] + path_text(path)
             sharding = getattr(leaf, "sharding", None)
             found.append((("argument", name, type_of(leaf)), blocks(sharding, leaf.shape)))
     traced = program.fun.trace(*program.args, **program.kwargs)
     results = jax.tree_util.tree_leaves_with_path(traced.out_info)
     asked = built.out_shardings
     if asked is not None:
-        shardings = jax.tree.leaves(asked)
-        if len(shardings) == 1:
-            shardings *= len(results)
+        shardings = jax.tree.leaves(asked, is_leaf=_is_left)
         for (path, leaf), sharding in zip(results, shardings, strict=True):
-            name = "result" + jax.tree_util.keystr(path)
+            name = "result" + path_text(path)
             found.append((("result", name, type_of(leaf)), blocks(sharding, leaf.shape)))
     for scope, aval, sharding in constraints(traced.jaxpr):
         found.append(
             (("constraint", last_scope(scope), type_of(aval)), blocks(sharding, aval.shape))
         )
     return found
+
+
+def path_text(path: Any) -> str:
+    """A pytree path; of what has no names for its leaves by their numbers alone."""
+    import jax
+
+    return re.sub(r"<flat index (\d+)>", r"\1", jax.tree_util.keystr(path))
 
 
 def constraints(jaxpr: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -288,13 +301,16 @@ def mutations(
         traced = base.program.fun.trace(*base.program.args, **base.program.kwargs)
         shapes = [leaf.shape for leaf in jax.tree.leaves(traced.out_info)]
         for number, (path, sharding) in enumerate(
-            jax.tree_util.tree_leaves_with_path(base.out_shardings)
+            jax.tree_util.tree_leaves_with_path(base.out_shardings, is_leaf=_is_left)
         ):
-            name = "result" + jax.tree_util.keystr(path)
+            if sharding is None:
+                continue
+            name = "result" + path_text(path)
             others = respecified(sharding.spec, shapes[number], mesh)
             for how, spec in chosen(others, moving, name):
-                change = functools.partial(_replaced, number, NamedSharding(mesh, spec))
-                yield Mutation("result", f"{name} {how}", functools.partial(make, results=change))
+                other = _replaced(number, NamedSharding(mesh, spec), base.out_shardings, _is_left)
+                change = functools.partial(make, results=lambda _, other=other: other)
+                yield Mutation("result", f"{name} {how}", change)
     for number, (shape, sharding) in enumerate(base.constraints):
         others = respecified(sharding.spec, shape, mesh)
         for how, spec in chosen(others, moving, str(number)):
@@ -321,10 +337,12 @@ def mutations(
     yield Mutation("source", "dicts turned", functools.partial(make, arguments=_turned))
 
 
-def _replaced(number: int, other: Any, tree: Any) -> Any:
+def _replaced(
+    number: int, other: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Any:
     import jax
 
-    leaves, structure = jax.tree.flatten(tree)
+    leaves, structure = jax.tree.flatten(tree, is_leaf)
     leaves[number] = other
     return jax.tree.unflatten(structure, leaves)
 
