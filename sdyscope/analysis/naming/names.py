@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 
 from sdyscope.annotations import op_name, scope_of
 from sdyscope.facts.propagated import ValueId
@@ -11,6 +12,9 @@ from sdyscope.graph import Op, OpGraph
 
 #: How many ops a name is looked for through.
 _STEPS = 16
+
+#: Out of how many functions that are called several times it is looked for.
+_CALLS = 2
 
 
 class ValueNames:
@@ -30,16 +34,30 @@ class ValueNames:
         """``params['w1']``, where it is that argument or a part of it; else ``OP in SCOPE``.
 
         The op is the one that makes it, not one that gives it another form. Of one in a function
-        that is called, the scope is the call's: ``reduce in layer0/argmax``.
+        that is called, the scope is the call's: ``reduce in layer0/argmax``. What a function is
+        given by several calls is named by what they give: ``sin or cos``.
         """
+        return self._name(value, _CALLS)
+
+    def _name(self, value: ValueId, calls_out: int) -> str:
         way = [self.graph.ops[node] for node, _ in self._back(value)]
         op = way[-1]
         if op.id in self._arguments:
             return self._arguments[op.id]
         if op.is_argument:
-            return _op_name(way[0])
-        outside = [each for each in way if each.function == way[0].function]
-        return _op_name(op, None if op is outside[-1] else outside[-1])
+            given = sorted(self._given(op, None)) if calls_out else ()
+            names = list(dict.fromkeys(self._name(each, calls_out - 1) for each in given))
+            if len(names) > 2:
+                return f"{names[0]} or {len(names) - 1} other values"
+            return " or ".join(names) or _op_name(way[0])
+        calls: list[Op] = []  # Of the functions that it is inside of.
+        for after, before in pairwise(way):
+            if after.function != before.function:
+                if not after.is_argument:
+                    calls.append(after)
+                elif calls:
+                    calls.pop()
+        return _op_name(op, calls[0] if calls else None)
 
     def source(self, value: ValueId) -> ValueId:
         """The value that it is only another form or a part of; itself where it is of none."""
@@ -77,11 +95,7 @@ class ValueNames:
         if op.is_argument:
             callee = self.graph.callee(calls[-1]) if calls else None
             call = calls.pop() if callee is not None and callee.op == op.parent else None
-            given = {
-                (producer, edge.result)
-                for producer, edge in self.graph.entering(op)
-                if edge.kind in ("region", "call") and call in (None, edge.via)
-            }
+            given = self._given(op, call)
             # A function that is called several times may be given several values.
             return given.pop() if len(given) == 1 else None
         if self.graph.callee(op) is not None and not self.graph.calls_shard_map_body(op):
@@ -94,6 +108,14 @@ class ValueNames:
                 if edge.operand == value[1]:
                     return producer.id, edge.result
         return None
+
+    def _given(self, argument: Op, call: int | None) -> set[ValueId]:
+        """What an argument of a region or function is given, by one call or by all."""
+        return {
+            (producer, edge.result)
+            for producer, edge in self.graph.entering(argument)
+            if edge.kind in ("region", "call") and call in (None, edge.via)
+        }
 
 
 def _op_name(op: Op, call: Op | None = None) -> str:

@@ -73,10 +73,62 @@ def test_the_form_is_the_part_that_is_taken() -> None:
     assert names.form(added) is None
 
 
-def test_inside_a_function_that_is_given_several_values_none_is_named() -> None:
+def test_inside_a_function_that_is_given_several_values_all_are_named() -> None:
     graph = build(parse(MODULE))
     cut = next(op for op in graph.operations() if op.mnemonic == "dynamic_slice")
-    assert ValueNames(graph).name((cut.id, 0)) == "dynamic_slice"
+    assert ValueNames(graph).name((cut.id, 0)) == "params['up'] or params['down']"
+
+
+#: A scan as JAX lowers it: its body is a function, which is given the carry.
+LOOP = """
+module @jit_step {
+  func.func public @main(%arg0: tensor<8xf32> loc("x"), %arg1: tensor<i32> loc("layer"))
+      -> tensor<8xf32> {
+    %0 = stablehlo.sine %arg0 : tensor<8xf32> loc("jit(step)/first/sin")
+    %1:2 = stablehlo.while(%iterArg = %arg1, %iterArg_1 = %0) : tensor<i32>, tensor<8xf32>
+    cond {
+      %c = stablehlo.constant dense<4> : tensor<i32>
+      %4 = stablehlo.compare LT, %iterArg, %c : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %4 : tensor<i1>
+    } do {
+      %4 = func.call @closed_call(%iterArg_1, %iterArg) : (tensor<8xf32>, tensor<i32>)
+          -> tensor<8xf32>
+      stablehlo.return %iterArg, %4 : tensor<i32>, tensor<8xf32>
+    }
+    CALLS
+    return %1#1 : tensor<8xf32>
+  }
+  func.func private @closed_call(%arg0: tensor<8xf32>, %arg1: tensor<i32>) -> tensor<8xf32> {
+    %0 = stablehlo.dynamic_slice %arg0, %arg1, sizes = [1]
+        : (tensor<8xf32>, tensor<i32>) -> tensor<1xf32>
+    %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<1xf32>) -> tensor<8xf32>
+    return %1 : tensor<8xf32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("operands", "name"),
+    [
+        ((), "sin in first"),
+        (("%0",), "sin in first"),
+        (("%arg0",), "x or sin in first"),
+        (("%arg0", "%1#1"), "x or 2 other values"),
+    ],
+)
+def test_a_carry_that_is_cut_is_what_the_loop_begins_with(
+    operands: tuple[str, ...], name: str
+) -> None:
+    calls = "\n".join(
+        f"%call{number} = func.call @closed_call({operand}, %arg1)"
+        " : (tensor<8xf32>, tensor<i32>) -> tensor<8xf32>"
+        for number, operand in enumerate(operands)
+    )
+    graph = build(parse(LOOP.replace("CALLS", calls)))
+    cut = next(op for op in graph.operations() if op.mnemonic == "dynamic_slice")
+    (carry, edge), *_ = graph.operands(cut)
+    assert ValueNames(graph).name((carry.id, edge.result)) == name
 
 
 #: Calls as JAX writes them: of a jitted function, of a primitive that is lowered to a function of
