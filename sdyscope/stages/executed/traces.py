@@ -331,12 +331,7 @@ def _hides(kernels: Iterable[Kernel]) -> bool:
 
 def _programs(space: bytes) -> Iterator[tuple[str, bytes]]:
     """The programs in an XSpace, by name and number, as HloProtos."""
-    for number, plane in _fields(space):
-        if number != 1:
-            continue
-        fields = list(_fields(plane))
-        if next((value for at, value in fields if at == 2), b"") != _METADATA:
-            continue
+    for fields in _planes(space, _METADATA):
         names = {key: dict(_fields(value)).get(2, b"") for key, value in _entries(fields, 5)}
         for _, event in _entries(fields, 4):
             parts = list(_fields(event))
@@ -349,14 +344,19 @@ def _programs(space: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _scopes(space: bytes) -> Iterator[tuple[int, int]]:
     """Ranges of a GPU's events, each with the range that it is in."""
-    for number, plane in _fields(space):
-        if number != 1:
-            continue
-        fields = list(_fields(plane))
-        if next((value for at, value in fields if at == 2), b"") == _SCOPES:
-            for at, stat in fields:
-                said = dict(_fields(stat)) if at == 6 else {}
+    for fields in _planes(space, _SCOPES):
+        for at, stat in fields:
+            if at == 6:
+                said = dict(_fields(stat))
                 yield said.get(1, 0), said.get(3, said.get(4, 0))
+
+
+def _planes(space: bytes, name: bytes) -> Iterator[list[tuple[int, Any]]]:
+    """The fields of the planes of a name."""
+    for number, plane in _fields(space):
+        # A plane's name is before its events, of which there can be many.
+        if number == 1 and next((value for at, value in _fields(plane) if at == 2), b"") == name:
+            yield list(_fields(plane))
 
 
 def _entries(fields: Iterable[tuple[int, Any]], number: int) -> Iterator[tuple[Any, bytes]]:
