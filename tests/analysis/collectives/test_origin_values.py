@@ -350,6 +350,17 @@ def test_under_gspmd_an_axis_is_followed_through_a_reversal() -> None:
     assert "split" in {o.kind for c, _, o in parts if c.kind == "all-reduce"}
 
 
+@pytest.mark.skipif(
+    compat.version_tuple() < (0, 8), reason="XLA gathers what no op of the program makes"
+)
+def test_under_gspmd_an_axis_is_followed_through_approx_max_k() -> None:
+    largest = jax.jit(lambda x, w: jnp.tanh(jax.lax.approx_max_k(x, 3)[0]) @ w)
+    x, w = abstract((16, 32), "model", "data"), abstract((3, 16), None, "data")
+    parts = parts_of(collectives_of(largest, x, w, partitioner="gspmd"))
+    (origin,) = (o for c, _, o in parts if c.kind == "all-gather")
+    assert named(origin, "has") == {("x", "P('model', 'data')")}
+
+
 def test_under_gspmd_an_axis_is_followed_where_a_dimension_changes_its_size() -> None:
     x, w = abstract((16, 32), "data", "model"), abstract((32, 16), "model", None)
     swapped = jax.jit(lambda x, w: jnp.tanh(jnp.concatenate([x[:, 16:], x[:, :16]], 1)) @ w)
@@ -365,11 +376,6 @@ def test_under_gspmd_an_axis_is_followed_where_a_dimension_changes_its_size() ->
     # The result of a pad goes with its operand: nothing else keeps the axes away.
     (halo,) = (o for c, _, o in parts if c.kind == "collective-permute")
     assert (halo.value, named(halo, "needed")) == ("x", set())
-    largest = jax.jit(lambda x, w: jnp.tanh(jax.lax.approx_max_k(x, 3)[0]) @ w)
-    x, w = abstract((16, 32), "model", "data"), abstract((3, 16), None, "data")
-    parts = parts_of(collectives_of(largest, x, w, partitioner="gspmd"))
-    (origin,) = (o for c, _, o in parts if c.kind == "all-gather")
-    assert named(origin, "has") == {("x", "P('model', 'data')")}
     numbers = ("NHWC", "HWIO", "NHWC")
     strided = jax.jit(
         lambda x, kernel, w: (
