@@ -421,6 +421,11 @@ def test_what_xla_moves_to_another_axis_and_gathers_is_one_value() -> None:
     assert values == {(16, 16): "w", (3, 3, 4, 16): "tanh"}
 
 
+@pytest.mark.xfail(
+    compat.version_tuple() >= (0, 12),
+    reason="JAX takes a layer by a call of its own, which the gather is put down to",
+    strict=True,
+)
 def test_what_a_loop_moves_to_another_axis_and_gathers_is_what_its_product_takes() -> None:
     def loss(layers: Any, x: Any) -> Any:
         return jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, layers)[0].sum()
