@@ -8,11 +8,12 @@ instruction its text; shapes, operands and attributes are parsed when they are a
 from sdyscope.hlo.attributes import split_attributes
 from sdyscope.hlo.executions import CallSites, ExecutionCount, call_sites, executions
 from sdyscope.hlo.loops import trip_count
-from sdyscope.hlo.model import Computation, HloModule, Instruction, UnreadLine
+from sdyscope.hlo.model import NOTHING_RUNS, Computation, HloModule, Instruction, UnreadLine
 from sdyscope.hlo.read import read_hlo
 from sdyscope.hlo.shape import Shape, parse_shape
 
 __all__ = [
+    "NOTHING_RUNS",
     "CallSites",
     "Computation",
     "ExecutionCount",

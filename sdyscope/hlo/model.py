@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.attributes import (
@@ -33,6 +33,24 @@ _KEPT = 200
 
 #: Of how many instructions it is remembered what they were taken apart into.
 _REMEMBERED = 1 << 17
+
+
+#: Opcodes of instructions for which a device runs nothing.
+NOTHING_RUNS: Final = frozenset(
+    {
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "after-all",
+        "partition-id",
+        "replica-id",
+        "opt-barrier",
+        "add-dependency",
+        "domain",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

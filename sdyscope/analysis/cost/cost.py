@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from dataclasses import fields as dataclass_fields
 from functools import cached_property
 from typing import Literal, TypeVar
 
@@ -616,12 +615,11 @@ def check_given(given: Given, meshes: Iterable[Mesh]) -> None:
 
 def _with_measured(given: Given, device_kind: str) -> Given:
     """What was given, with the rates of programs that ran on such a device in place of peaks."""
-    rates = None if given.compute is not None else measured_rates(device_kind)
-    if rates is None:
+    rates = dict(measured_rates(device_kind))
+    if given.compute is not None or not rates:
         return given
-    fields = {field.name: getattr(rates, field.name) for field in dataclass_fields(rates)}
-    stretch = fields.pop("stretch")
-    return replace(given, compute=ComputeRates(**fields), stretch=stretch, measured=True)
+    stretch = rates.pop("stretch")
+    return replace(given, compute=ComputeRates(**rates), stretch=stretch, measured=True)
 
 
 def cost(

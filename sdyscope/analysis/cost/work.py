@@ -22,7 +22,7 @@ from sdyscope.analysis.cost.flops import (
     transcendentals,
 )
 from sdyscope.facts.work import Work
-from sdyscope.hlo import Computation, HloModule, Instruction, Shape, trip_count
+from sdyscope.hlo import NOTHING_RUNS, Computation, HloModule, Instruction, Shape, trip_count
 from sdyscope.values.entry_layout import stored_array
 
 
@@ -54,24 +54,7 @@ class WorkCount:
 
 
 #: Ops that move nothing.
-_FREE = frozenset(
-    {
-        "parameter",
-        "constant",
-        "tuple",
-        "get-tuple-element",
-        "bitcast",
-        "after-all",
-        "partition-id",
-        "replica-id",
-        "opt-barrier",
-        "add-dependency",
-        "while",
-        "conditional",
-        "call",
-        "domain",
-    }
-)
+_FREE = NOTHING_RUNS | {"while", "conditional", "call"}
 
 #: What was counted at its start.
 _CONTINUED = re.compile(r"-(?:done|update)$")

@@ -17,24 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from sdyscope.facts.measured import COMMAND_BUFFER, Kernel, Occurrence, TracedProgram
-from sdyscope.hlo import Computation, HloModule, Instruction, trip_count
-
-#: Instructions for which a GPU runs nothing.
-_NOTHING = frozenset(
-    {
-        "parameter",
-        "constant",
-        "tuple",
-        "get-tuple-element",
-        "bitcast",
-        "after-all",
-        "partition-id",
-        "replica-id",
-        "opt-barrier",
-        "add-dependency",
-        "domain",
-    }
-)
+from sdyscope.hlo import NOTHING_RUNS, Computation, HloModule, Instruction, trip_count
 
 #: What clears or copies memory, whichever instruction it is for.
 _MOVES = re.compile(r"(?i)mem(?:set|cpy)")
@@ -127,7 +110,7 @@ class _Schedule:
                         instruction, "branch_computations", "true_computation", "false_computation"
                     ):
                         yield from self._of(branch, perhaps=True)
-                case opcode if opcode in _NOTHING or opcode.endswith(("-done", "-update")):
+                case opcode if opcode in NOTHING_RUNS or opcode.endswith(("-done", "-update")):
                     pass
                 case _:
                     yield _Launch(instruction, perhaps)
