@@ -37,7 +37,7 @@ from sdyscope.facts.findings import (
     UnreadAttribute,
 )
 from sdyscope.facts.program import Partitioner, RequestedTensor
-from sdyscope.facts.sharded import Sharded, requested_sharding
+from sdyscope.facts.sharded import Sharded, requested_sharding, returned_sharding
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import OpGraph
 from sdyscope.values.convert import unspecified_dims
@@ -143,7 +143,8 @@ def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Ite
         return
     if asked is None:
         return
-    lowered = there.sharded({}, None if asked.sharding is None else asked.sharding.mesh)
+    named = asked.sharding or asked.returned
+    lowered = there.sharded({}, None if named is None else named.mesh)
     if tensor.shape != there.shape or tensor.dtype != there.dtype:
         given = Sharded(asked.sharding, tensor.shape, tensor.dtype)
         yield _observed(tensor, "type-differs", OtherType(given, lowered), partitioner)
@@ -153,6 +154,9 @@ def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Ite
         # JAX writes that every scalar is replicated (`jax/_src/interpreters/pxla.py`): it can't be
         # anything else.
         is_array = tensor.kind in ("argument", "result") and tensor.shape != ()
+        by_maker = returned_sharding(asked)
+        if by_maker is not None and lowered.placement == by_maker.placement:
+            return
         if there.sharding is not None and is_array:
             yield _observed(tensor, "not-requested", NotRequested(lowered), partitioner, "note")
         return

@@ -123,8 +123,9 @@ class RequestedTensor:
         lambda, and of all else.
       priorities: Shardy's user priority of each dimension of a constraint, None where there is
         none; empty for none at all. JAX has no words for it: a primitive of one's own has.
-      returned: Of a result that the program does not place: what a shard_map that is manual over
-        its whole mesh returns it as, by its out_specs; None for all else.
+      returned: Of a result that jit is not told to place: what it is by its type, where all axes of
+        the mesh are Explicit, or by the out_specs of a shard_map that is manual over its whole
+        mesh; None for all else.
       notes: What else is worth knowing.
     """
 

@@ -91,7 +91,7 @@ def requested_sharding(asked: RequestedTensor) -> Sharded | None:
 
 
 def returned_sharding(asked: RequestedTensor) -> Sharded | None:
-    """What a shard_map returns a result as that the program does not place; None for all else."""
+    """What a result that jit is not told to place is by its maker; None for all else."""
     if asked.returned is None:
         return None
     return _requested(asked.returned, tuple(asked.shape), asked.dtype, (), "")

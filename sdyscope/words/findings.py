@@ -210,7 +210,9 @@ def budget_text(budget: BudgetSubject) -> str:
 def subject_text(finding: Finding) -> str:
     """`constraint layer0 at models/mlp.py:98 under GSPMD [lowered-differs]`."""
     name = shown_name(finding.tensor, "")
-    parts = [f"{finding.kind} {name}".strip() or "the module"]
+    # JAX's names of results begin with that word.
+    kind = "" if finding.kind == "result" else finding.kind
+    parts = [f"{kind} {name}".strip() or finding.kind or "the module"]
     if finding.source is not None:
         parts.append(f"at {source_text(finding.source)}")
     if finding.partitioner is not None:

@@ -30,7 +30,7 @@ from sdyscope.values.sharding import (
     TensorSharding,
 )
 from sdyscope.values.tiling import HloSharding
-from sdyscope.words.findings import finding_of
+from sdyscope.words.findings import finding_of, subject_text
 from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
 
@@ -308,6 +308,23 @@ def test_a_scalar_that_nobody_sharded_is_no_finding():
     written = scalar.lowered["shardy"].sharding is not None
     assert written or jax.__version_info__ < (0, 10)
     assert Inspection(program).check().findings == ()
+
+
+@pytest.mark.skipif(not hasattr(jax.sharding, "AxisType"), reason="no Explicit axes")
+@pytest.mark.parametrize("explicit", [{"data", "model"}, {"data"}])
+def test_of_results_on_explicit_axes_only_what_types_leave_open_is_noted(explicit):
+    kinds = [
+        jax.sharding.AxisType.Explicit if axis in explicit else jax.sharding.AxisType.Auto
+        for axis in ("data", "model")
+    ]
+    mesh = jax.sharding.AbstractMesh((2, 2), ("data", "model"), axis_types=tuple(kinds))
+    rows = jax.ShapeDtypeStruct((16, 8), "float32", sharding=JaxNamedSharding(mesh, P("data")))
+    inspection = Inspection(Program("step", jax.jit(lambda x: (x * 2, x.sum())), (rows,)))
+    notes = [(found.rule, subject_text(found)) for found in inspection.check().findings]
+    if explicit == {"data", "model"}:
+        assert notes == []
+    else:
+        assert notes[0] == ("request-note", "result[0] [request-note]")
 
 
 def test_both_placements_are_said_in_words():

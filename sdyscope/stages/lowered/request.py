@@ -247,11 +247,13 @@ def _result(result: SignatureResult, index: int, returned: Any) -> RequestedTens
         notes.append(Remark("out_shardings layout"))
     of_type = getattr(result.aval, "sharding", None)
     if result.asked is None and of_type is not None and compat.is_explicit(of_type.mesh):
-        # No attribute of the result says so: JAX puts a constraint on the op that makes it.
-        notes.append(Remark("Explicit result", str(of_type.spec)))
-    by_shard_map = None
+        if compat.all_explicit(of_type.mesh):
+            returned = of_type
+        else:
+            notes.append(Remark("Explicit result", str(of_type.spec)))
+    by_maker = None
     if result.asked is None and returned is not None:
-        by_shard_map, _ = from_jax_sharding(returned, len(result.aval.shape))
+        by_maker, _ = from_jax_sharding(returned, len(result.aval.shape))
     return _tensor(
         "result",
         result.name or f"result[{index}]",
@@ -259,7 +261,7 @@ def _result(result: SignatureResult, index: int, returned: Any) -> RequestedTens
         result.asked,
         notes,
         index=index,
-        returned=by_shard_map,
+        returned=by_maker,
     )
 
 

@@ -260,7 +260,16 @@ def test_explicit_axes():
     (constraint,) = of_kind("explicit", "constraint")
     assert constraint.sharding.spec == PartitionSpec.of(None, "model")
     (result,) = of_kind("explicit", "result")
-    assert result.sharding is None
+    assert (result.sharding, result.notes) == (None, ())
+    assert result.returned.spec == PartitionSpec.of(None, "model")
+
+
+def test_a_result_of_some_explicit_axes_says_its_type():
+    kinds = (AxisType.Explicit, AxisType.Auto)
+    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=kinds)
+    stage = jax.jit(lambda x: x * 2).trace(array((16, 32), "data", mesh=mesh))
+    (result,) = [t for t in requested(stage) if t.kind == "result"]
+    assert result.returned is None
     assert remark_text(result.notes[0]).startswith("By its type, on Explicit axes, it is P")
 
 
