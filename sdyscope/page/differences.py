@@ -423,8 +423,8 @@ def _entries(entries: Entries) -> dict[str, Any]:
             (
                 entry.kind,
                 entry.name,
-                entry_text(entry.a),
-                entry_text(entry.b if other is None else other.b),
+                entry_text(entry.a, entry.change),
+                entry_text(entry.b if other is None else other.b, entry.change),
                 "" if other is None else other.name,
             )
             for entry, other in renamed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -270,12 +271,30 @@ class _Held(Protocol):
     def placement(self) -> Placement | None: ...
     @property
     def stored(self) -> StoredArray: ...
+    @property
+    def donated(self) -> bool: ...
+    @property
+    def shares(self) -> str: ...
 
 
-def entry_text(held: _Held | None) -> str:
-    """How an argument or result is sharded on one side: `P('data') in blocks f32[4,128]`."""
+def entry_text(held: _Held | None, change: str = "") -> str:
+    """How an argument or result is sharded on one side: `P('data') in blocks f32[4,128]`.
+
+    Args:
+        held: what a device holds of it; None where that side does not have it.
+        change: what is not the same on the other side; of how it is stored, only that is said.
+    """
     if held is None:
         return "not there"
+    match change:
+        case "memory":
+            return f"{held.stored.memory} memory (space {held.stored.memory_space})"
+        case "layout":
+            return f"layout {{{held.stored.layout}}}"
+        case "buffer" if held.shares:
+            return f"shares the buffer of {held.shares}"
+        case "buffer":
+            return "donated, its buffer not used" if held.donated else "own buffer"
     if held.sharding is not None:
         words = str(held.sharding)
     else:
@@ -330,9 +349,18 @@ class _MemoryRow(Protocol):
     def differs(self) -> bool: ...
 
 
+class _ComparedEntry(Protocol):
+    @property
+    def change(self) -> str: ...
+
+
 class _ComparedEntries(Protocol):
     @property
-    def different(self) -> Sequence[object]: ...
+    def different(self) -> Sequence[_ComparedEntry]: ...
+
+
+#: What differs of how an argument or result is stored that is sharded alike.
+_STORED: Final = frozenset({"memory", "layout", "buffer"})
 
 
 class _CompiledVerdict(Protocol):
@@ -378,13 +406,16 @@ def compiled_verdict(compiled: _CompiledVerdict) -> str:
     if any(row.differs for row in compiled.memory):
         before, after = (0, 0) if total is None else (total.a or 0, total.b or 0)
         changes.append(_changed(needs, before, after))
-    differ = 0 if compiled.entries is None else len(compiled.entries.different)
-    which = counted(differ, "argument or result is", "arguments and results are")
-    sharded = f"{which} sharded differently"
+    entries = () if compiled.entries is None else compiled.entries.different
+    otherwise = Counter("stored" if entry.change in _STORED else "sharded" for entry in entries)
+    differ = [
+        f"{counted(number, 'argument or result is', 'arguments and results are')} {how} differently"
+        for how, number in sorted(otherwise.items())
+    ]
     if not changes:
-        return f"{sharded} in {partitioner_names((a.label, b.label))}"
+        return f"{' and '.join(differ)} in {partitioner_names((a.label, b.label))}"
     text = f"{where_b} a device {' and '.join(changes)} than {where_a}"
-    return text + (f"; {sharded}" if differ else "")
+    return "; ".join((text, *differ))
 
 
 def _changed(verb: str, before: int, after: int) -> str:

@@ -151,8 +151,8 @@ class CompiledDiff:
         b: the second side.
         by_kind_and_axes: totals that differ, by kind and axes.
         memory: bytes a device on both sides, alike or not; none where one side does not know them.
-        entries: arguments and results that are sharded differently, and those that were not
-            compared; None where one side does not know them.
+        entries: arguments and results that are sharded or stored differently, and those that were
+            not compared; None where one side does not know them.
         causes: where the differences begin, the most bytes first.
         causes_missing: why it is not known where they begin, as the compiler says; empty where
             that was found, or nobody could look.

@@ -1,4 +1,4 @@
-"""Arguments and results of two compiled programs: which are sharded differently.
+"""Arguments and results of two compiled programs: which are sharded or stored differently.
 
 Where a program does not say how an argument or result is sharded, as the text of one does not of
 results, it is not compared, unless what a device holds of it already differs.
@@ -13,9 +13,12 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.memory.memory import Held, HeldKind, Memory
 from sdyscope.facts.differences import NotCompared
 
-EntryChange: TypeAlias = Literal["type", "sharding", "only in a", "only in b"]
-"""What is not the same: shape or element type, the placement or the block that a device holds; or
-that only one side has it."""
+EntryChange: TypeAlias = Literal[
+    "type", "sharding", "memory", "layout", "buffer", "only in a", "only in b"
+]
+"""What is not the same: shape or element type; the placement or the block that a device holds; the
+memory that it is in; the order of its dimensions there and their tiles; whose buffer it is in, or
+whether its buffer was donated; or that only one side has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Entries:
     """Arguments and results of both sides.
 
     Attributes:
-        same: how many are sharded alike.
+        same: how many are sharded and stored alike.
         different: those that are not.
         not_compared: those of which nobody says.
     """
@@ -62,12 +65,18 @@ def compared_entries(a: Memory, b: Memory, *, by_name: bool) -> Entries:
             their pytree paths are; otherwise when their numbers are.
     """
     same = 0
+    # Other hardware has other layouts, and a text alone says nothing of donation.
+    is_stored_alike = a.hardware == b.hardware
+    # Where more is donated on one side, its memory says so, of all at once.
+    is_as_much_donated = is_stored_alike and _donated(a) == _donated(b)
     different: list[EntryDifference] = []
     unknown: dict[tuple[HeldKind, Literal["a", "b", ""]], list[str]] = {}
     for ours, theirs in _pairs(a, b, by_name=by_name):
         own = ours or theirs
         assert own is not None
         change = _change(ours, theirs)
+        if change is None and ours is not None and theirs is not None and is_stored_alike:
+            change = _stored_change(ours, theirs, buffers=is_as_much_donated)
         if change is not None:
             name = theirs.name if _is_unnamed(own) and theirs is not None else own.name
             different.append(EntryDifference(own.kind, name, change, ours, theirs))
@@ -94,6 +103,26 @@ def _change(held: Held | None, other: Held | None) -> EntryChange | None:
         return "sharding"
     known = held.placement is not None and other.placement is not None
     return "sharding" if known and held.placement != other.placement else None
+
+
+def _stored_change(held: Held, other: Held, *, buffers: bool) -> EntryChange | None:
+    """What is not the same of how a device stores an argument or result that is sharded alike."""
+    if held.stored.memory_space != other.stored.memory_space:
+        return "memory"
+    if held.stored.layout != other.stored.layout:
+        return "layout"
+    if not buffers:
+        return None
+    return "buffer" if (held.shares, held.donated) != (other.shares, other.donated) else None
+
+
+def _donated(memory: Memory) -> int:
+    """Bytes of results that lie in arguments' buffers."""
+    return sum(
+        tensor.stored.bytes
+        for tensor in memory.tensors
+        if tensor.kind == "result" and tensor.shares
+    )
 
 
 def _pairs(a: Memory, b: Memory, *, by_name: bool) -> Iterator[tuple[Held | None, Held | None]]:

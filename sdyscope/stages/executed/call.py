@@ -12,6 +12,7 @@ import numpy as np
 from sdyscope.facts.execution import ExecutedArray
 from sdyscope.stages import compat
 from sdyscope.stages.executed.device_arrays import array_held, put
+from sdyscope.stages.lowered.signature import SignatureArgument
 
 
 class Call:
@@ -38,6 +39,9 @@ class Call:
         self.kept = compat.kept_jaxpr(traced)[1]
         # None for an argument that jit dropped.
         self._accepted = traced.in_tree.flatten_up_to(compiled.input_shardings)
+        self._formats = None
+        if any(argument.layout for argument in self.given):
+            self._formats = traced.in_tree.flatten_up_to(compiled.input_formats)
         self.values = [self._put(i, value) for i, value in enumerate(values)]
 
     def carry(self, results: Sequence[Any], into: Mapping[int, int]) -> None:
@@ -57,12 +61,18 @@ class Call:
         asked = getattr(asked, "sharding", asked)  # of a Format, with a layout
         if isinstance(asked, jax.sharding.NamedSharding) and asked.mesh.shape:
             accepted = _on_devices(asked, self.devices)
-        return put(value, accepted or self.home)
+        array = put(value, accepted or self.home)
+        if self._formats is None or not argument.layout or index not in self.kept:
+            return array
+        format_ = self._formats[index]
+        return jax.device_put(array, type(format_)(format_.layout, array.sharding))
 
     def fresh(self) -> list[Any]:
         """The arguments of one call."""
         return [
-            jax.device_put(value, value.sharding, may_alias=False) if argument.donated else value
+            jax.device_put(value, _where(value, argument), may_alias=False)
+            if argument.donated
+            else value
             for value, argument in zip(self.values, self.given, strict=True)
         ]
 
@@ -104,6 +114,11 @@ class Call:
             array_held("argument", index, self.values[index], self.devices)
             for index in sorted(self.kept)
         ]
+
+
+def _where(value: Any, argument: SignatureArgument) -> Any:
+    """Where an array is, with its layout if jit was given one."""
+    return value.format if argument.layout else value.sharding
 
 
 def _on_devices(sharding: jax.sharding.NamedSharding, devices: Sequence[Any]) -> Any:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from sdyscope.facts.execution import Extent, Reference, UnequalCopy
-from sdyscope.stages.executed.device_arrays import digest, extents, is_key
+from sdyscope.stages.executed.device_arrays import digest, extents, is_key, is_unreduced
 from sdyscope.stages.executed.processes import ProcessGroup
 
 _Index: TypeAlias = tuple[Extent, ...]
@@ -53,6 +53,8 @@ def unequal_copies(
 
 
 def _held(array: Any, positions: Mapping[Any, int]) -> _Held:
+    if is_unreduced(array):
+        return []
     data = jax.random.key_data(array) if is_key(array) else array
     shards = sorted(data.addressable_shards, key=lambda shard: positions[shard.device])
     return [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -71,10 +72,10 @@ def fetched(
 
 
 def _blocks(array: Any, devices: Sequence[Any]) -> tuple[HostBlock, ...]:
+    if is_unreduced(array):
+        raise ValueError("it is not reduced over all axes of the mesh")
     if array.is_fully_addressable:
         return (HostBlock.whole(np.asarray(array)),)
-    if getattr(getattr(array.sharding, "spec", None), "unreduced", None):
-        raise ValueError("it is not reduced over all axes of the mesh")
     # One shard for each block: the copies are compared with each other.
     shards = {str(shard.index): shard for shard in array.addressable_shards}
     return tuple(
@@ -138,12 +139,12 @@ def array_held(
     shards = [
         Shard(
             positions[shard.device],
-            tuple(extents(shard.index, whole)),
+            tuple(extents(index, whole)),
             (*shard.data.shape, *whole[array.ndim :]),
-            shard.replica_id,
+            replica,
             shard.data.on_device_size_in_bytes(),
         )
-        for shard in array.addressable_shards
+        for shard, index, replica in _located(array)
     ]
     return ExecutedArray(
         kind,
@@ -154,6 +155,28 @@ def array_held(
         tuple(sorted(shards, key=lambda shard: shard.device)),
         tuple(unequal),
     )
+
+
+def is_unreduced(array: Any) -> bool:
+    """Whether devices hold partial sums of it, so that what is of one place are no copies."""
+    return bool(getattr(getattr(array.sharding, "spec", None), "unreduced", None))
+
+
+def _located(array: Any) -> Iterator[tuple[Any, tuple[slice, ...], int]]:
+    """The shards of an array, each with its index and the number of the copy that it is."""
+    if not is_unreduced(array):
+        for shard in array.addressable_shards:
+            yield shard, shard.index, shard.replica_id
+        return
+    # JAX lists no blocks of partial sums: they are those that it would have when it is reduced.
+    reduced = jax.sharding.PartitionSpec(*compat.spec_entries(array.sharding.spec))
+    sharding = jax.sharding.NamedSharding(array.sharding.mesh, reduced)
+    indices = sharding.devices_indices_map(array.shape)
+    replicas: Counter[str] = Counter()
+    for shard in array.addressable_shards:
+        index = indices[shard.device]
+        yield shard, index, replicas[str(index)]
+        replicas[str(index)] += 1
 
 
 def extents(index: Sequence[slice], shape: Sequence[int]) -> list[Extent]:

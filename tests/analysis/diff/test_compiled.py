@@ -16,6 +16,7 @@ from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.diff.collectives import collective_differences
 from sdyscope.analysis.diff.compiled import CompiledSide, compiled_diff
+from sdyscope.analysis.diff.entries import compared_entries
 from sdyscope.analysis.naming.scopes import phase_of
 from sdyscope.facts.program import Program
 from sdyscope.hlo import Shape, read_hlo
@@ -23,6 +24,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.syntax.replica_groups import parse_replica_groups
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
+from sdyscope.words.differences import compiled_verdict, entry_text
 
 MESH = Mesh.of({"data": 4, "model": 2})
 LINE = SourceLocation("/home/one/model.py", 10)
@@ -321,6 +323,38 @@ def test_the_same_program_twice_is_the_same():
     assert diff.same
     assert diff.memory
     assert diff.moved == 0
+
+
+@pytest.mark.compiles
+def test_arguments_and_results_that_are_stored_otherwise_are_a_difference():
+    rows = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=on("data"))
+
+    def added(donated):
+        jitted = jax.jit(lambda a, w: a + w, donate_argnums=donated)
+        return Inspection(Program("step", jitted, (rows, rows)), ["shardy"])
+
+    first, second = added(0), added(1)
+    diff = first.compiled_diff(second)
+    assert not diff.same
+    assert [(entry.name, entry.change) for entry in diff.entries.different] == [
+        ("a", "buffer"),
+        ("w", "buffer"),
+        ("result", "buffer"),
+    ]
+    said = [entry_text(entry.b, entry.change) for entry in diff.entries.different]
+    assert said == ["own buffer", "shares the buffer of result", "shares the buffer of w"]
+    verdict = compiled_verdict(diff)
+    assert verdict.startswith("3 arguments and results are stored differently in step")
+
+    memory = first.memory()
+    argument, *others = memory.tensors
+    for change, stored in (
+        ("layout", replace(argument.stored, layout="0,1")),
+        ("memory", replace(argument.stored, memory_space=5)),
+    ):
+        other = replace(memory, tensors=(replace(argument, stored=stored), *others))
+        (entry,) = compared_entries(memory, other, by_name=True).different
+        assert (entry.name, entry.change) == ("a", change)
 
 
 @pytest.mark.compiles

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import user_programs
+from jax.experimental import layout
 from jax.interpreters import mlir
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -54,6 +55,33 @@ def test_users_programs_agree_with_one_device(name):
         assert execution.compile_seconds > 0
         assert execution.memory.arguments > 0
         assert len(ran.numerics[partitioner]) == sum(t.tensor.kind == "result" for t in ran.tensors)
+
+
+@pytest.mark.parametrize("donated", [(), (0,)])
+def test_arguments_are_given_in_the_layout_that_jit_asks_for(donated):
+    rows = on(compat.device_mesh(MESH, DEVICES), "data", "model")
+    turned = layout.Format(layout.Layout((1, 0)), rows)
+    step = jax.jit(lambda x, y: (x + y, y * 2), in_shardings=(turned, rows), donate_argnums=donated)
+    x = jax.ShapeDtypeStruct((16, 64), jnp.float32)
+    ran = inspect(step, x, x, partitioners=["shardy"]).run(steps=1)
+    assert ran.executions["shardy"].failure == ""
+    assert not [finding for finding in ran.findings if finding.severity != "note"]
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="einsum has no unreduced out_sharding")
+def test_partial_sums_run_and_are_not_compared():
+    kinds = (jax.sharding.AxisType.Explicit,) * 2
+    mesh = jax.sharding.Mesh(np.array(DEVICES).reshape(4, 2), ("data", "model"), axis_types=kinds)
+    summed = P(None, None, unreduced={"model"})
+    with jax.set_mesh(mesh):
+        step = jax.jit(lambda x, w: jnp.einsum("ij,jk->ik", x, w, out_sharding=summed))
+        x = jax.ShapeDtypeStruct((16, 64), jnp.float32, sharding=on(mesh, None, "model"))
+        w = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=on(mesh, "model"))
+        ran = inspect(step, x, w, partitioners=["shardy"]).run(steps=1)
+    execution = ran.executions["shardy"]
+    assert execution.failure == ""
+    assert "not reduced" in execution.notes[0].other
+    assert {shard.replica_id for shard in execution.arrays[-1].shards} == set(range(8))
 
 
 def test_each_device_of_a_mesh_in_its_own_order_holds_its_block():
