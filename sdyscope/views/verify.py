@@ -55,7 +55,8 @@ def heading(document: VerifyDocument) -> Iterator[Paragraph]:
         return
     verdict = f"{what} under {under}: {counted(compared, 'comparison')} with XLA's dumps, "
     differ = len(wrong) - unstable
-    verdict += "all agree" if not wrong else f"{differ:,} disagree"
+    disagree = "1 disagrees" if differ == 1 else f"{differ:,} disagree"
+    verdict += disagree if wrong else "all agree"
     if unstable:
         verdict += f"; in {unstable:,} XLA's own two compiles differ"
     yield Paragraph(verdict, "good" if document.agrees else "bad", hang=2)

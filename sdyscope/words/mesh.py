@@ -123,8 +123,13 @@ def mesh_entry(mesh: Mesh) -> str:
 
 
 def mesh_words_of(meshes: Mapping[str, Mesh]) -> list[str]:
-    """`data=4 x model=2, 8 devices` of each mesh, with its symbol unless that is `mesh`."""
-    return list(map(mesh_words, mesh_documents(meshes)))
+    """`data=4 x model=2, 8 devices` of each mesh, with its symbol unless that is `mesh`.
+
+    A mesh that a module has again under another symbol is listed once.
+    """
+    first = {mesh: name for name, mesh in reversed(meshes.items())}
+    once = {name: mesh for name, mesh in meshes.items() if first[mesh] == name}
+    return list(map(mesh_words, mesh_documents(once)))
 
 
 def mesh_texts(meshes: Mapping[str, Mesh], *, brief: bool) -> list[str]:

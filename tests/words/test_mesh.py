@@ -13,6 +13,7 @@ from sdyscope.words.mesh import (
     mesh_documents,
     mesh_entry,
     mesh_words,
+    mesh_words_of,
 )
 
 
@@ -20,6 +21,12 @@ def test_in_words():
     meshes = {"mesh": Mesh.of({"data": 4, "model": 2}), "one": Mesh((), (3,)), "other": Mesh(())}
     documents = mesh_documents(meshes)
     assert [*map(mesh_words, documents)] == ["data=4 x model=2, 8 devices", "one: device 3 alone"]
+
+
+def test_a_mesh_under_a_second_symbol_is_listed_once():
+    mesh, other = Mesh.of({"data": 4, "model": 2}), Mesh.of({"data": 8})
+    meshes = {"mesh": mesh, "mesh_0": mesh, "other": other}
+    assert mesh_words_of(meshes) == ["data=4 x model=2, 8 devices", "other: data=8, 8 devices"]
 
 
 def test_the_order_of_devices_is_told():

@@ -90,7 +90,7 @@ def basis(cost: Cost, calibration: Calibration | None = None) -> Iterator[Remark
         cost: the cost.
         calibration: what its rates were fitted to.
     """
-    if any(roof.seconds is not None for roof in cost.roofs):
+    if any(roof.seconds for roof in cost.roofs):
         yield error_of_estimates(cost.device_kind, calibration)
     compute = cost.compute
     if compute.by_xla is None:

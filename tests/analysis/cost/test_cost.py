@@ -118,6 +118,15 @@ def test_what_is_not_known_is_not_guessed():
     assert half.communication.unknown == 1
 
 
+def test_without_an_estimate_nothing_is_said_of_its_error():
+    """An axis that nothing is sent over is idle, which no rate is needed for."""
+    lines = [line for line in HLO.splitlines() if "all-reduce" not in line]
+    alone = "\n".join(lines).replace("slice(%r)", "slice(%d)")
+    program_cost = cost(made(alone, kind="cpu", topology=None), [MESH])
+    assert {roof.seconds for roof in program_cost.roofs} == {None, 0.0}
+    assert not [remark for remark in basis(program_cost) if remark.kind.startswith("error")]
+
+
 def test_axes_without_links_do_not_limit_a_step():
     """MaxText's meshes have ten axes of size 1."""
     mesh = Mesh.of({"data": 16, "stage": 1, "model": 16})
