@@ -127,7 +127,7 @@ def mesh_words_of(meshes: Mapping[str, Mesh]) -> list[str]:
 
     A mesh that a module has again under another symbol is listed once.
     """
-    first = {mesh: name for name, mesh in reversed(meshes.items())}
+    first = {mesh: name for name, mesh in reversed([*meshes.items()])}
     once = {name: mesh for name, mesh in meshes.items() if first[mesh] == name}
     return list(map(mesh_words, mesh_documents(once)))
 
