@@ -245,6 +245,15 @@ def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
 
     if second is not None and other_order(first.device_order, second.device_order):
         yield Remark("device order", first.name)
+    if second is not None:
+        given = [
+            set(module.compiler_options)
+            for inspection in (first, second)
+            for module in list(inspection.lowered.values())[:1]
+        ]
+        if len(given) > 1 and (differ := sorted(given[0] ^ given[1], key=str)):
+            options = tuple((f"{name}={value}", 0) for name, value in differ)
+            yield Remark("compiler options", first.name, names=options)
 
 
 def _accounts(first: Inspection, second: Inspection | None) -> dict[str, Account]:

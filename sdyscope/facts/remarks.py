@@ -55,9 +55,11 @@ RemarkKind: TypeAlias = Literal[
     "compiled otherwise",
     # of two programs
     "device order",
+    "compiler options",
     # of a compile
     "CPU devices instead",
     "other plugin",
+    "unknown options",
     "general cost analysis",
     "no cost analysis",
     "compiled in a recorded run",

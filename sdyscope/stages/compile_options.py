@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from jaxlib import _jax
+
+CompilerOption: TypeAlias = bool | int | float | str
+"""A value in jit's `compiler_options`."""
+
+_Executable = TypeVar("_Executable")
+
+_UNKNOWN = re.compile(r"No such compile option: '([^']*)'")
 
 
 def compile_options(
@@ -30,3 +38,32 @@ def compile_options(
     build.allow_spmd_sharding_propagation_to_parameters = parameters
     build.allow_spmd_sharding_propagation_to_output = results
     return options
+
+
+def compiled_with(
+    compiler: Callable[[], _Executable],
+    options: Any,
+    own: Sequence[tuple[str, CompilerOption]],
+    given: Sequence[tuple[str, CompilerOption]],
+) -> tuple[_Executable, list[str]]:
+    """Compiles with jit's `compiler_options`, and tells which of them this compiler does not know.
+
+    A program for TPUs has theirs, which the compiler for CPUs refuses.
+
+    Args:
+        compiler: compiles with ``options``.
+        options: a ``CompileOptions``, in which the overrides are set.
+        own: overrides that are no user's.
+        given: jit's, which come first.
+    """
+    left_out: list[str] = []
+    while True:
+        known = [(name, value) for name, value in given if name not in left_out]
+        options.env_option_overrides = [*own, *known]
+        try:
+            return compiler(), left_out
+        except RuntimeError as error:
+            unknown = _UNKNOWN.search(str(error))
+            if unknown is None or unknown[1] not in dict(known):
+                raise
+            left_out.append(unknown[1])

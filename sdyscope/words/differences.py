@@ -422,7 +422,10 @@ def _changed(verb: str, before: int, after: int) -> str:
     if before == after:
         return f"{verb} as much ({size(after)}), but differently"
     more = "more" if after > before else "less"
-    return f"{verb} {size(abs(after - before))} {more} ({size(after)}, not {size(before)})"
+    now, then = size(after), size(before)
+    if now == then:
+        now, then = f"{after:,} B", f"{before:,} B"
+    return f"{verb} {size(abs(after - before))} {more} ({now}, not {then})"
 
 
 class _CompiledSide(Protocol):

@@ -158,6 +158,7 @@ def numbers_text(numbers: _Numbers) -> tuple[str, Tone]:
     results = counted(numbers.results, "result")
     if numbers.compared < numbers.results:
         results = f"{numbers.compared:,} of {results}"
+        error += "; the others are zero, empty, not finite or not reduced"
     equal, do = ("equals", "does") if results == "1 result" else ("equal", "do")
     texts: Mapping[str, tuple[str, Tone]] = {
         "same": (

@@ -85,12 +85,13 @@ PLACED = """
 import jax, numpy as np, sdyscope
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-def program(order=1, memory=None):
+def program(order=1, memory=None, **options):
     mesh = Mesh(np.array(jax.devices()[:4])[::order].reshape(2, 2), ("a", "b"))
     rows = NamedSharding(mesh, P("a"), memory_kind=memory)
     x = jax.ShapeDtypeStruct((16, 16), "float32", sharding=rows)
-    return sdyscope.Program("step", jax.jit(lambda x: x * 2), args=(x,))
+    return sdyscope.Program("step", jax.jit(lambda x: x * 2, **options), args=(x,))
 
+def exact(): return program(compiler_options={"xla_allow_excess_precision": False})
 def backwards(): return program(-1)
 def offloaded(): return program(memory="pinned_host")
 def paged(): return program(memory="unpinned_host")
@@ -110,6 +111,9 @@ def test_other_memory_is_a_difference_and_another_order_of_devices_is_said(sdysc
     assert sdyscope("diff", f"{file}:offloaded", f"{file}:paged").status == 1
     same = sdyscope("diff", f"{file}:program", f"{file}:program")
     assert "another order" not in same.out
+    assert "compiler_options" not in same.out
+    exact = sdyscope("diff", f"{file}:program", f"{file}:exact")
+    assert "other compiler_options: xla_allow_excess_precision=False." in exact.out
     for at in ("lowered", "propagated"):
         done = sdyscope("diff", f"{file}:program", f"{file}:backwards", "--at", at)
         assert (done.status, "devices in another order" in done.out) == (0, True)

@@ -44,7 +44,9 @@ def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int)
             f"XLA compiles for at most {LARGEST_CPU:,} CPU devices, and the program has "
             f"{num_partitions:,} partitions."
         )
-    request = AuditRequest(lowered.bytecode(), partitioner == "shardy", num_partitions)
+    request = AuditRequest(
+        lowered.bytecode(), partitioner == "shardy", num_partitions, lowered.compiler_options
+    )
     try:
         answer = _worker.ask(msgspec.msgpack.encode(request), LONGEST)
     except WorkerDiedError as died:

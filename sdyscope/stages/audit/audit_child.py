@@ -22,6 +22,7 @@ from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, AuditRequest, Layout
 from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, collectives, layout, shapes
+from sdyscope.stages.compile_options import compiled_with
 
 _NUMBER = re.compile(r"audit(\d+)\.")
 #: HLO's names of ops, where they are not StableHLO's with other dashes.
@@ -159,9 +160,13 @@ def _compile(
     build.use_shardy_partitioner = asked.shardy
     build.allow_spmd_sharding_propagation_to_parameters = free[0]
     build.allow_spmd_sharding_propagation_to_output = free[1]
-    options.env_option_overrides = [("xla_dump_to", folder), *_DUMPS]
     devices = _jax.DeviceList(tuple(client.devices()))
-    executable = client.compile_and_load(bytecode, devices, options)
+    executable, _ = compiled_with(
+        lambda: client.compile_and_load(bytecode, devices, options),
+        options,
+        [("xla_dump_to", folder), *_DUMPS],
+        asked.compiler_options,
+    )
     stats = executable.get_compiled_memory_stats()
     names = (name for name in dir(stats) if name.endswith("_in_bytes"))
     return {name.removesuffix("_in_bytes"): getattr(stats, name) for name in names}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from sdyscope.stages.compile_options import CompilerOption
+
 Operand = tuple[int, int, int]
 """Where an operand comes from: (op, -1, result), or (op, region, argument) of a block argument."""
 
@@ -15,11 +17,13 @@ class AuditRequest(msgspec.Struct, frozen=True):
         bytecode: the lowered module.
         shardy: whether Shardy propagates; GSPMD otherwise.
         num_partitions: how many devices to compile for.
+        compiler_options: what jit was told to have it compiled with.
     """
 
     bytecode: bytes
     shardy: bool
     num_partitions: int
+    compiler_options: tuple[tuple[str, CompilerOption], ...] = ()
 
 
 class Layout(msgspec.Struct, frozen=True):

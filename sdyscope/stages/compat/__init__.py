@@ -47,6 +47,7 @@ from sdyscope.stages.compat.jaxprs import user_frame as user_frame
 from sdyscope.stages.compat.jaxprs import varying as varying
 from sdyscope.stages.compat.jaxprs import without_mesh as without_mesh
 from sdyscope.stages.compat.jitted import arguments as arguments
+from sdyscope.stages.compat.jitted import compiler_options as compiler_options
 from sdyscope.stages.compat.jitted import constant_shardings as constant_shardings
 from sdyscope.stages.compat.jitted import defined_at as defined_at
 from sdyscope.stages.compat.jitted import function_name as function_name

@@ -15,6 +15,7 @@ from jax._src.interpreters import pxla
 
 from sdyscope.stages.compat.jaxprs import abstract_mesh_inside
 from sdyscope.stages.compat.versions import version_tuple
+from sdyscope.stages.compile_options import CompilerOption
 from sdyscope.stages.lowered.signature import LoweringArguments, SignatureArgument, SignatureResult
 from sdyscope.stages.recorder.callers import names_of_the_call
 from sdyscope.stages.recorder.traced import with_names
@@ -219,6 +220,16 @@ def lowering_arguments(lowered: Any) -> LoweringArguments:
         tuple(i for i, flag in zip(kept, donated[constants:], strict=True) if flag),
         int(lowering.compile_args["num_devices"]),
         tuple(lowering._platforms),
+    )
+
+
+def compiler_options(lowered: Any) -> tuple[tuple[str, CompilerOption], ...]:
+    """The `compiler_options` that jit was given for a `jax.stages.Lowered`; dumps left out."""
+    given = getattr(lowered._lowering, "_compiler_options_kvs", None) or ()
+    return tuple(
+        (name, value)
+        for name, value in given
+        if isinstance(value, CompilerOption) and not name.startswith("xla_dump_")
     )
 
 

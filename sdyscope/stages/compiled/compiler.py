@@ -122,6 +122,7 @@ def compiling(
                     "hardware": asdict(on),
                     "num_partitions": count,
                     "shardy": chosen == "shardy",
+                    "compiler_options": lowered.compiler_options,
                     **free_boundaries(graph),
                 }
             )

@@ -22,7 +22,7 @@ from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.stages import compat, inspections
-from sdyscope.stages.compile_options import compile_options
+from sdyscope.stages.compile_options import CompilerOption, compile_options, compiled_with
 from sdyscope.stages.compiled import places
 from sdyscope.stages.compiled.topology import compile_devices
 from sdyscope.words.counts import counted
@@ -66,6 +66,7 @@ def _compiled(
     shardy: bool,
     parameters: list[bool],
     results: list[bool],
+    compiler_options: list[tuple[str, CompilerOption]],
 ) -> dict[str, Any]:
     devices = compile_devices(hardware, num_partitions)
     if len(devices) != num_partitions:
@@ -77,17 +78,22 @@ def _compiled(
     options = compile_options(
         [device.id for device in devices], shardy=shardy, parameters=parameters, results=results
     )
-    if hardware.platform == "cpu":
-        options.env_option_overrides = [*_WITHOUT_LLVM]
+    own = _WITHOUT_LLVM if hardware.platform == "cpu" else ()
     options.parameter_is_tupled_arguments = hardware.platform == "tpu" and len(parameters) > _TUPLED
     bytecode = inspections.answered((folder / MODULE).read_bytes())
     start = time.perf_counter()
-    executable = _compile(devices, bytecode, options)
+    executable, unknown = compiled_with(
+        lambda: _compile(devices, bytecode, options), options, own, compiler_options
+    )
     seconds = time.perf_counter() - start
     modules = executable.hlo_modules()
     text = "\n\n".join(module.to_string() for module in modules)
     (folder / HLO).write_text(text)
     cost, remark = _cost(executable, text)
+    remarks = [remark] if remark else []
+    if unknown:
+        names = tuple((name, 0) for name in unknown)
+        remarks.append(Remark("unknown options", str(hardware), names=names))
     where = places.topology(devices)
     return {
         "device_kind": devices[0].device_kind,
@@ -97,7 +103,7 @@ def _compiled(
         "parameters": _shardings(executable.get_parameter_shardings()),
         "results": _shardings(executable.get_output_shardings()),
         "seconds": seconds,
-        "notes": [asdict(remark)] if remark else [],
+        "notes": list(map(asdict, remarks)),
     }
 
 

@@ -21,6 +21,7 @@ from sdyscope.facts.program import Partitioner, Program, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages import compat
+from sdyscope.stages.compile_options import CompilerOption
 from sdyscope.stages.lowered.request import requested
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.convert import to_placement
@@ -91,6 +92,7 @@ class LoweredModule:
         jax_version: version of the JAX that lowered or read it.
         recorded_by: the JAX that lowered it in a recorded run; None for any other.
         stderr: what C++ wrote to standard error while it was made.
+        compiler_options: what jit was told to have it compiled with, by name.
         lowered: the `jax.stages.Lowered`, to be compiled; None for a file.
         path: the file it was read from.
         source_text: the file's text, when only that is there.
@@ -109,6 +111,7 @@ class LoweredModule:
     jax_version: str = field(default_factory=compat.version)
     recorded_by: Versions | None = None
     stderr: str = ""
+    compiler_options: tuple[tuple[str, CompilerOption], ...] = ()
     lowered: Any = None
     path: Path | None = None
     source_text: str | None = None
@@ -308,6 +311,7 @@ def lower(
         num_devices=arguments.num_devices,
         platforms=arguments.platforms,
         stderr=written(),
+        compiler_options=compat.compiler_options(lowered),
         lowered=lowered,
     )
     if lowered is stage and lowered_module.written_for not in (partitioner, "none"):

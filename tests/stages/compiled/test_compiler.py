@@ -21,6 +21,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.stages.compiled import compiler, topology
 from sdyscope.targets import resolve
+from sdyscope.words.remarks import remark_text
 
 
 def program(shape=(4, 2), **options) -> Program:
@@ -40,6 +41,29 @@ def program(shape=(4, 2), **options) -> Program:
 def without_order(hlo):
     """HLO without what XLA writes in any order, from one run to the next."""
     return re.sub(r"backend_config=\S+", "", hlo)
+
+
+@pytest.mark.compiles
+def test_options_of_jit_that_the_compiler_does_not_know_are_left_out_and_said():
+    options = {
+        "xla_of_no_compiler": True,
+        "xla_disable_hlo_passes": "algsimp,fusion",
+        "xla_dump_to": "/nowhere",
+    }
+    inspection = Inspection(program(compiler_options=options), ["shardy"])
+    assert dict(inspection.lowered["shardy"].compiler_options).keys() == {
+        "xla_disable_hlo_passes",
+        "xla_of_no_compiler",
+    }
+    found = inspection.compiled()
+    assert list(map(remark_text, found.notes)) == [
+        "Compiled without the compiler_options that the compiler for cpu:8 does not know: "
+        "xla_of_no_compiler."
+    ]
+    plain = Inspection(program(), ["shardy"]).compiled()
+    assert without_order(found.hlo) != without_order(plain.hlo)
+    if jax.__version_info__ >= (0, 10):
+        assert inspection.verify(causes=0).agrees
 
 
 @pytest.mark.compiles
