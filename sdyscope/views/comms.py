@@ -69,7 +69,7 @@ def _total_words(collectives: Collectives) -> str:
     words += f"; a device sends {bound}{size(total.sent)}"
     if total.received != total.sent:
         words += f" and receives {size(total.received)}"
-    if collectives.differentiated:
+    if collectives.differentiated and [*collectives.by_phase] != ["other"]:
         phases = [f"{phase} {size(tally.sent)}" for phase, tally in collectives.by_phase.items()]
         words += f" ({', '.join(phases)})"
     return words

@@ -57,9 +57,13 @@ def heading(program: ShownProgram) -> str:
         return "; ".join([*parts, f"lowered by JAX {program.jax_version}"])
     if any(there.text for tensor in program.tensors for there in tensor.lowered.values()):
         parts.append(f"shardings for {partitioner_names(program.partitioners)}")
-    if program.recorded_by is not None:
-        parts.append(f"lowered by {program.recorded_by}")
-    return "; ".join([*parts, f"read by JAX {program.jax_version}"])
+    reader = f"JAX {program.jax_version}"
+    lowered_by = "" if program.recorded_by is None else str(program.recorded_by)
+    if lowered_by:
+        parts.append(f"lowered by {lowered_by}")
+    if lowered_by != reader:
+        parts.append(f"read by {reader}")
+    return "; ".join(parts)
 
 
 def table(
@@ -155,7 +159,8 @@ def _name(tensor: ShownTensor, *, brief: bool) -> str:
         return tensor.name or f"{tensor.kind} {tensor.index}"
     source = source_text(tensor.source)
     place = f"line {source.rpartition(':')[2]}" if brief else source
-    return f"{shown_name(tensor.name, tensor.kind, tensor.mapped) or 'no scope,'} {place}".strip()
+    name = shown_name(tensor.name, tensor.kind, tensor.mapped)
+    return " ".join(filter(None, (name or ("no scope," if place else "no scope"), place)))
 
 
 def _type(tensor: ShownTensor) -> str:

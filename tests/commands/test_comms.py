@@ -103,6 +103,33 @@ def test_the_total_comes_first_then_kinds_and_the_largest(sdyscope, columns):
     assert "mlp.py:99" in "".join(done.out.split()) or " 99" in words
 
 
+MOVED = """
+import jax, sdyscope
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+def program(mesh):
+    rows, columns = NamedSharding(mesh, P("data")), NamedSharding(mesh, P(None, "data"))
+
+    def step(x):
+        with jax.named_scope("moved"):
+            slopes = jax.lax.with_sharding_constraint(jax.grad(lambda x: (x * x).sum())(x), rows)
+            return jax.lax.with_sharding_constraint(slopes, columns)
+
+    x = jax.ShapeDtypeStruct((16, 16), "float32", sharding=rows)
+    return sdyscope.Program("step", jax.jit(step), (x,))
+
+MESH = {"data": 4}
+"""
+
+
+@pytest.mark.compiles
+def test_what_is_sent_in_no_pass_alone_is_not_split_into_passes(sdyscope, tmp_path):
+    (tmp_path / "moved.py").write_text(MOVED)
+    done = sdyscope("comms", f"{tmp_path}/moved.py:program", "--partitioner", "shardy")
+    assert "a device sends 192 B" in done.out
+    assert "other 192 B" not in done.out
+
+
 @pytest.mark.compiles
 def test_json_has_all_of_it(sdyscope):
     document = sdyscope("comms", "mlp", "--json", "--partitioner", "shardy").document("comms")

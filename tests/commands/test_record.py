@@ -350,6 +350,7 @@ def test_what_another_jax_made_is_not_made_again(sdyscope, recorded, runs):
     assert "JAX 0.9.9 compiled it for cpu in the recorded run" in sdyscope("comms", program).out
     assert "JAX 0.9.9 compiled it for cpu" in sdyscope("memory", program).out
     assert "; lowered by JAX 0.9.9; read by JAX 0." in sdyscope("show", program, columns=200).out
+    assert "read by" not in sdyscope("show", "after:train_step.1", columns=200).out
     here = sdyscope("comms", program, "--on", "cpu:8", "--strict", "--partitioner", "shardy")
     assert here.status == 1
     assert "approximate, as compiled: JAX 0.9.9 lowered it, and this JAX compiled it" in here.out
