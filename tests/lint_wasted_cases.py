@@ -153,6 +153,20 @@ def residual_stream_on_its_rows():
     return layers(("data", None))
 
 
+@spares("activation-gathered-repeatedly", compiled=True)
+def an_optimizer_that_multiplies_matrices():
+    """As Muon does: what it gathers is outside of the passes, and no activation."""
+
+    def step(w: Any, x: Any) -> Any:
+        update = jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
+        for _ in range(5):
+            update = constrain(update @ update.T @ update, on("data", "model"))
+        return w - update
+
+    weights = array((256, 256), "data", "model")
+    return program(step, weights, array((8, 256)), out_shardings=on("data", "model"))
+
+
 #: Two slices of four chips: the first axis of a mesh of 2 x 4 is over the network between them.
 SLICES = "tpu:v5e:2x2x2slices"
 

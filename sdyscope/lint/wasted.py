@@ -12,6 +12,7 @@ from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
+from sdyscope.words.mesh import axis_text
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import source_text
 
@@ -185,8 +186,8 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
 
     Gathers of arguments, or of their slices by layer, are not counted: that is FSDP. Nor is
     sequence parallelism, in which a reduce-scatter of the same bytes over the same axes stands
-    against every gather: together they are an all-reduce. A note where it is less than 64 KiB per
-    step.
+    against every gather: together they are an all-reduce. Nor is what a train step gathers outside
+    of its passes, as an optimizer does. A note where it is less than 64 KiB per step.
     """
     collectives = subject.explained_collectives
     arguments = {
@@ -202,6 +203,8 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
             if collective.kind in ("reduce-scatter", "all-reduce"):
                 scattered[key] = scattered.get(key, 0) + collective.count
             if collective.kind != "all-gather" or part.argument is not None or not collective.axes:
+                continue
+            if collectives.differentiated and part.phase == "other":
                 continue
             origin = part.origin
             value = "" if origin is None else origin.value
@@ -225,7 +228,7 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
         if times < _MANY or sent < _SHARE * total or scattered.get(kind, 0) >= times:
             continue
         collective, part = max(each, key=lambda gather: gather[0].count * gather[1].sent)
-        axes = ", ".join(str(axis) for axis in collective.axes or ())
+        axes = ", ".join(map(axis_text, collective.axes or ()))
         scopes = {_DIGITS.sub("*", f"{part.scope}/{part.primitive}".strip("/")) for _, part in each}
         causes = (
             [annotation for annotation in part.origin.annotations if annotation.role == "has"]
@@ -235,8 +238,8 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
         named = f", sharded by {annotation_text(causes[0])}" if causes else ""
         yield Message(
             f"Activations of the same shape are gathered over {axes} {times:,} times per step, in "
-            f"{counted(len(scopes), 'kind')} of places{named}: a device sends {size(sent)}, "
-            f"{100 * sent / total:.0f} % of all.",
+            f"{counted(len(scopes), 'scope')}{named}: a device sends {size(sent)}, "
+            f"{100 * sent / total:.0f}% of all that it sends.",
             tensor=part.origin.value if part.origin is not None else part.scope,
             kind="collective",
             source=part.source,

@@ -12,6 +12,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.edits import (
     edit_text,
     edits_text,
+    moved_text,
     numbers_text,
     why_not_text,
     worth_text,
@@ -153,6 +154,8 @@ def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
         f"source: traced again with the patch{again} and compiled for {fix.hardware}",
         hang=3,
     )
+    if remedy.moved:
+        yield Paragraph(f"results: {moved_text(remedy.moved)}", "warning", hang=3)
     numbers = remedy.numbers
     text, tone = numbers_text(numbers)
     yield Paragraph(f"numbers: {text}", tone, hang=3)

@@ -180,6 +180,34 @@ def numbers_text(numbers: _Numbers) -> tuple[str, Tone]:
     return texts[numbers.verdict]
 
 
+class _MovedResult(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def before(self) -> object | None: ...
+    @property
+    def after(self) -> object | None: ...
+
+
+#: How many results are named that an edited program leaves elsewhere.
+_MOVED: Final = 3
+
+#: Where a result is that no PartitionSpec describes.
+_ELSEWHERE: Final = "what no PartitionSpec says"
+
+
+def moved_text(moved: Sequence[_MovedResult]) -> str:
+    """That results are sharded otherwise than before: ``result is P('x'), not P('x', 'y')``."""
+    named = [
+        f"{result.name} is {result.after or _ELSEWHERE}, not {result.before or _ELSEWHERE}"
+        for result in moved[:_MOVED]
+    ]
+    if len(moved) > _MOVED:
+        more = len(moved) - _MOVED
+        named.append(f"{more:,} more {'is' if more == 1 else 'are'} sharded differently")
+    return "; ".join(named)
+
+
 def causes_texts(causes: AxisCauses) -> Iterator[str]:
     """Whether the annotation that an axis comes from is necessary, and which others suffice."""
     where = f"dim {causes.dimension} on {causes.axis}"

@@ -17,6 +17,7 @@ from sdyscope.analysis.cost.cost import cost_of
 from sdyscope.analysis.cost.links import axes_levels
 from sdyscope.analysis.cost.order import slowest
 from sdyscope.analysis.cost.remarks import error_of_estimates
+from sdyscope.analysis.diff.entries import compared_entries
 from sdyscope.analysis.fix.change import WORTH, Change
 from sdyscope.analysis.fix.evidence import Evidence, Weight, evidence
 from sdyscope.analysis.fix.expressions import Expression, expressions
@@ -36,8 +37,17 @@ from sdyscope.analysis.fix.proposals import (
 from sdyscope.analysis.fix.prove import Twin
 from sdyscope.analysis.fix.rewrites import mesh_orders, mesh_sizes, partitionable, rewrites
 from sdyscope.analysis.fix.states import like_parameters
-from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy, Verdict
+from sdyscope.analysis.fix.values import (
+    Figures,
+    Fix,
+    MovedResult,
+    NotTaken,
+    Numbers,
+    Remedy,
+    Verdict,
+)
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
+from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.analysis.search.decisions import leaf_of
@@ -855,7 +865,15 @@ class _Fixer:
             patch,
             edited.texts,
             before,
+            tuple(self.moved(edited.program)),
         )
+
+    def moved(self, edited: Staged) -> Iterator[MovedResult]:
+        """The results that an edited program leaves elsewhere, as the compiler says of both."""
+        before, after = (memory_of(each, "shardy", self.on) for each in (self.program, edited))
+        for entry in compared_entries(before, after, by_name=True).different:
+            if entry.kind == "result" and entry.change == "sharding" and entry.a and entry.b:
+                yield MovedResult(entry.name, entry.a.sharding, entry.b.sharding)
 
     def figures(self, program: Staged, prediction: Prediction) -> Figures:
         """What a compiled program sends, holds and takes."""

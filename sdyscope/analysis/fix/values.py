@@ -15,6 +15,7 @@ from sdyscope.facts.traffic import Traffic
 from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import PathWords
 
 Verdict: TypeAlias = Literal["pays", "trade", "loses", "corrects"]
@@ -83,6 +84,21 @@ class Numbers:
     reason: PathWords = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MovedResult:
+    """A result that an edited program leaves elsewhere.
+
+    Attributes:
+        name: pytree path.
+        before: where it is in the program as it is; null where no PartitionSpec says that.
+        after: where it is in the edited program; likewise.
+    """
+
+    name: str
+    before: NamedSharding | None
+    after: NamedSharding | None
+
+
 @dataclass(frozen=True)
 class Remedy:
     """Edits of the source that pay, or make numbers right.
@@ -97,6 +113,7 @@ class Remedy:
         patch: a unified diff of the source.
         texts: the edited files, by path.
         before_texts: the same files as they are.
+        moved: results that it leaves elsewhere.
         proven: whether the patched source was traced again, compiled to what is shown, and computes
             the same, or what is right.
     """
@@ -109,6 +126,7 @@ class Remedy:
     patch: str
     texts: Mapping[str, str] = field(default_factory=dict, repr=False)
     before_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    moved: tuple[MovedResult, ...] = ()
 
     __document__ = (
         "edits",
@@ -116,6 +134,7 @@ class Remedy:
         "after",
         "as_predicted",
         "numbers",
+        "moved",
         "patch",
         "proven",
     )

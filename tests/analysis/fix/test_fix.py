@@ -20,6 +20,7 @@ from sdyscope.analysis.fix.fix import (
 )
 from sdyscope.analysis.fix.focus import focus_on, focus_on_difference
 from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results, specs_near
+from sdyscope.analysis.fix.values import MovedResult
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.space import Member
@@ -30,12 +31,31 @@ from sdyscope.patches.diff import applied
 from sdyscope.patches.source import spliced
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.sharding import UNCONSTRAINED
+from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding
 from sdyscope.values.sharding import PartitionSpec as P
+from sdyscope.views.fix import proof
 
 pytestmark = pytest.mark.compiles
 
 QUICK = Effort(expressions=2, arguments=2, edits=2, compiles=2, predictions=60)
+
+
+MOVED = """
+import jax, jax.numpy as jnp, sdyscope
+from jax.lax import with_sharding_constraint as constrain
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+MESH = {"data": 8}
+
+def program(mesh):
+    rows = NamedSharding(mesh, P("data"))
+
+    def step(x):
+        return constrain(jnp.sin(x), NamedSharding(mesh, P(None, "data")))
+
+    x = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=rows)
+    return sdyscope.Program("step", jax.jit(step), (x,))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +90,7 @@ def test_the_planted_constraint_is_named_first_and_its_remedy_is_proven(fix, log
     assert first.source.file == str(logits)
     assert (best.verdict, best.as_predicted, best.numbers.verdict) == ("pays", True, "same")
     assert best.numbers.compared == 3
+    assert [result.name for result in best.moved] == ["result['head']"]
     assert best.after.sent < fix.before.sent / 4
     assert best.after.total < fix.before.total / 3
     assert best.after.flops <= fix.before.flops
@@ -124,6 +145,33 @@ def test_what_of_a_plan_can_be_written_is_tried_and_the_rest_is_said(logits):
     assert [(edit.name, edit.before, edit.after) for edit in tried] == [
         ("logits", P((None, "model")), None),
         ("params['embedding']", P((None, None)), P(("data", None))),
+    ]
+
+
+def test_results_that_an_edit_leaves_elsewhere_are_said(fix):
+    mesh = Mesh.of({"data": 4})
+    rows, columns = NamedSharding(mesh, P(("data",))), NamedSharding(mesh, P((None, "data")))
+    moved = [MovedResult(f"result[{k}]", rows, columns) for k in range(4)]
+    remedy = replace(fix.remedies[0], moved=(replace(moved[0], before=None), *moved[1:]))
+    said = next(words.text for words in proof(fix, remedy) if words.text.startswith("results: "))
+    assert said == (
+        "results: result[0] is P(None, 'data'), not what no PartitionSpec says; result[1] "
+        "is P(None, 'data'), not P('data'); result[2] is P(None, 'data'), not P('data'); 1 more "
+        "is sharded differently"
+    )
+
+
+@pytest.mark.thorough
+def test_a_constraint_that_is_removed_moves_the_result(tmp_path):
+    file = tmp_path / "moved.py"
+    file.write_text(MOVED)
+
+    def build():
+        return resolve(f"{file}:program")
+
+    best = fixed(Inspection(build(), ("shardy",)), build, effort=QUICK).remedies[0]
+    assert [(result.name, str(result.before), str(result.after)) for result in best.moved] == [
+        ("result", "P(None, 'data')", "P('data', None)")
     ]
 
 
