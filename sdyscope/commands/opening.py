@@ -535,6 +535,7 @@ def _read_recorded(
             name=program.label,
             path=path,
             recorded_by=program.versions,
+            compiler_options=() if program.compiled is None else program.compiled.options,
             notes=_elided(folder / file),
         )
         for name, file in program.modules.items()

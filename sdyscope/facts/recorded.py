@@ -123,6 +123,7 @@ class RecordedCompile:
         platform: what it is for: `cpu`, `gpu`, `tpu`.
         results: HLO sharding of each result; none where that is not known.
         memory: XLA's memory statistics, in bytes, by their names; null where it has none.
+        options: the `compiler_options` that it was compiled with.
     """
 
     file: str
@@ -130,6 +131,7 @@ class RecordedCompile:
     platform: str
     results: tuple[str, ...]
     memory: dict[str, int] | None
+    options: tuple[tuple[str, bool | int | float | str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +290,7 @@ class _Compiled(_Written, tag="compiled"):
     hlo: str = ""
     results: tuple[str, ...] = ()
     memory: dict[str, int] | None = None
+    options: tuple[tuple[str, bool | int | float | str], ...] = ()
 
 
 class _Problem(_Written, tag="problem"):
@@ -547,7 +550,9 @@ def _last_compile(
         if isinstance(line, _Compiled) and line.hlo:
             made_by = versions.get(process, Versions(""))
             file = f"{COMPILED}/{line.hlo}.hlo"
-            return RecordedCompile(file, made_by, line.platform, line.results, line.memory)
+            return RecordedCompile(
+                file, made_by, line.platform, line.results, line.memory, line.options
+            )
     return None
 
 

@@ -22,7 +22,7 @@ def other(name):
     def function(x):
         return x * 2
     function.__name__ = name
-    jax.jit(function)(3.0)
+    jax.jit(function, compiler_options={"xla_allow_excess_precision": False})(3.0)
 
 if __name__ == "__main__":
     child = os.fork()
@@ -315,6 +315,14 @@ def test_two_runs_are_compared(sdyscope, recorded):
     both = sdyscope("diff", "before")
     assert (both.status, "4 programs in both: all the same" in both.out) == (0, True)
     sdyscope("diff", "after").said("was recorded under one partitioner")
+
+
+def test_what_it_is_compiled_with_is_recorded(sdyscope, recorded, tmp_path):
+    file = str(tmp_path / "forked.mlir")
+    done = sdyscope("lower", "before:forked", "--partitioner", "shardy", "-o", file)
+    assert done.status == 0
+    done = sdyscope("diff", "before:forked", file)
+    assert "other compiler_options: xla_allow_excess_precision=False." in done.out
 
 
 def as_of_another_jax(run, program, made_of):

@@ -147,6 +147,7 @@ class Compile:
         seconds: how long it took.
         failed: what the compiler said, where it refused; empty otherwise.
         called: the line of the program that led to it.
+        options: what jit's `compiler_options`, or those of the compile, say; dumps left out.
     """
 
     def __init__(
@@ -160,6 +161,12 @@ class Compile:
         self.seconds = seconds
         self.failed = failed
         self.called = calling_line()
+        given = getattr(arguments[3] if len(arguments) > 3 else None, "env_option_overrides", ())
+        self.options = [
+            (str(name), value)
+            for name, value in given
+            if isinstance(value, bool | int | float | str) and not str(name).startswith("xla_dump_")
+        ]
 
     @property
     def hlo(self) -> str:

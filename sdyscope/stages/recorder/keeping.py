@@ -99,6 +99,7 @@ class Keeper:
             hlo=self._keep_text("compiled", text.encode(), ".hlo") if text else "",
             results=event.results,
             memory=event.memory,
+            options=event.options,
         )
 
     def problem(self, what: str) -> None:
