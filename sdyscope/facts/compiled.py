@@ -108,7 +108,8 @@ class Compiled:
         result_shardings: of each result; none for a text.
         rematerializations: what the partitioner logged on reshardings that it could only do by
             making a whole tensor on every device ("involuntary full rematerialization").
-        compile_seconds: how long the compile took.
+        compile_seconds: how long the compile took; for virtual CPU devices without machine code,
+            which nobody runs.
         log: everything that the compiler wrote to standard error.
         notes: what else is worth knowing.
         topology: where the devices stand; None for CPUs, and where they do not tell.

@@ -33,7 +33,6 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "memory": [
             {
                 "partitioner": memory.partitioner,
-                "seconds": memory.compile_seconds,
                 **needs(memory.compiler),
             }
             for memory in (report.memory.compiled if report.memory is not None else ())

@@ -41,17 +41,17 @@ def compile_options(
 
 
 def compiled_with(
-    compiler: Callable[[], _Executable],
+    compiler: Callable[[Sequence[str]], _Executable],
     options: Any,
     own: Sequence[tuple[str, CompilerOption]],
     given: Sequence[tuple[str, CompilerOption]],
-) -> tuple[_Executable, list[str]]:
-    """Compiles with jit's `compiler_options`, and tells which of them this compiler does not know.
+) -> _Executable:
+    """Compiles with jit's `compiler_options`, without those that this compiler does not know.
 
     A program for TPUs has theirs, which the compiler for CPUs refuses.
 
     Args:
-        compiler: compiles with ``options``.
+        compiler: compiles with ``options``; it is told the names of those that are left out.
         options: a ``CompileOptions``, in which the overrides are set.
         own: overrides that are no user's.
         given: jit's, which come first.
@@ -61,7 +61,7 @@ def compiled_with(
         known = [(name, value) for name, value in given if name not in left_out]
         options.env_option_overrides = [*own, *known]
         try:
-            return compiler(), left_out
+            return compiler(left_out)
         except RuntimeError as error:
             unknown = _UNKNOWN.search(str(error))
             if unknown is None or unknown[1] not in dict(known):

@@ -161,8 +161,8 @@ def _compile(
     build.allow_spmd_sharding_propagation_to_parameters = free[0]
     build.allow_spmd_sharding_propagation_to_output = free[1]
     devices = _jax.DeviceList(tuple(client.devices()))
-    executable, _ = compiled_with(
-        lambda: client.compile_and_load(bytecode, devices, options),
+    executable = compiled_with(
+        lambda _: client.compile_and_load(bytecode, devices, options),
         options,
         [("xla_dump_to", folder), *_DUMPS],
         asked.compiler_options,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,9 +22,10 @@ from jaxlib import _jax, xla_client
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
+from sdyscope.process import lifeline
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.compile_options import CompilerOption, compile_options, compiled_with
-from sdyscope.stages.compiled import places
+from sdyscope.stages.compiled import buffer_assignment, places
 from sdyscope.stages.compiled.topology import compile_devices
 from sdyscope.words.counts import counted
 
@@ -31,11 +33,16 @@ MODULE = "module.mlirbc"
 OPTIONS = "options.json"
 HLO = "module.hlo"
 RESULT = "result.json"
+#: Names of jit's compiler options that the compiler does not know.
+LEFT_OUT = "left_out.json"
 
 #: From so many arguments on, JAX hands them to a TPU as one tuple.
 _TUPLED = 2000
 
-#: What changes the machine code alone, which nobody runs: half of the time of a compile for CPUs.
+#: Seconds between two looks at what a compile has dumped.
+_POLL = 0.01
+
+#: What changes the machine code alone, which nobody runs, where a compile has to make it.
 _WITHOUT_LLVM = (
     ("xla_backend_optimization_level", 0),
     ("xla_llvm_disable_expensive_passes", True),
@@ -46,8 +53,12 @@ def serve(folder: str) -> NoReturn:
     """Compiles what is in a folder, writes the result, and ends the process."""
     here = Path(folder)
     given = json.loads((here / OPTIONS).read_text())
+    hardware = Hardware(**given.pop("hardware"))
     try:
-        result = _compiled(here, Hardware(**given.pop("hardware")), **given)
+        if hardware.platform == "cpu" and not hardware.present:
+            result = _assigned(here, hardware, **given)
+        else:
+            result = _compiled(here, hardware, **given)
     except SdyscopeError as error:
         result = {"wrong": error.message, "hint": error.hint, "file": error.file}
     except JaxRuntimeError as error:
@@ -58,9 +69,55 @@ def serve(folder: str) -> NoReturn:
     os._exit(0)
 
 
+def _assigned(folder: Path, hardware: Hardware, **given: Any) -> dict[str, Any]:
+    """The result for CPUs, of a compile that ends where there is only code left to be made.
+
+    A fork compiles. What has to be compiled to its end, or is refused, it answers itself.
+    """
+    start = time.perf_counter()
+    dumps = folder / "dumps"
+    process = lifeline.fork()
+    if process == 0:
+        return _compiled(folder, hardware, buffer_assignment.dump_options(dumps), **given)
+    while (dump := buffer_assignment.dumped(dumps)) is None:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            _end_as(status)
+        time.sleep(_POLL)
+    assigned = buffer_assignment.assigned(dump)
+    if assigned is None:
+        _end_as(os.waitpid(process, 0)[1])
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    seconds = time.perf_counter() - start
+    client: Any = xla_client.make_cpu_client()
+    parameters = assigned.module.spmd_parameters_shardings
+    result = assigned.module.spmd_output_sharding
+    return _result(
+        folder,
+        hardware,
+        client.devices(),
+        assigned.text,
+        cost=(_counts(client, assigned.module), None),
+        memory=assigned.memory,
+        parameters=[part for proto in parameters or () for part in _of_module(proto)],
+        results=_of_module(result) if result is not None else (),
+        seconds=seconds,
+    )
+
+
+def _end_as(status: int) -> NoReturn:
+    """Ends this process as the one that compiled for it has ended, of which this is the status."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
 def _compiled(
     folder: Path,
     hardware: Hardware,
+    debug_options: Sequence[tuple[str, Any]] = (),
     *,
     num_partitions: int,
     shardy: bool,
@@ -78,30 +135,60 @@ def _compiled(
     options = compile_options(
         [device.id for device in devices], shardy=shardy, parameters=parameters, results=results
     )
-    own = _WITHOUT_LLVM if hardware.platform == "cpu" else ()
+    own = (*_WITHOUT_LLVM, *debug_options) if hardware.platform == "cpu" else ()
     options.parameter_is_tupled_arguments = hardware.platform == "tpu" and len(parameters) > _TUPLED
     bytecode = inspections.answered((folder / MODULE).read_bytes())
     start = time.perf_counter()
-    executable, unknown = compiled_with(
-        lambda: _compile(devices, bytecode, options), options, own, compiler_options
-    )
+
+    def compile_(left_out: Sequence[str]) -> Any:
+        # This process may be ended before it has an executable.
+        (folder / LEFT_OUT).write_text(json.dumps(left_out))
+        return _compile(devices, bytecode, options)
+
+    executable = compiled_with(compile_, options, own, compiler_options)
     seconds = time.perf_counter() - start
-    modules = executable.hlo_modules()
-    text = "\n\n".join(module.to_string() for module in modules)
+    text = "\n\n".join(module.to_string() for module in executable.hlo_modules())
+    return _result(
+        folder,
+        hardware,
+        devices,
+        text,
+        cost=_cost(executable, text),
+        memory=_memory(executable),
+        parameters=executable.get_parameter_shardings(),
+        results=executable.get_output_shardings(),
+        seconds=seconds,
+    )
+
+
+def _result(
+    folder: Path,
+    hardware: Hardware,
+    devices: Sequence[Any],
+    text: str,
+    *,
+    cost: tuple[Mapping[str, float] | None, Remark | None],
+    memory: Mapping[str, int] | None,
+    parameters: Sequence[Any] | None,
+    results: Sequence[Any] | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """What the parent reads, of a program whose text is written beside it."""
     (folder / HLO).write_text(text)
-    cost, remark = _cost(executable, text)
-    remarks = [remark] if remark else []
-    if unknown:
-        names = tuple((name, 0) for name in unknown)
-        remarks.append(Remark("unknown options", str(hardware), names=names))
     where = places.topology(devices)
+    counts, remark = cost
+    remarks = [remark] if remark else []
+    left_out = json.loads((folder / LEFT_OUT).read_text())
+    if left_out:
+        names = tuple((name, 0) for name in left_out)
+        remarks.append(Remark("unknown options", str(hardware), names=names))
     return {
         "device_kind": devices[0].device_kind,
         "topology": None if where is None else [astuple(digit) for digit in where.digits],
-        "memory": _memory(executable),
-        "cost": cost,
-        "parameters": _shardings(executable.get_parameter_shardings()),
-        "results": _shardings(executable.get_output_shardings()),
+        "memory": memory,
+        "cost": counts,
+        "parameters": _shardings(parameters),
+        "results": _shardings(results),
         "seconds": seconds,
         "notes": list(map(asdict, remarks)),
     }
@@ -141,12 +228,16 @@ def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, Remark |
         pass
     try:
         module = compat.hlo.hlo_module_from_text(text)
-        client = xla_client.make_cpu_client()
-        analysis = _jax.hlo_module_cost_analysis(client, module)
-        return _numbers(analysis), Remark("general cost analysis")
+        counts = _counts(xla_client.make_cpu_client(), module)
+        return counts, Remark("general cost analysis")
     except Exception as error:  # MLIRError or XlaRuntimeError, by several names
         said = str(error).strip().partition("\n")[0]
         return None, Remark("no cost analysis", said)
+
+
+def _counts(client: Any, module: Any) -> dict[str, float]:
+    """A client's cost analysis of a module."""
+    return _numbers(_jax.hlo_module_cost_analysis(client, module))
 
 
 def _numbers(properties: Any) -> dict[str, float]:
@@ -156,3 +247,12 @@ def _numbers(properties: Any) -> dict[str, float]:
 def _shardings(protos: Sequence[Any] | None) -> list[str]:
     """The text of OpSharding protos; nothing where a module has no shardings."""
     return [str(compat.hlo.HloSharding.from_proto(proto)) for proto in protos or ()]
+
+
+def _of_module(proto: Any) -> list[Any]:
+    """The OpSharding protos of an executable, from one of its module, which may be of a tuple."""
+    sharding = compat.hlo.HloSharding.from_proto(proto)
+    return [
+        (each.v3_to_v2_sharding() if hasattr(each, "v3_to_v2_sharding") else each).to_proto()
+        for each in sharding.tuple_elements() or [sharding]
+    ]

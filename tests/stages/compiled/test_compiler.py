@@ -39,8 +39,33 @@ def program(shape=(4, 2), **options) -> Program:
 
 
 def without_order(hlo):
-    """HLO without what XLA writes in any order, from one run to the next."""
-    return re.sub(r"backend_config=\S+", "", hlo)
+    """HLO without what XLA writes in any order, and with places in place of their numbers."""
+    body, tables = [], {}
+    for block in hlo.split("\n\n"):
+        name, *lines = block.split("\n")
+        if name in ("FileNames", "FunctionNames", "FileLocations", "StackFrames"):
+            tables[name] = dict(line.split(" ", 1) for line in lines)
+        else:
+            body.append(block)
+
+    def location(match):
+        numbers = dict(re.findall(r"(\w+)=(\d+)", tables["FileLocations"][match[1]]))
+        file = tables["FileNames"][numbers["file_name_id"]]
+        function = tables["FunctionNames"][numbers["function_name_id"]]
+        columns = (numbers[name] for name in ("line", "end_line", "column", "end_column"))
+        return f"{function} {file}:{':'.join(columns)}"
+
+    def frames(number):
+        """A frame and those that called it; the number of a caller is written one too high."""
+        if number == 0:
+            return ""
+        own = tables["StackFrames"][str(number)]
+        caller = re.search(r"parent_frame_id=(\d+)", own)
+        place = re.sub(r"file_location_id=(\d+)", location, own.partition(" parent")[0])
+        return f"{place} < {frames(int(caller[1]) - 1) if caller else ''}"
+
+    text = re.sub(r"stack_frame_id=(\d+)", lambda match: frames(int(match[1])), "\n\n".join(body))
+    return re.sub(r"backend_config=\S+", "", text)
 
 
 @pytest.mark.compiles
@@ -96,6 +121,45 @@ def test_is_what_jax_compiles(partitioner):
     assert "devices=[1,2,4]" in found.parameter_shardings[0]
     assert found.rematerializations == ()
     assert inspection.compiled(on="cpu:8") is found
+
+
+def ops_of_many_kinds() -> Program:
+    """Loops, a branch, sorts, constants, a Fourier transform, random numbers, a scatter."""
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    table = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+
+    def step(state, x):
+        scanned = jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), c.sum()), x, jnp.stack([x, x.T]))
+        looped = jax.lax.while_loop(lambda c: c[1] < 5, lambda c: (c[0] @ table, c[1] + 1), (x, 0))
+        chosen = jax.lax.cond(x.sum() > 0, lambda v: v @ v, lambda v: v + 1, x)
+        transformed = jnp.fft.fft(x).real.astype(jnp.bfloat16) @ table.astype(jnp.bfloat16)
+        noise = jax.random.normal(jax.random.key(0), (64, 64))
+        return state.at[x[0, :4].astype(int)].add(1), (
+            *(scanned, looped, chosen, transformed, noise),
+            *(jnp.sort(x, 1), jnp.argsort(x, 0), jnp.cumsum(x, 0)),
+        )
+
+    given = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    return Program("step", jax.jit(step, donate_argnums=0), (given, given), mesh=mesh)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_what_is_known_before_there_is_code_is_as_of_the_executable(monkeypatch, partitioner):
+    lowered = Inspection(ops_of_many_kinds(), [partitioner]).lowered[partitioner]
+    early = compiler.compile_module(lowered)
+    start = compiler.python
+    to_the_end = "compiler_child._assigned = compiler_child._compiled; compiler_child.serve("
+    monkeypatch.setattr(
+        compiler, "python", lambda code: start(code.replace("compiler_child.serve(", to_the_end))
+    )
+    whole = compiler.compile_module(lowered)
+    assert without_order(early.hlo) == without_order(whole.hlo)
+    assert early.memory == whole.memory
+    assert early.cost == whole.cost
+    assert early.parameter_shardings == whole.parameter_shardings
+    assert early.result_shardings == whole.result_shardings
+    assert early.tags == whole.tags
 
 
 @pytest.mark.compiles

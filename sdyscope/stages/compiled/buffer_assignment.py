@@ -1,0 +1,174 @@
+"""What XLA's compiler for CPUs has decided when only machine code is left to be made.
+
+It then dumps a module with its buffer assignment, an ``HloProto`` of ``xla/service/hlo.proto``.
+What a device sends, runs and holds is in it; the code, which nobody runs, takes about a third of a
+compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sdyscope.stages import compat
+
+_DUMP, _TEXT = ".cpu_after_optimizations.hlo.pb", ".cpu_after_optimizations.txt"
+
+#: Ops that XLA may have no code for on CPUs, which it says when it makes the code.
+_REFUSABLE = (
+    *("custom-call", "ragged-all-to-all", "collective-broadcast", "async-start", "copy-start"),
+    *("send", "recv", "infeed", "outfeed"),
+)
+
+#: Fields of an HloProto.
+_MODULE, _ASSIGNMENT = 1, 3
+#: Of a BufferAssignmentProto.
+_ALLOCATIONS = 3
+#: Of a BufferAllocationProto; one that is false is not written.
+_SIZE, _THREAD_LOCAL, _ARGUMENT, _OUTPUT, _CONSTANT, _ALIASED = 2, 3, 5, 7, 12, 13
+#: Of an HloInstructionProto.
+_OPCODE = 2
+
+#: How fields are encoded, of https://protobuf.dev/programming-guides/encoding.
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
+
+
+class Dump(NamedTuple):
+    """What XLA has written down of a module.
+
+    Attributes:
+        path: the file.
+        module: the ``HloModuleProto``.
+        assignment: the ``BufferAssignmentProto``.
+    """
+
+    path: Path
+    module: bytes
+    assignment: bytes
+
+
+class Assigned(NamedTuple):
+    """A module that is compiled but for its machine code.
+
+    Attributes:
+        module: jaxlib's ``HloModule``.
+        text: its text, as that of an executable.
+        memory: ``CompiledMemoryStats`` of an executable of it, in bytes, by their names without
+            ``_in_bytes``.
+    """
+
+    module: Any
+    text: str
+    memory: Mapping[str, int]
+
+
+def dump_options(folder: Path) -> list[tuple[str, Any]]:
+    """Debug options with which XLA dumps the module with its buffer assignment into a folder."""
+    return [
+        ("xla_dump_to", str(folder)),
+        ("xla_dump_hlo_pass_re", "NOTHING"),
+        ("xla_dump_hlo_as_proto", True),
+        ("xla_dump_hlo_as_text", True),
+    ]
+
+
+def dumped(folder: Path) -> Dump | None:
+    """What is dumped in a folder, once it is whole."""
+    paths = list(folder.glob(f"*{_DUMP}"))
+    if len(paths) != 1:
+        return None
+    proto = paths[0].read_bytes()
+    try:
+        parts = dict(_fields(proto))
+        # It is the last that is written.
+        assignment = parts[_ASSIGNMENT]
+    except (IndexError, KeyError):
+        return None
+    return Dump(paths[0], parts[_MODULE], assignment)
+
+
+def assigned(dump: Dump) -> Assigned | None:
+    """What is in a dump; None where XLA may refuse an op only when it makes the code."""
+    if any(_encoded(_OPCODE, opcode.encode()) in dump.module for opcode in _REFUSABLE):
+        return None
+    module = compat.hlo.HloModule.from_serialized_hlo_module_proto(dump.module)
+    # The first line is of the configuration, which is not in the proto; below it JAX 0.12 dumps
+    # another syntax than that of an executable.
+    with dump.path.with_name(dump.path.name.removesuffix(_DUMP) + _TEXT).open() as dumped_text:
+        first = dumped_text.readline()
+    text = first + module.to_string().partition("\n")[2]
+    return Assigned(module, text, _memory(dump.assignment))
+
+
+def _memory(assignment: bytes) -> dict[str, int]:
+    """The statistics of a ``BufferAssignmentProto``.
+
+    As ``CompiledMemoryStats::PopulateBufferStatsFromAllocations`` of XLA counts them
+    (``xla/pjrt/compiled_memory_stats.cc``), and the peak as it is of CPUs: without temporaries.
+    """
+    arguments = aliases = outputs = temporaries = peak = 0
+    for field, allocation in _fields(assignment):
+        if field != _ALLOCATIONS:
+            continue
+        allocated = dict(_fields(allocation))
+        size = allocated.get(_SIZE, 0)
+        is_argument, is_output = _ARGUMENT in allocated, _OUTPUT in allocated
+        arguments += size * is_argument
+        aliases += size * (is_argument and _ALIASED in allocated)
+        outputs += size * is_output
+        if _THREAD_LOCAL in allocated:
+            continue
+        if is_argument or is_output or _CONSTANT in allocated:
+            peak += size
+        else:
+            temporaries += size
+    return {
+        "argument_size": arguments,
+        "output_size": outputs,
+        "alias_size": aliases,
+        "temp_size": temporaries,
+        "generated_code_size": 0,
+        "peak_memory": peak,
+    }
+
+
+def _encoded(field: int, data: bytes) -> bytes:
+    """A short field of bytes as it is written."""
+    return bytes((field << 3 | _BYTES, len(data))) + data
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protobuf message: numbers as numbers, messages and texts as bytes.
+
+    Raises:
+        IndexError: the message is cut off.
+    """
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        field, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, at = _varint(data, at)
+            yield field, value
+            continue
+        if wire == _BYTES:
+            size, at = _varint(data, at)
+        else:
+            size = 8 if wire == _FIXED64 else 4
+        if at + size > len(data):
+            raise IndexError(field)
+        yield field, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7

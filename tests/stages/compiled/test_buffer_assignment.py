@@ -1,0 +1,42 @@
+"""What is read of XLA's dump before there is code."""
+
+import pytest
+
+from sdyscope.stages.compiled.buffer_assignment import assigned, dumped
+
+
+def field(number, data):
+    """A field of bytes, as protobuf writes it."""
+    assert len(data) < 128
+    return bytes((number << 3 | 2, len(data))) + data
+
+
+def dump(folder, proto):
+    (folder / "module_0001.jit_step.cpu_after_optimizations.hlo.pb").write_bytes(proto)
+    return dumped(folder)
+
+
+WHOLE = field(1, field(1, b"jit_step")) + field(3, field(3, bytes((2 << 3, 4))))
+
+
+def test_a_dump_is_whole_when_the_assignment_is(tmp_path):
+    assert dumped(tmp_path) is None
+    for end in range(len(WHOLE)):
+        assert dump(tmp_path, WHOLE[:end]) is None
+    whole = dump(tmp_path, WHOLE)
+    assert whole is not None
+    assert (whole.module, whole.assignment) == (WHOLE[2:12], WHOLE[14:])
+
+
+def test_of_two_modules_there_is_no_telling_which(tmp_path):
+    dump(tmp_path, WHOLE)
+    (tmp_path / "module_0002.jit_init.cpu_after_optimizations.hlo.pb").write_bytes(WHOLE)
+    assert dumped(tmp_path) is None
+
+
+@pytest.mark.parametrize("opcode", [b"custom-call", b"ragged-all-to-all"])
+def test_what_may_be_refused_is_compiled_to_its_end(tmp_path, opcode):
+    instruction = field(1, b"op") + field(2, opcode)
+    whole = dump(tmp_path, field(1, field(3, field(2, instruction))) + field(3, b""))
+    assert whole is not None
+    assert assigned(whole) is None
