@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from sdyscope.annotations import Annotation, read_annotations, unplaced
-from sdyscope.errors import CompilerError, TargetError
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, Program, RequestedTensor, Versions
 from sdyscope.facts.propagated import Propagated
@@ -280,6 +280,11 @@ class Staged(Once):
         return {}
 
     @cached_property
+    def _compiling(self) -> dict[_Compile, Callable[[], Compiled]]:
+        """What waits for a compile that has begun."""
+        return {}
+
+    @cached_property
     def _for(self) -> dict[tuple[Partitioner, str], Staged]:
         return {}
 
@@ -461,8 +466,6 @@ class Staged(Once):
                 if given is not None:
                     raise compiled_already(self.source, option)
             return self.source
-        from sdyscope.stages.compiled.compiler import compile_module
-
         chosen = self.chosen(partitioner)
         recorded = self._recorded_for(chosen, on)
         if recorded is not None:
@@ -470,14 +473,8 @@ class Staged(Once):
         hardware, remark = self.hardware_for(chosen, on)
         key = (chosen, hardware)
         if key not in self._compiled:
-            try:
-                doing(f"compiling {self.name} for {hardware} with {partitioner_name(chosen)}")
-                module, graph = self._module_for(chosen, hardware)
-                compiled = compile_module(module, hardware, graph=graph, partitioner=chosen)
-                self._compiled[key] = replace(compiled, name=self.name)
-            except CompilerError as error:
-                self._compiled[key] = self._with_unplaced(error, chosen)
-            doing(f"looking at what {self.name} compiles to")
+            doing(f"compiling {self.name} for {hardware} with {partitioner_name(chosen)}")
+            self._make(key, lambda: self._compile(*key))
         outcome = self._compiled[key]
         if isinstance(outcome, CompilerError):
             raise outcome
@@ -528,9 +525,36 @@ class Staged(Once):
         error.hint = "\n".join(filter(None, (hint, *map(unknown_text, unknowns)))) or None
         return error
 
+    def _compile(self, partitioner: Partitioner, hardware: Hardware) -> Compiled:
+        from sdyscope.stages.compiled.compiler import compile_module
+
+        module, graph = self._module_for(partitioner, hardware)
+        return compile_module(module, hardware, graph=graph, partitioner=partitioner)
+
+    def _make(self, key: _Compile, compile_: Callable[[], Compiled]) -> None:
+        """Keeps what a compile makes, one that has begun or this one, or why there is nothing."""
+        try:
+            self._compiled[key] = replace(self._compiling.get(key, compile_)(), name=self.name)
+        except CompilerError as error:
+            self._compiled[key] = self._with_unplaced(error, key[0])
+        doing(f"looking at what {self.name} compiles to")
+
     def compile_together(self, on: Hardware | str | None = None) -> None:
         """Compiles the program under its partitioners at the same time; see the function."""
         compile_together([(self, partitioner, on) for partitioner in self.compiled_under])
+
+    @contextmanager
+    def compiling(self, on: Hardware | str | None = None) -> Iterator[None]:
+        """Compiles the program under its partitioners while the caller does something else.
+
+        ``compiled`` then waits for what it is asked for. What has not ended at the end is stopped.
+        """
+        with ExitStack() as running:
+            try:
+                _begin([(self, partitioner, on) for partitioner in self.compiled_under], running)
+            except SdyscopeError:
+                running.close()  # ``compiled`` says what is wrong.
+            yield
 
     def hardware_for(
         self, chosen: Partitioner, on: Hardware | str | None
@@ -648,11 +672,8 @@ class Staged(Once):
         program.recorded, program._is_as_recorded = self.recorded, self._is_as_recorded
         # They are of the same modules: what is known of one is known of the other.
         program._graphs, program._annotations = self._graphs, self._annotations
-        program._propagated, program._compiled, program._for = (
-            self._propagated,
-            self._compiled,
-            self._for,
-        )
+        program._propagated, program._for = self._propagated, self._for
+        program._compiled, program._compiling = self._compiled, self._compiling
         return program
 
     def _with_modules(
@@ -684,25 +705,8 @@ def compile_together(
     Raises:
         TargetError: as of ``Staged.compiled``.
     """
-    from sdyscope.stages.compiled.compiler import compiling
-
     with ExitStack() as running:
-        waiting: dict[tuple[Staged, _Compile], Callable[[], Compiled]] = {}
-        for program, partitioner, on in asked:
-            if partitioner is None or partitioner not in program.lowered:
-                continue  # ``compiled`` says why.
-            if program._recorded_for(partitioner, on) is not None:
-                continue
-            key = (partitioner, program.hardware_for(partitioner, on)[0])
-            if key in program._compiled or (program, key) in waiting or key[1].present:
-                continue
-            try:
-                doing(f"compiling {program.name} for {key[1]} with {partitioner_name(partitioner)}")
-                module, graph = program._module_for(*key)
-                begun = compiling(module, key[1], graph=graph, partitioner=partitioner)
-                waiting[program, key] = running.enter_context(begun)
-            except CompilerError as error:
-                program._compiled[key] = program._with_unplaced(error, partitioner)
+        waiting = _begin(asked, running)
         if len(waiting) > 1:
             every = Counter(f"{program.name} for {on} with {by}" for program, (by, on) in waiting)
             times = [
@@ -710,11 +714,36 @@ def compile_together(
             ]
             doing(f"compiling {listed(times)}")
         for (program, key), finish in waiting.items():
+            program._make(key, finish)
+
+
+def _begin(
+    asked: Iterable[tuple[Staged, Partitioner | None, Hardware | str | None]], running: ExitStack
+) -> dict[tuple[Staged, _Compile], Callable[[], Compiled]]:
+    """Begins to compile programs, and gives what waits for each; they end with the stack."""
+    from sdyscope.stages.compiled.compiler import compiling
+
+    waiting: dict[tuple[Staged, _Compile], Callable[[], Compiled]] = {}
+    for program, partitioner, on in asked:
+        if partitioner is None or partitioner not in program.lowered:
+            continue  # ``compiled`` says why.
+        if program._recorded_for(partitioner, on) is not None:
+            continue
+        key = (partitioner, program.hardware_for(partitioner, on)[0])
+        if key in program._compiled or key[1].present:
+            continue
+        if key not in program._compiling:
             try:
-                program._compiled[key] = replace(finish(), name=program.name)
+                doing(f"compiling {program.name} for {key[1]} with {partitioner_name(partitioner)}")
+                module, graph = program._module_for(*key)
+                begun = compiling(module, key[1], graph=graph, partitioner=partitioner)
+                program._compiling[key] = running.enter_context(begun)
+                running.callback(program._compiling.pop, key)
             except CompilerError as error:
-                program._compiled[key] = program._with_unplaced(error, key[0])
-            doing(f"looking at what {program.name} compiles to")
+                program._compiled[key] = program._with_unplaced(error, partitioner)
+                continue
+        waiting[program, key] = program._compiling[key]
+    return waiting
 
 
 def compiled_already(compiled: Compiled, option: str = "") -> TargetError:

@@ -7,6 +7,7 @@ document is there without them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
@@ -151,33 +152,35 @@ def document(
     checked = inspection.check()
     missing += [UnavailableStage("lowered", f.partitioner, True, f.reason) for f in refused]
     notify("propagating", 1, steps)
-    decided = _or_missing(missing, "propagated", lambda: propagate_document(inspection))
-    if decided is not None:
-        missing += [
-            UnavailableStage("propagated", f.partitioner, True, f.reason)
-            for f in decided.failures
-            if f not in refused
-        ]
-    held = sent = None
-    if compiled:
-        notify("compiling", 2, steps)
-        held = _or_missing(missing, "compiled", lambda: memory_document(inspection, on))
-        held = _over_time(held, inspection, on)
-        notify("reading collectives", 3, steps)
-        sent = _comms(inspection, on, missing)
-    else:
-        reason = "Not compiled, because of --no-compile."
-        missing.append(UnavailableStage("compiled", None, False, reason))
-    fixed = None
-    if fix is not None:
-        notify("trying edits of the source", steps - 1 - (run is not None), steps)
-        fixed = fix()
-    ran = None
-    if run is not None:
-        notify("running", steps - 1, steps)
-        ran = _or_missing(missing, "executed", run)
-    first = None if held is None else next(iter(held.compiled), None)
-    lint = _linted(inspection, on, compiled)
+    # What is compiled takes longest: the rest is looked at meanwhile.
+    with inspection.compiling(on) if compiled else nullcontext():
+        decided = _or_missing(missing, "propagated", lambda: propagate_document(inspection))
+        if decided is not None:
+            missing += [
+                UnavailableStage("propagated", f.partitioner, True, f.reason)
+                for f in decided.failures
+                if f not in refused
+            ]
+        held = sent = None
+        if compiled:
+            notify("compiling", 2, steps)
+            held = _or_missing(missing, "compiled", lambda: memory_document(inspection, on))
+            held = _over_time(held, inspection, on)
+            notify("reading collectives", 3, steps)
+            sent = _comms(inspection, on, missing)
+        else:
+            reason = "Not compiled, because of --no-compile."
+            missing.append(UnavailableStage("compiled", None, False, reason))
+        fixed = None
+        if fix is not None:
+            notify("trying edits of the source", steps - 1 - (run is not None), steps)
+            fixed = fix()
+        ran = None
+        if run is not None:
+            notify("running", steps - 1, steps)
+            ran = _or_missing(missing, "executed", run)
+        first = None if held is None else next(iter(held.compiled), None)
+        lint = _linted(inspection, on, compiled)
     report = Report(
         target=shortened(target),
         name=inspection.name,

@@ -271,6 +271,26 @@ def test_partitioners_compile_at_the_same_time(monkeypatch):
 
 
 @pytest.mark.compiles
+def test_what_has_begun_is_waited_for_when_it_is_asked_for(monkeypatch):
+    happened = counted(monkeypatch)
+    inspection = Inspection(program())
+    with inspection.compiling():
+        assert happened == ["started", "started"]
+        assert inspection.compiled("gspmd").partitioner == "gspmd"
+        assert inspection.under(["gspmd"]).compiled().partitioner == "gspmd"
+    assert happened == ["started", "started", "waited for"]
+    # The other was stopped: it is compiled when it is asked for.
+    assert inspection.compiled("shardy").partitioner == "shardy"
+    assert happened.count("started") == 3
+
+
+def test_what_can_not_begin_is_said_when_it_is_asked_for():
+    inspection = Inspection(program(), ["shardy"])
+    with inspection.compiling("cpu:4"), pytest.raises(TargetError, match="cpu:4 has 4 devices"):
+        inspection.compiled(on="cpu:4")
+
+
+@pytest.mark.compiles
 def test_what_is_refused_of_several_is_refused_once(monkeypatch):
     happened = counted(monkeypatch, refuse="gspmd")
     inspection = Inspection(program())
