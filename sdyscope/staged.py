@@ -323,6 +323,7 @@ class Staged(Once):
         *,
         by_xla: bool = False,
         conservative: bool = False,
+        explained: bool = False,
     ) -> Propagated:
         """What propagation decided for every value of the module under a partitioner.
 
@@ -333,6 +334,7 @@ class Staged(Once):
             partitioner: whose; by default the first that the program is lowered under.
             by_xla: have XLA compile the module for Shardy as well. Then there are no steps.
             conservative: Shardy's conservative propagation, which leaves conflicts unsharded.
+            explained: whether origins and steps will be asked for: they are made meanwhile.
 
         Raises:
             CompilerError: the module can't be made, or the compiler refuses it.
@@ -350,7 +352,7 @@ class Staged(Once):
         if key not in self._propagated:
             doing(f"propagating the shardings of {self.name} with {partitioner_name(chosen)}")
             try:
-                self._propagated[key] = self._propagate(chosen, by_xla, conservative)
+                self._propagated[key] = self._propagate(chosen, by_xla, conservative, explained)
             except CompilerError as error:
                 self._propagated[key] = self._with_unplaced(error, chosen)
             doing(f"looking at the propagated shardings of {self.name}")
@@ -359,9 +361,11 @@ class Staged(Once):
             raise propagated
         return propagated
 
-    def _propagate(self, chosen: Partitioner, by_xla: bool, conservative: bool) -> Propagated:
+    def _propagate(
+        self, chosen: Partitioner, by_xla: bool, conservative: bool, explained: bool
+    ) -> Propagated:
         """What propagation decides; what another JAX lowered, its own might decide otherwise."""
-        propagated = self._propagated_here(chosen, by_xla, conservative)
+        propagated = self._propagated_here(chosen, by_xla, conservative, explained)
         by = self.other_jax(chosen)
         if by is None:
             return propagated
@@ -385,7 +389,9 @@ class Staged(Once):
         recorded._is_as_recorded = True
         return recorded
 
-    def _propagated_here(self, chosen: Partitioner, by_xla: bool, conservative: bool) -> Propagated:
+    def _propagated_here(
+        self, chosen: Partitioner, by_xla: bool, conservative: bool, explained: bool
+    ) -> Propagated:
         lowered, graph = self.lowered[chosen], self.graph(chosen)
         if lowered.module is None:
             raise TargetError(
@@ -398,7 +404,7 @@ class Staged(Once):
             return propagated_by_xla(lowered, graph, chosen)
         from sdyscope.stages.propagated.propagate import propagate
 
-        return propagate(lowered, graph, conservative=conservative)
+        return propagate(lowered, graph, conservative=conservative, explained=explained)
 
     @property
     def is_compiled(self) -> bool:

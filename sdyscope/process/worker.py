@@ -18,6 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -98,6 +99,23 @@ class Worker:
             if answer is None:
                 raise WorkerDiedError(self._end())
             return answer
+
+    def begin(self, request: bytes) -> Callable[[], bytes]:
+        """Asks while the caller does something else.
+
+        Returns:
+            What waits for the answer; it raises what ``ask`` does.
+        """
+        answer: Future[bytes] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(self.ask(request))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, daemon=True).start()
+        return answer.result
 
     @property
     def is_running(self) -> bool:

@@ -68,7 +68,7 @@ def explained(
     if collectives.mesh is None:
         return replace(collectives, origins_missing=Remark("no mesh"))
     try:
-        propagated = lowered.propagated(compiled.partitioner)
+        propagated = lowered.propagated(compiled.partitioner, explained=True)
     except SdyscopeError as error:
         return replace(collectives, origins_missing=Remark("not propagated", error.message))
     pointers = None

@@ -156,7 +156,7 @@ class Explainer:
             CompilerError: there is no such propagation.
         """
         chosen = program.chosen(partitioner)
-        propagated = program.propagated(chosen, conservative=conservative)
+        propagated = program.propagated(chosen, conservative=conservative, explained=True)
         return program.once(
             (cls, chosen, conservative), lambda: cls(Decisions.of(program, propagated))
         )

@@ -8,7 +8,8 @@ groups or reshards. That costs the origins then, and a sentence says so; never t
 from __future__ import annotations
 
 import io
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -27,6 +28,10 @@ _SINK = "func.func(sdy-sink-data-flow-edges"
 #: How many origins that could not be read are quoted.
 
 _worker = Worker(f"from {__package__} import debug_info_child; debug_info_child.serve()")
+
+
+#: Waits for what a propagation that has begun is answered with.
+Answer: TypeAlias = Callable[[], bytes]
 
 
 class Propagation(NamedTuple):
@@ -60,16 +65,24 @@ def propagation_of(module: Any, *, conservative: bool = False) -> Propagation:
     )
 
 
-def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInfo:
+def begin(asked: Propagation) -> Answer:
+    """Begins to propagate once more, beside this process; ``debug_info`` takes what this gives."""
+    return _worker.begin(_request(asked.bytecode, asked.explained))
+
+
+def debug_info(
+    asked: Propagation, graph: OpGraph, lowered: OpGraph, begun: Answer | None = None
+) -> DebugInfo:
     """The origins and steps of a propagation.
 
     Args:
         asked: what was propagated.
         graph: op graph of the module after propagation.
         lowered: that of the module that it was made of, whose ops its tags name.
+        begun: what waits for the answer, where that has begun.
     """
     notes: list[Remark] = []
-    answer, has_origins = _answer(asked, graph, notes)
+    answer, has_origins = _answer(asked, graph, notes, begun)
     marked = Marked() if answer is None else marked_on(answer, graph)
     if answer is not None and marked.missing:
         ops = len(graph.without_results())
@@ -86,13 +99,13 @@ def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInf
 
 
 def _answer(
-    asked: Propagation, graph: OpGraph, notes: list[Remark]
+    asked: Propagation, graph: OpGraph, notes: list[Remark], begun: Answer | None
 ) -> tuple[debug_info_child.DebugInfoAnswer | None, bool]:
     """What Shardy writes down, None for nothing, and whether that is with origins."""
     failed: tuple[ShardyProcess, str] | None = None
-    for passes in (asked.explained, asked.stepwise):
+    for passes, answers in ((asked.explained, begun), (asked.stepwise, None)):
         try:
-            answer = _ask(asked.bytecode, passes, graph)
+            answer = _ask(asked.bytecode, passes, graph, answers)
         except WorkerDiedError as died:
             if not died.by_signal:
                 # Python ended it, before or behind Shardy.
@@ -115,12 +128,23 @@ def _answer(
 
 
 def _ask(
-    bytecode: bytes, passes: tuple[str, ...], graph: OpGraph
+    bytecode: bytes, passes: tuple[str, ...], graph: OpGraph, begun: Answer | None
 ) -> debug_info_child.DebugInfoAnswer:
-    sink = next(number for number, pass_ in enumerate(passes) if pass_.startswith(_SINK))
+    answer = _decoded(begun() if begun else _worker.ask(_request(bytecode, passes)))
     kinds = digest("" if op.is_argument else op.kind for op in graph.without_results())
-    request = debug_info_child.DebugInfoRequest(bytecode, passes[:sink], passes[sink:], kinds)
-    answer = _worker.ask(msgspec.msgpack.encode(request))
+    if answer.error or answer.digest == kinds:
+        return answer
+    # It left another module: its ops are told by the names in their locations.
+    return _decoded(_worker.ask(_request(bytecode, passes, located=True)))
+
+
+def _request(bytecode: bytes, passes: tuple[str, ...], *, located: bool = False) -> bytes:
+    sink = next(number for number, pass_ in enumerate(passes) if pass_.startswith(_SINK))
+    request = debug_info_child.DebugInfoRequest(bytecode, passes[:sink], passes[sink:], located)
+    return msgspec.msgpack.encode(request)
+
+
+def _decoded(answer: bytes) -> debug_info_child.DebugInfoAnswer:
     return msgspec.msgpack.decode(answer, type=debug_info_child.DebugInfoAnswer)
 
 

@@ -53,13 +53,13 @@ class DebugInfoRequest(msgspec.Struct, array_like=True):
         module: bytecode, imported into Shardy's dialect.
         until_flow: the passes after which the edges into and out of regions are still there.
         rest: the passes after these.
-        kinds: ``digest`` of the kinds of all nodes that are expected.
+        located: whether the names in the location of each node are asked for.
     """
 
     module: bytes
     until_flow: tuple[str, ...]
     rest: tuple[str, ...]
-    kinds: int
+    located: bool = False
 
 
 class Marks(msgspec.Struct, array_like=True):
@@ -91,8 +91,8 @@ class DebugInfoAnswer(msgspec.Struct, array_like=True):
         flow_results: what is written on edges to a result, by (node, number).
         flow_arguments: what is written on edges to an argument inside, by (node, number).
         names: what Shardy calls a node in origins, in ``texts``.
-        locations: names in the location of each node, in ``texts``; nothing where the kinds are
-            those that were expected.
+        digest: ``digest`` of the kinds.
+        locations: names in the location of each node, in ``texts``, where they are asked for.
     """
 
     error: str = ""
@@ -108,6 +108,7 @@ class DebugInfoAnswer(msgspec.Struct, array_like=True):
     flow_results: list[tuple[int, int, Marks]] = []
     flow_arguments: list[tuple[int, int, Marks]] = []
     names: dict[int, int] = {}
+    digest: int = 0
     locations: list[tuple[int, ...]] = []
 
 
@@ -213,8 +214,8 @@ class _Reader:
 
     # --- the module after propagation ------------------------------------------------------------
 
-    def module(self, operation: Any, kinds: int) -> DebugInfoAnswer:
-        """Reads a propagated module, of which nodes of these kinds are expected."""
+    def module(self, operation: Any, located: bool) -> DebugInfoAnswer:
+        """Reads a propagated module, and if that is asked for names in locations."""
         self.node(operation.name, 0, 0)
         self.inside(operation, 0, False)
         by_number = dict(enumerate(self.answer.owners))
@@ -228,7 +229,8 @@ class _Reader:
                 if owner in by_number
             ]
         texts = self.answer.texts
-        if digest(texts[kind] for kind in self.answer.kinds) != kinds:
+        self.answer.digest = digest(texts[kind] for kind in self.answer.kinds)
+        if located:
             self.answer.locations.append(())
             self.locations(operation)
         return self.answer
@@ -343,7 +345,7 @@ def _answer(request: DebugInfoRequest) -> DebugInfoAnswer:
             return DebugInfoAnswer(
                 error=str(error).strip().partition("\n")[0] or type(error).__name__
             )
-        return reader.module(module.operation, request.kinds)
+        return reader.module(module.operation, request.located)
 
 
 def _run(module: Any, passes: tuple[str, ...]) -> None:

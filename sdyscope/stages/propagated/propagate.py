@@ -28,7 +28,7 @@ from sdyscope.stages.align.tags import copy, tag_alone
 from sdyscope.stages.align.values import aligned_values
 from sdyscope.stages.lowered.axis_names import garbled_axes
 from sdyscope.stages.lowered.lower import LoweredModule
-from sdyscope.stages.propagated.debug_info import debug_info, propagation_of
+from sdyscope.stages.propagated.debug_info import begin, debug_info, propagation_of
 from sdyscope.stages.propagated.hlo_order import inline_named
 from sdyscope.stages.propagated.passes import propagation_passes, run
 from sdyscope.stages.propagated.propagated_text import propagated_text
@@ -40,7 +40,13 @@ from sdyscope.values.sharding import TensorSharding
 _ERROR = re.compile(r"error: (?:loc\(\"sid\d+\"\): )?([^\n]*)")
 
 
-def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = False) -> Propagated:
+def propagate(
+    lowered: LoweredModule,
+    graph: OpGraph,
+    *,
+    conservative: bool = False,
+    explained: bool = False,
+) -> Propagated:
     """What Shardy decides for every value of a module; why, and in which steps, when asked.
 
     To ask what other annotations would do, change them in a copy of the module
@@ -50,24 +56,28 @@ def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = Fa
       lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
       graph: its op graph, as ``graph.build`` makes it.
       conservative: only move an axis where no other could want to go, which XLA never asks for.
+      explained: whether origins and steps will be asked for: they are made meanwhile.
 
     Raises:
       CompilerError: the module is not for Shardy, or Shardy or XLA refuse it; says why.
     """
     with no_collection():
-        return _propagate(lowered, graph, conservative)
+        return _propagate(lowered, graph, conservative, explained)
 
 
-def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Propagated:
+def _propagate(
+    lowered: LoweredModule, graph: OpGraph, conservative: bool, explained: bool
+) -> Propagated:
     module, doubts = imported(
         lowered, graph, lambda module: tag_alone(module, graph), conservative=conservative
     )
     asked = propagation_of(module, conservative=conservative)
+    begun = begin(asked) if explained else None
     run(module, *propagation_passes(module.context, conservative=conservative))
     after = build(module)
     count = max(lowered.num_devices, num_partitions(graph))
     alignment = align(graph, after)
-    read = cache(partial(debug_info, asked, after, graph))
+    read = cache(partial(debug_info, asked, after, graph, begun))
     values, counts, notes = aligned_values(
         alignment, graph, after, count, lambda value, sharding: read().origins(value, sharding)
     )
