@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -18,7 +19,6 @@ from sdyscope.facts.remarks import Remark, RemarkKind, ShardyProcess
 from sdyscope.graph import NotUnderstood, OpGraph
 from sdyscope.process.worker import Worker, WorkerDiedError
 from sdyscope.stages.propagated import debug_info_child
-from sdyscope.stages.propagated.debug_info_child import digest
 from sdyscope.stages.propagated.marks import Marked, marked_on
 from sdyscope.stages.propagated.passes import propagation_passes
 from sdyscope.stages.propagated.propagation_origins import OriginReader
@@ -82,7 +82,7 @@ def debug_info(
         begun: what waits for the answer, where that has begun.
     """
     notes: list[Remark] = []
-    answer, has_origins = _answer(asked, graph, notes, begun)
+    answer, has_origins = _answer(asked, notes, begun)
     marked = Marked() if answer is None else marked_on(answer, graph)
     if answer is not None and marked.missing:
         ops = len(graph.without_results())
@@ -99,13 +99,17 @@ def debug_info(
 
 
 def _answer(
-    asked: Propagation, graph: OpGraph, notes: list[Remark], begun: Answer | None
+    asked: Propagation, notes: list[Remark], begun: Answer | None
 ) -> tuple[debug_info_child.DebugInfoAnswer | None, bool]:
     """What Shardy writes down, None for nothing, and whether that is with origins."""
     failed: tuple[ShardyProcess, str] | None = None
-    for passes, answers in ((asked.explained, begun), (asked.stepwise, None)):
+    explained, stepwise = (
+        partial(_worker.ask, _request(asked.bytecode, passes))
+        for passes in (asked.explained, asked.stepwise)
+    )
+    for answers in (begun or explained, stepwise):
         try:
-            answer = _ask(asked.bytecode, passes, graph, answers)
+            answer = msgspec.msgpack.decode(answers(), type=debug_info_child.DebugInfoAnswer)
         except WorkerDiedError as died:
             if not died.by_signal:
                 # Python ended it, before or behind Shardy.
@@ -127,25 +131,10 @@ def _answer(
     return None, False
 
 
-def _ask(
-    bytecode: bytes, passes: tuple[str, ...], graph: OpGraph, begun: Answer | None
-) -> debug_info_child.DebugInfoAnswer:
-    answer = _decoded(begun() if begun else _worker.ask(_request(bytecode, passes)))
-    kinds = digest("" if op.is_argument else op.kind for op in graph.without_results())
-    if answer.error or answer.digest == kinds:
-        return answer
-    # It left another module: its ops are told by the names in their locations.
-    return _decoded(_worker.ask(_request(bytecode, passes, located=True)))
-
-
-def _request(bytecode: bytes, passes: tuple[str, ...], *, located: bool = False) -> bytes:
+def _request(bytecode: bytes, passes: tuple[str, ...]) -> bytes:
     sink = next(number for number, pass_ in enumerate(passes) if pass_.startswith(_SINK))
-    request = debug_info_child.DebugInfoRequest(bytecode, passes[:sink], passes[sink:], located)
+    request = debug_info_child.DebugInfoRequest(bytecode, passes[:sink], passes[sink:])
     return msgspec.msgpack.encode(request)
-
-
-def _decoded(answer: bytes) -> debug_info_child.DebugInfoAnswer:
-    return msgspec.msgpack.decode(answer, type=debug_info_child.DebugInfoAnswer)
 
 
 def _without(kind: RemarkKind, failed: tuple[ShardyProcess, str]) -> Remark:

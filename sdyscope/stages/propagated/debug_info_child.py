@@ -9,8 +9,6 @@ JAX, which saves a second, and has the same names in all versions.
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -53,13 +51,11 @@ class DebugInfoRequest(msgspec.Struct, array_like=True):
         module: bytecode, imported into Shardy's dialect.
         until_flow: the passes after which the edges into and out of regions are still there.
         rest: the passes after these.
-        located: whether the names in the location of each node are asked for.
     """
 
     module: bytes
     until_flow: tuple[str, ...]
     rest: tuple[str, ...]
-    located: bool = False
 
 
 class Marks(msgspec.Struct, array_like=True):
@@ -91,8 +87,7 @@ class DebugInfoAnswer(msgspec.Struct, array_like=True):
         flow_results: what is written on edges to a result, by (node, number).
         flow_arguments: what is written on edges to an argument inside, by (node, number).
         names: what Shardy calls a node in origins, in ``texts``.
-        digest: ``digest`` of the kinds.
-        locations: names in the location of each node, in ``texts``, where they are asked for.
+        locations: names in the location of each node, in ``texts``.
     """
 
     error: str = ""
@@ -108,7 +103,6 @@ class DebugInfoAnswer(msgspec.Struct, array_like=True):
     flow_results: list[tuple[int, int, Marks]] = []
     flow_arguments: list[tuple[int, int, Marks]] = []
     names: dict[int, int] = {}
-    digest: int = 0
     locations: list[tuple[int, ...]] = []
 
 
@@ -214,8 +208,8 @@ class _Reader:
 
     # --- the module after propagation ------------------------------------------------------------
 
-    def module(self, operation: Any, located: bool) -> DebugInfoAnswer:
-        """Reads a propagated module, and if that is asked for names in locations."""
+    def module(self, operation: Any) -> DebugInfoAnswer:
+        """Reads a propagated module."""
         self.node(operation.name, 0, 0)
         self.inside(operation, 0, False)
         by_number = dict(enumerate(self.answer.owners))
@@ -228,11 +222,8 @@ class _Reader:
                 for owner, number, marks in read
                 if owner in by_number
             ]
-        texts = self.answer.texts
-        self.answer.digest = digest(texts[kind] for kind in self.answer.kinds)
-        if located:
-            self.answer.locations.append(())
-            self.locations(operation)
+        self.answer.locations.append(())
+        self.locations(operation)
         return self.answer
 
     def inside(self, operation: Any, node: int, in_function: bool) -> None:
@@ -315,11 +306,6 @@ class _Reader:
         return tuple(map(self.text, _NAMED.findall(str(location))))
 
 
-def digest(kinds: Iterable[str]) -> int:
-    """A number that stands for the kinds of all nodes, with an empty one for a block argument."""
-    return zlib.crc32("\n".join(kinds).encode())
-
-
 def _origins(attribute: Any) -> Origins:
     if not isinstance(attribute, ir.DictAttr):
         return str(attribute)
@@ -345,7 +331,7 @@ def _answer(request: DebugInfoRequest) -> DebugInfoAnswer:
             return DebugInfoAnswer(
                 error=str(error).strip().partition("\n")[0] or type(error).__name__
             )
-        return reader.module(module.operation, request.located)
+        return reader.module(module.operation)
 
 
 def _run(module: Any, passes: tuple[str, ...]) -> None:

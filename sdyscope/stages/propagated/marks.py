@@ -68,14 +68,15 @@ def marked_on(answer: debug_info_child.DebugInfoAnswer, graph: OpGraph) -> Marke
     """
     shardings = _Shardings(answer)
     ops = graph.without_results()
-    if answer.locations:
-        alike = _by_location(answer, graph, shardings)
-    else:
+    kinds = [answer.texts[kind] for kind in answer.kinds]
+    if kinds == ["" if op.is_argument else op.kind for op in ops]:
         alike = {
             op.id: op.id
             for op in ops
             if shardings.there(op.id, len(op.types)) == shardings.here(op)
         }
+    else:
+        alike = _by_location(answer, graph, shardings)
     written = [tuple(map(parse_origins, texts)) for texts in answer.written]
 
     def flow(marks: debug_info_child.Marks) -> EdgeOrigins:
