@@ -154,7 +154,7 @@ def test_a_compile_on_devices_that_run(monkeypatch, tmp_path):
     (tmp_path / compiler_child.MODULE).write_bytes(module.bytecode())
     free = xla_dump.free_boundaries(inspection.graph("shardy"))
     found = compiler_child._compiled(
-        tmp_path, Hardware("cuda", 8), num_partitions=8, shardy=True, **free
+        tmp_path, Hardware("cuda", 8), num_partitions=8, shardy=True, compiler_options=[], **free
     )
     assert expected.memory is not None
     assert found["memory"]["argument_size"] == expected.memory.arguments
