@@ -249,6 +249,7 @@ def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
         given = [
             set(module.compiler_options)
             for inspection in (first, second)
+            if not inspection.is_compiled
             for module in list(inspection.lowered.values())[:1]
         ]
         if len(given) > 1 and (differ := sorted(given[0] ^ given[1], key=str)):
