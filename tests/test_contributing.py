@@ -35,7 +35,7 @@ def command(target: str, as_json: bool) -> int:
     from sdyscope.terminal import document, table
     from sdyscope.views import toy
 
-    found = opening.open_one(target, partitioners=("shardy",)).toy()
+    found = opening.Opening(target).inspection(("shardy",)).toy()
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:

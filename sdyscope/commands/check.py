@@ -13,19 +13,13 @@ from sdyscope.facts.program import Partitioner
         "check dumps/jit_step.mlir",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @options.partitioner()
-@options.settings
-@opening.module
 @options.strict
 @options.json("words.findings:Check")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     partitioners: tuple[Partitioner, ...],
-    settings: dict[str, str],
-    module: str | None,
     strict: bool,
     as_json: bool,
 ) -> int:
@@ -35,18 +29,10 @@ def command(
     the partitioners with each other: by placement, with what is left open. Exit status 1 if there
     is anything worse than a note.
     """
-    from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import check
 
-    inspection = opening.open_one(
-        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
-    )
+    inspection = target.inspection(partitioners)
     checked = inspection.check()
-    if as_json:
-        output.answers().write_bytes(document.encode(checked))
-    else:
-        paragraphs.print_paragraphs(check.paragraphs(checked))
-        paragraphs.print_paragraphs(account_paragraphs(checked.account))
+    print_answer(checked, lambda: [check.paragraphs(checked)], as_json=as_json)
     return 0 if checked.passed and not (strict and checked.account) else 1

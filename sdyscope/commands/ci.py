@@ -16,11 +16,12 @@ from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sdyscope.ci import Ci, Config, Outcome, Target
     from sdyscope.ci.document import CiRemedy
     from sdyscope.ci.forms import Reader
+    from sdyscope.commands.opening import Opening
     from sdyscope.inspection import Inspection
 
 
@@ -249,19 +250,14 @@ def _judged(config: Config, target: Target, updating: bool, fixing: bool) -> Out
         about,
     )
     about |= mesh_choice.with_mapping(target.mesh_config, about, quiet=target.lint)
-    inspection = opening.open_one(
-        target.word,
-        mesh=mesh,
-        settings=about["settings"],
-        partitioners=target.partitioners or opening.partitioners_of(target.word),
-        module=target.module,
-    )
+    subject = opening.Opening(target.word, mesh, about["settings"] or {}, target.module)
+    inspection = subject.inspection(target.partitioners or subject.under(None))
     logical, why_not = None, ""
     if target.lint:
         logical, why_not = named_axes.logical_axes(inspection, target.mesh_config)
     outcome = judge(config, target, inspection, logical, why_not, updating=updating)
     if fixing and outcome.target.status == "failed" and inspection.program is not None:
-        remedy = _remedy(config, target, inspection, mesh, about["settings"])
+        remedy = _remedy(config, target, subject, inspection)
         outcome = replace(outcome, target=replace(outcome.target, remedy=remedy))
     return outcome
 
@@ -269,16 +265,14 @@ def _judged(config: Config, target: Target, updating: bool, fixing: bool) -> Out
 def _remedy(
     config: Config,
     target: Target,
+    subject: Opening,
     inspection: Inspection,
-    mesh: Mapping[str, int] | None,
-    settings: Mapping[str, object],
 ) -> CiRemedy | None:
     """The best proven edit of a target's source; None where there is none."""
     from sdyscope.ci.places import RepositoryPlaces
     from sdyscope.ci.remedies import remedy_of
-    from sdyscope.commands import opening
 
-    bench = opening.bench(target.word, inspection, mesh=mesh, settings=settings)
+    bench = subject.bench(inspection)
     root = str(RepositoryPlaces(config.file).root)
     answer = inspection.fix(bench.rebuild, on=target.on, root=root, alone=bench.alone)
     return remedy_of(answer, answer.proven[0], root) if answer.proven else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from sdyscope.facts.program import Partitioner
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.comms import CommsDocument
     from sdyscope.hardware.names import Hardware
+    from sdyscope.terminal.blocks import Block
 
 
 @options.command(
@@ -22,12 +24,9 @@ if TYPE_CHECKING:
         "comms train.py:step --schedule --on cuda:h100:1x1x8",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @options.on
 @options.partitioner()
-@options.settings
-@opening.module
 @click.option(
     "--predicted",
     is_flag=True,
@@ -44,11 +43,8 @@ if TYPE_CHECKING:
 @options.strict
 @options.json("analysis.collectives.comms:CommsDocument")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     partitioners: tuple[Partitioner, ...],
-    settings: dict[str, str],
-    module: str | None,
     on: Hardware | None,
     predicted: bool,
     schedule: bool,
@@ -74,7 +70,7 @@ def command(
     from sdyscope.analysis.collectives.comms import comms_document, predicted_document
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import blocks, document
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import comms
 
     if predicted and schedule:
@@ -88,10 +84,8 @@ def command(
             hint="Leave --scopes or --schedule out.",
         )
     if predicted:
-        partitioners = _predictable(target, partitioners, on)
-    inspection = opening.open_one(
-        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
-    )
+        partitioners = _predictable(target.word, partitioners, on)
+    inspection = target.inspection(partitioners)
     if predicted:
         opening.check_predictable(inspection)
     answer = predicted_document(inspection) if predicted else comms_document(inspection, on)
@@ -99,49 +93,34 @@ def command(
         from sdyscope.analysis.cost.schedule import with_schedules
 
         answer = with_schedules(answer, inspection, on)
-    status = 1 if strict and answer.account else 0
-    here = output.answers()
-    if as_json:
-        here.write_bytes(document.encode(answer))
-        return status
-    if schedule:
-        _print_schedules(answer, everything)
-        return status
-    blocks.print_blocks(
-        [
-            comms.heading(answer),
-            *comms.tables(answer, everything=everything, by_scope=scopes, columns=here.columns),
-            comms.footer(answer, everything=everything),
-        ]
-    )
-    return status
+    columns = output.answers().columns
+
+    def parts() -> Iterator[Block | None]:
+        if schedule:
+            yield from _schedules(answer, everything, columns)
+            return
+        yield comms.heading(answer)
+        yield from comms.tables(answer, everything=everything, by_scope=scopes, columns=columns)
+        yield comms.footer(answer, everything=everything)
+
+    print_answer(answer, parts, as_json=as_json)
+    return 1 if strict and answer.account else 0
 
 
-def _print_schedules(document: CommsDocument, everything: bool) -> None:
-    from sdyscope.process import output
-    from sdyscope.terminal import chart, paragraphs, steps, table
-    from sdyscope.terminal.account import account_paragraphs
+def _schedules(document: CommsDocument, everything: bool, columns: int | None) -> Iterator[Block]:
+    from sdyscope.terminal import chart, steps
     from sdyscope.views import schedule
     from sdyscope.words.rates import time_text
 
-    here = output.answers()
     # All timelines on one scale.
     longest = max((step.seconds for step in document.schedules), default=0.0)
-    for number, (step, partitioners) in enumerate(steps.distinct_schedules(document.schedules)):
-        if number:
-            here.write("")
-        paragraphs.print_paragraphs(schedule.heading(document, step, partitioners))
-        here.write("")
-        tracks = steps.tracks(step.lanes, longest)
-        chart.print_timeline(chart.Timeline(tracks, time_text(longest)))
-        here.write("")
-        table.print_table(schedule.lanes(step))
-        here.write("")
+    for step, partitioners in steps.distinct_schedules(document.schedules):
+        yield schedule.heading(document, step, partitioners)
+        yield chart.Timeline(steps.tracks(step.lanes, longest), time_text(longest))
+        yield schedule.lanes(step)
         if step.collectives:
-            table.print_table(schedule.exposed(step, everything, here.columns))
-            here.write("")
-        paragraphs.print_paragraphs(schedule.footer(step, everything))
-    paragraphs.print_paragraphs(account_paragraphs(document.account))
+            yield schedule.exposed(step, everything, columns)
+        yield schedule.footer(step, everything)
 
 
 def _predictable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ from sdyscope.commands import opening, options, rates
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
+    from sdyscope.terminal.blocks import Block
 
 
 @options.command(
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
         "cost train.py:step --calibrate /tmp/trace",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @options.on
 @options.one_partitioner("The partitioner to compile under.")
 @rates.bandwidths("the figures of the hardware table")
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 @rates.traces(
     "A trace of a run (`sdyscope profile`): fit the rates of axes, arithmetic and memory to it."
 )
-@options.settings
-@opening.module
 @click.option(
     "--predicted",
     is_flag=True,
@@ -40,15 +39,12 @@ if TYPE_CHECKING:
 @options.strict
 @options.json("analysis.cost.cost:CostDocument")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     on: Hardware | None,
     partitioner: str | None,
     bandwidths: dict[str, float],
     latencies: dict[str, float],
     calibrate: tuple[str, ...],
-    settings: dict[str, str],
-    module: str | None,
     predicted: bool,
     top: int,
     strict: bool,
@@ -68,36 +64,31 @@ def command(
     """
     from sdyscope.analysis.cost.cost import cost_document, predicted_cost_document
     from sdyscope.analysis.cost.schedule import with_steps
-    from sdyscope.process import output
-    from sdyscope.terminal import blocks, document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import cost
 
-    inspection = opening.open_under(
-        target, partitioner, mesh=mesh, settings=settings, module=module
-    )
+    inspection = target.inspection(target.under(partitioner))
     calibration = rates.calibration(calibrate, inspection.meshes.values())
     if predicted:
         opening.check_predictable(inspection)
         answer = predicted_cost_document(inspection, on, bandwidths, latencies, calibration)
     else:
         answer = with_steps(cost_document(inspection, on, bandwidths, latencies, calibration))
-    status = 1 if strict and answer.account else 0
-    if as_json:
-        output.answers().write_bytes(document.encode(answer))
-        return status
-    parts: list[blocks.Block | None] = []
-    if calibration is not None:
-        parts += [cost.calibrated(calibration), cost.rates(calibration), cost.errors(calibration)]
-    for program, partitioners in cost.distinct(answer):
-        parts += [
-            cost.heading(answer, program, partitioners),
-            cost.roofs(program),
-            cost.arguments(program) if program.arguments else None,
-            cost.kinds(program) if program.collectives else None,
-            cost.scopes(program, top) if program.collectives else None,
-            cost.footer(program, top, calibration),
-        ]
-    blocks.print_blocks(parts)
-    paragraphs.print_paragraphs(account_paragraphs(answer.account))
-    return status
+
+    def parts() -> Iterator[Block | None]:
+        if calibration is not None:
+            yield from (
+                cost.calibrated(calibration),
+                cost.rates(calibration),
+                cost.errors(calibration),
+            )
+        for program, partitioners in cost.distinct(answer):
+            yield cost.heading(answer, program, partitioners)
+            yield cost.roofs(program)
+            yield cost.arguments(program) if program.arguments else None
+            yield cost.kinds(program) if program.collectives else None
+            yield cost.scopes(program, top) if program.collectives else None
+            yield cost.footer(program, top, calibration)
+
+    print_answer(answer, parts, as_json=as_json)
+    return 1 if strict and answer.account else 0

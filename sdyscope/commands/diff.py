@@ -149,11 +149,9 @@ class _Asked:
     def open(self, word: str) -> opening.Opened:
         if opening.is_read(word):
             module = self.module if Path(word).is_dir() else None
-            opened = opening.open_target(word, partitioners=self.partitioners, module=module)
+            opened = opening.Opening(word, module=module).opened(self.partitioners)
             return opened.with_mesh(self.mesh)
-        return opening.open_target(
-            word, mesh=self.mesh, settings=self.settings, partitioners=self.partitioners
-        )
+        return opening.Opening(word, self.mesh, self.settings).opened(self.partitioners)
 
 
 def _alone(asked: _Asked, word: str) -> DiffDocument:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from sdyscope.commands import opening, options, propagation
+
+if TYPE_CHECKING:
+    from sdyscope.terminal.paragraphs import Paragraph
 
 #: What a VALUE looks like that the compiler makes.
 _MADE = re.compile(
@@ -24,12 +29,9 @@ _MADE = re.compile(
         "explain fsdp-transformer first-difference --set constrained=false",
     ),
 )
-@options.target
+@opening.target
 @click.argument("value", metavar="VALUE")
-@options.mesh
 @propagation.partitioner
-@options.settings
-@opening.module
 @click.option("--all", "everything", is_flag=True, help="Explain every value that VALUE names.")
 @click.option(
     "--remove-axis",
@@ -47,12 +49,9 @@ _MADE = re.compile(
 @options.strict
 @options.json("analysis.propagation.explain:ExplainDocument")
 def command(
-    target: str,
+    target: opening.Opening,
     value: str,
-    mesh: dict[str, int] | None,
     partitioner: str | None,
-    settings: dict[str, str],
-    module: str | None,
     everything: bool,
     axis: str | None,
     want: str | None,
@@ -83,17 +82,13 @@ def command(
     from sdyscope.analysis.propagation.counterfactuals import with_counterfactuals
     from sdyscope.analysis.propagation.explain import explain_document
     from sdyscope.analysis.propagation.removals import explained_removals
-    from sdyscope.process import output
     from sdyscope.syntax.partition_spec import parse_partition_spec
-    from sdyscope.terminal import document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import explain
 
     if value == FIRST_DIFFERENCE and partitioner is None:
         partitioner = "both"
-    inspection = opening.open_under(
-        target, partitioner, mesh=mesh, settings=settings, module=module
-    )
+    inspection = target.inspection(target.under(partitioner))
     if _MADE.fullmatch(value):
         if want is not None:
             raise click.UsageError(
@@ -105,12 +100,11 @@ def command(
                 f"{value} is always tried."
             )
         explained = explained_removals(inspection, value, axis or "")
-        if as_json:
-            output.answers().write_bytes(document.encode(explained))
-        else:
-            paragraphs.print_paragraphs(explain.heading(explained))
-            paragraphs.print_paragraphs(explain.removals(explained))
-            paragraphs.print_paragraphs(account_paragraphs(explained.account))
+        print_answer(
+            explained,
+            lambda: [[*explain.heading(explained), *explain.removals(explained)]],
+            as_json=as_json,
+        )
         return 1 if strict and explained.account else 0
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
     explained = explain_document(
@@ -123,11 +117,11 @@ def command(
     if axis is not None or want is not None:
         wanted = None if want is None else parse_partition_spec(want)
         explained = with_counterfactuals(explained, what_if.inspection, axis or "", wanted)
-    if as_json:
-        output.answers().write_bytes(document.encode(explained))
-    else:
-        paragraphs.print_paragraphs(explain.heading(explained))
-        paragraphs.print_paragraphs(explain.details(explained, everything=everything))
-        paragraphs.print_paragraphs(explain.footer(explained))
-        paragraphs.print_paragraphs(account_paragraphs(explained.account))
+
+    def answer() -> Iterator[Paragraph]:
+        yield from explain.heading(explained)
+        yield from explain.details(explained, everything=everything)
+        yield from explain.footer(explained)
+
+    print_answer(explained, lambda: [answer()], as_json=as_json)
     return 1 if strict and explained.account else 0

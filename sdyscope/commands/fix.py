@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from sdyscope.process import child
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
+    from sdyscope.terminal.blocks import Block
 
 
 def environment(
@@ -108,15 +109,15 @@ def command(
     from sdyscope.analysis.fix.fix import Effort
     from sdyscope.process import output, progress
     from sdyscope.process.work_tree import write_clean
-    from sdyscope.terminal import blocks, document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import fix
 
     if sarif is not None and not Path(sarif).absolute().parent.is_dir():
         # Before anything takes time.
         raise TargetError("There is no such folder to write to.", file=sarif)
-    inspection = opening.open_under(target, "shardy", mesh=mesh, settings=settings)
-    bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
+    subject = opening.Opening(target, mesh, settings)
+    inspection = subject.inspection(("shardy",))
+    bench = subject.bench(inspection)
     answer = inspection.fix(
         bench.rebuild,
         finding,
@@ -133,14 +134,12 @@ def command(
         from sdyscope.ci.forms.sarif import render_fix
 
         output.write_atomically(sarif, render_fix(answer, bench.root))
-    status = 1 if answer.proven or (strict and answer.account) else 0
-    if as_json:
-        output.answers().write_bytes(document.encode(answer))
-        return status
-    parts: list[blocks.Block] = [fix.heading(answer)]
-    for number, remedy in enumerate(fix.shown(answer, everything=everything), 1):
-        parts += fix.blocks(answer, remedy, number)
-    parts.append(fix.footer(answer, everything=everything, applied=write and best is not None))
-    blocks.print_blocks(parts)
-    paragraphs.print_paragraphs(account_paragraphs(answer.account))
-    return status
+
+    def parts() -> Iterator[Block]:
+        yield fix.heading(answer)
+        for number, remedy in enumerate(fix.shown(answer, everything=everything), 1):
+            yield from fix.blocks(answer, remedy, number)
+        yield fix.footer(answer, everything=everything, applied=write and best is not None)
+
+    print_answer(answer, parts, as_json=as_json)
+    return 1 if answer.proven or (strict and answer.account) else 0

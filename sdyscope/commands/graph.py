@@ -27,15 +27,12 @@ _Format: TypeAlias = Literal["graphml", "model-explorer"]
         "graph mlp --at propagated --format graphml -o mlp.graphml",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @click.option(
     "--partitioner",
     type=options.choice(Partitioner),
     help="The partitioner whose module to write. By default Shardy, or that of the file.",
 )
-@options.settings
-@opening.module
 @click.option(
     "--at",
     type=options.choice(_Stage),
@@ -70,11 +67,8 @@ _Format: TypeAlias = Literal["graphml", "model-explorer"]
 @options.strict
 @options.json("views.graph_json:Graph")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     partitioner: Partitioner | None,
-    settings: dict[str, str],
-    module: str | None,
     at: _Stage,
     form: _Format | None,
     path: Path | None,
@@ -96,14 +90,8 @@ def command(
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
     if folder is not None and form != "model-explorer":
         raise TargetError("--node-data is for Model Explorer.", hint="Add --format model-explorer.")
-    inspection = opening.open_one(
-        target,
-        mesh=mesh,
-        settings=settings,
-        partitioners=(partitioner,) if partitioner else ("shardy", "gspmd"),
-        module=module,
-        as_module=True,
-    )
+    partitioners = options.PARTITIONERS[partitioner or "both"]
+    inspection = target.inspection(partitioners, as_module=True)
     chosen = inspection.partitioners[0]
     op_graph = inspection.graph(chosen, at=at)
     account = inspection.account

@@ -100,7 +100,7 @@ def command(
     from sdyscope.lint.document import directory_document, lint_document, rules_document
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import lint
 
     if explain is not None or list_rules:
@@ -121,9 +121,8 @@ def command(
     chosen_rules(select, ignore)  # a wrong name is told before anything is compiled
     if no_compile and on is not None:
         raise TargetError("--no-compile compiles for no hardware.", hint="Leave one of them out.")
-    opened = opening.open_all_under(
-        target, partitioner, mesh=mesh, settings=settings, module=module
-    ).lowered
+    subject = opening.Opening(target, mesh, settings, module)
+    opened = subject.opened(subject.under(partitioner)).lowered
     programs = opened.programs if everything else opened.own
     if not programs:
         raise opened.unread[0].error
@@ -152,10 +151,6 @@ def command(
     else:
         unread = {str(file.path): file.error.message for file in opened.unread}
         answer = directory_document(target, [look(program) for program in programs], unread)
-    if as_json:
-        output.answers().write_bytes(document.encode(answer))
-    else:
-        paragraphs.print_paragraphs(lint.paragraphs(answer))
-        paragraphs.print_paragraphs(account_paragraphs(answer.account))
+    print_answer(answer, lambda: [lint.paragraphs(answer)], as_json=as_json)
     known = answer.is_known if strict else not opened.unread
     return 0 if answer.passed and known else 1

@@ -16,11 +16,8 @@ from sdyscope.facts.program import Partitioner
         "lower mlp -o dumps --bytecode",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @options.partitioner()
-@options.settings
-@opening.module
 @click.option(
     "-o",
     "--output",
@@ -34,11 +31,8 @@ from sdyscope.facts.program import Partitioner
 @options.strict
 @options.json("views.lower:Lower")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     partitioners: tuple[Partitioner, ...],
-    settings: dict[str, str],
-    module: str | None,
     target_path: Path | None,
     bytecode: bool,
     no_locations: bool,
@@ -58,14 +52,7 @@ def command(
 
     if bytecode and target_path is None:
         raise TargetError("Bytecode is not for the terminal.", hint="Name a file with --output.")
-    inspection = opening.open_one(
-        target,
-        mesh=mesh,
-        settings=settings,
-        partitioners=partitioners,
-        module=module,
-        as_module=True,
-    )
+    inspection = target.inspection(partitioners, as_module=True)
     modules = lower.document(inspection, locations=not no_locations, bytecode=bytecode)
     if target_path is not None:
         modules = lower.write(modules, inspection, target_path)

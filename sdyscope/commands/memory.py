@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from sdyscope.commands import opening, options, varying
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
+    from sdyscope.terminal.blocks import Block
 
 
 @options.command(
@@ -23,12 +25,9 @@ if TYPE_CHECKING:
         "memory fsdp-transformer --training",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @options.on
 @options.one_partitioner("The partitioner to compile under.")
-@options.settings
-@opening.module
 @click.option(
     "--predicted",
     is_flag=True,
@@ -77,12 +76,9 @@ if TYPE_CHECKING:
 @options.strict
 @options.json("analysis.memory.memory:MemoryDocument")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     on: Hardware | None,
     partitioner: str | None,
-    settings: dict[str, str],
-    module: str | None,
     predicted: bool,
     peak: bool,
     tries: int,
@@ -120,8 +116,7 @@ def command(
     from sdyscope.analysis.search.zero import training_state
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import blocks, document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import memory, over_time
 
     if predicted and on is not None:
@@ -135,9 +130,7 @@ def command(
         )
     if vary is not None and limit is None:
         raise TargetError("--vary needs a limit.", hint="Give one, such as --fits 16GiB.")
-    inspection = opening.open_under(
-        target, partitioner, mesh=mesh, settings=settings, module=module
-    )
+    inspection = target.inspection(target.under(partitioner))
     if axes is not None and not training:
         raise TargetError("--axes names the axes of --training.", hint="Add --training.")
     answer = predicted_document(inspection) if predicted else memory_document(inspection, on)
@@ -145,32 +138,26 @@ def command(
         over = [axis.strip() for axis in axes.split(",")] if axes else []
         answer = dataclasses.replace(answer, training=training_state(inspection, over))
     if peak:
-        rebuild = opening.rebuild(target, mesh=mesh, settings=settings)
-        answer = with_peak(answer, inspection, on, tries, rebuild)
+        answer = with_peak(answer, inspection, on, tries, target.build)
     if limit is not None:
         varied = (
-            None
-            if vary is None
-            else varying.varying(vary, target, inspection, partitioner, mesh, settings, on)
+            None if vary is None else varying.varying(vary, target, inspection, partitioner, on)
         )
         answer = with_fits(answer, inspection, on, limit, varied)
     fit = all(row.fits for row in answer.fits)
-    status = 0 if answer.passed and fit and not (strict and answer.account) else 1
-    here = output.answers()
-    if as_json:
-        here.write_bytes(document.encode(answer))
-        return status
-    parts: list[blocks.Block] = []
-    if answer.predicted is not None:
-        parts += memory.predicted(answer, answer.predicted, top, here.columns)
-    if peak:
-        parts += over_time.peaks(answer, top, here.columns)
-    if limit is not None:
-        parts += over_time.fitting(answer, limit)
-    if not peak and limit is None:
-        parts += memory.compiled(answer, top, here.columns)
-    if answer.training is not None:
-        parts += memory.trained(answer.training)
-    blocks.print_blocks(parts)
-    paragraphs.print_paragraphs(account_paragraphs(answer.account))
-    return status
+    columns = output.answers().columns
+
+    def parts() -> Iterator[Block]:
+        if answer.predicted is not None:
+            yield from memory.predicted(answer, answer.predicted, top, columns)
+        if peak:
+            yield from over_time.peaks(answer, top, columns)
+        if limit is not None:
+            yield from over_time.fitting(answer, limit)
+        if not peak and limit is None:
+            yield from memory.compiled(answer, top, columns)
+        if answer.training is not None:
+            yield from memory.trained(answer.training)
+
+    print_answer(answer, parts, as_json=as_json)
+    return 0 if answer.passed and fit and not (strict and answer.account) else 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,8 +75,6 @@ class Opened:
     @property
     def lowered(self) -> Opened:
         """Of a directory the modules alone; what was compiled already can't be read as one."""
-        from dataclasses import replace
-
         from sdyscope.facts.compiled import Compiled
         from sdyscope.staged import compiled_already
 
@@ -102,8 +101,6 @@ class Opened:
         Raises:
           TargetError: one is for another number of devices.
         """
-        from dataclasses import replace
-
         from sdyscope.facts.compiled import Compiled
         from sdyscope.inspection import Inspection
         from sdyscope.stages.compiled.text import on_mesh
@@ -143,39 +140,101 @@ class Bench:
     root: str
 
 
-def bench(
-    target: str,
-    inspection: Inspection,
-    *,
-    mesh: Mapping[str, int] | None,
-    settings: Mapping[str, object],
-) -> Bench:
-    """What a program is edited on, with as many CPU devices as it needs to be run."""
-    from sdyscope.process import child
-    from sdyscope.process.work_tree import root_of
-    from sdyscope.stages.executed.devices import devices_needed, more_cpu_devices
+@dataclass(frozen=True)
+class Opening:
+    """A TARGET with the options that say how it is opened.
 
-    if inspection.program is not None:
-        more_cpu_devices(max(child.VIRTUAL, devices_needed(inspection.program)))
+    Attributes:
+      word: the TARGET, as it was typed.
+      mesh: axis sizes that replace the target's own.
+      settings: what `--set` changes.
+      module: name of one module of a directory.
+    """
 
-    axes = [axis for each in inspection.meshes.values() for axis in each.shape]
-    alone = rebuild(target, mesh=dict.fromkeys(axes, 1), settings=settings)
-    defined = None if inspection.program is None else inspection.defined_at
-    root = root_of(defined.file) if defined is not None else ""
-    return Bench(rebuild(target, mesh=mesh, settings=settings), alone, root)
+    word: str
+    mesh: Mapping[str, int] | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+    module: str | None = None
 
+    def under(self, partitioner: str | None) -> tuple[Partitioner, ...]:
+        """Under which to look at it, as `options.one_partitioner` says."""
+        return options.PARTITIONERS[partitioner] if partitioner else partitioners_of(self.word)
 
-def rebuild(
-    target: str, *, mesh: Mapping[str, int] | None, settings: Mapping[str, object]
-) -> Callable[[], Program]:
-    """What builds a program anew from the files that Python imports."""
+    def opened(
+        self, partitioners: Sequence[Partitioner] = ("shardy", "gspmd"), *, as_module: bool = False
+    ) -> Opened:
+        """What it holds; of a directory all modules, or the one that is named.
 
-    def built() -> Program:
-        program = open_under(target, "shardy", mesh=mesh, settings=settings).program
+        Args:
+          partitioners: which to lower under; of a file, which it may be written for.
+          as_module: whether a compiled program is looked at as a module, whose shapes are one
+            device's.
+
+        Raises:
+          SdyscopeError: there is no such thing, or it can't be read, or a directory holds nothing
+            that can be.
+        """
+        from sdyscope.facts.compiled import Compiled
+        from sdyscope.facts.program import Program
+        from sdyscope.inspection import Inspection
+        from sdyscope.targets import in_directory, resolve
+
+        word = self.word
+        place = in_directory(word)
+        if place is not None and self.module is not None:
+            raise TargetError(
+                f"{word} names a module, and so does --module.", hint="Leave --module out."
+            )
+        folder, module = place or (word, self.module)
+        resolved = resolve(str(folder), mesh=self.mesh, settings=self.settings)
+        if isinstance(resolved, Path) and resolved.is_dir():
+            return _directory(word, resolved, partitioners, module)
+        if module is not None:
+            raise TargetError(
+                f"--module picks one of a directory's modules, and {word} is not a directory.",
+                hint="Leave --module out.",
+            )
+        if isinstance(resolved, Compiled) and not as_module:
+            _check_chosen(resolved, partitioners)
+            return Opened(word, (Inspection(resolved),))
+        if not isinstance(resolved, Program):
+            path = resolved if isinstance(resolved, Path) else resolved.path
+            return Opened(word, (_lowered(path or Path(word), partitioners),))
+        inspection = Inspection(resolved, partitioners)
+        if inspection.program is None:
+            _check_partitioner(inspection.lowered[inspection.partitioners[0]], word, partitioners)
+        return Opened(word, (inspection,))
+
+    def inspection(
+        self, partitioners: Sequence[Partitioner] = ("shardy", "gspmd"), *, as_module: bool = False
+    ) -> Inspection:
+        """The only program or module that it holds; see `opened`.
+
+        Raises:
+          SdyscopeError: as `opened`, or the directory has several modules and none is named.
+        """
+        return single(self.opened(partitioners, as_module=as_module))
+
+    def build(self) -> Program:
+        """The program, built anew from the files that Python imports."""
+        program = self.inspection(("shardy",)).program
         assert program is not None
         return program
 
-    return built
+    def bench(self, inspection: Inspection) -> Bench:
+        """What the program is edited on, with as many CPU devices as it needs to be run."""
+        from sdyscope.process import child
+        from sdyscope.process.work_tree import root_of
+        from sdyscope.stages.executed.devices import devices_needed, more_cpu_devices
+
+        if inspection.program is not None:
+            more_cpu_devices(max(child.VIRTUAL, devices_needed(inspection.program)))
+
+        axes = [axis for each in inspection.meshes.values() for axis in each.shape]
+        alone = replace(self, mesh=dict.fromkeys(axes, 1))
+        defined = None if inspection.program is None else inspection.defined_at
+        root = root_of(defined.file) if defined is not None else ""
+        return Bench(self.build, alone.build, root)
 
 
 def module(function: _Function) -> _Function:
@@ -186,6 +245,26 @@ def module(function: _Function) -> _Function:
         metavar="NAME",
         help="Which module, where TARGET is a directory of dumps: its name, or its file's.",
     )(function)
+
+
+def target(function: Callable[..., int]) -> Callable[..., int]:
+    """The TARGET argument, the options of its mesh, `--set` and `--module`.
+
+    The parameter `target` is an `Opening`.
+    """
+
+    @functools.wraps(function)
+    def command(
+        *,
+        target: str,
+        mesh: Mapping[str, int] | None,
+        settings: Mapping[str, object],
+        module: str | None,
+        **parameters: Any,
+    ) -> int:
+        return function(target=Opening(target, mesh, settings, module), **parameters)
+
+    return options.target(options.mesh(options.settings(module(command))))
 
 
 def is_read(word: str) -> bool:
@@ -199,119 +278,6 @@ def is_read(word: str) -> bool:
 def partitioners_of(word: str) -> tuple[Partitioner, ...]:
     """Under which a TARGET is looked at where nobody says: Shardy, or what a file is for."""
     return options.PARTITIONERS["both" if is_read(word) else "shardy"]
-
-
-def open_target(
-    word: str,
-    *,
-    mesh: Mapping[str, int] | None = None,
-    settings: Mapping[str, object] | None = None,
-    partitioners: Sequence[Partitioner] = ("shardy", "gspmd"),
-    module: str | None = None,
-    as_module: bool = False,
-) -> Opened:
-    """Opens a TARGET, of a directory all modules or the one that is named.
-
-    Args:
-      word: the TARGET.
-      mesh: axis sizes that replace the target's own.
-      settings: what `--set` changes.
-      partitioners: which to lower under; of a file, which it may be written for.
-      module: name of one module of a directory.
-      as_module: whether a compiled program is looked at as a module, whose shapes are one device's.
-
-    Raises:
-      SdyscopeError: there is no such thing, or it can't be read, or a directory holds nothing that
-        can be.
-    """
-    from sdyscope.facts.compiled import Compiled
-    from sdyscope.facts.program import Program
-    from sdyscope.inspection import Inspection
-    from sdyscope.targets import in_directory, resolve
-
-    place = in_directory(word)
-    if place is not None and module is not None:
-        raise TargetError(
-            f"{word} names a module, and so does --module.", hint="Leave --module out."
-        )
-    folder, module = place or (word, module)
-    resolved = resolve(str(folder), mesh=mesh, settings=settings)
-    if isinstance(resolved, Path) and resolved.is_dir():
-        return _directory(word, resolved, partitioners, module)
-    if module is not None:
-        raise TargetError(
-            f"--module picks one of a directory's modules, and {word} is not a directory.",
-            hint="Leave --module out.",
-        )
-    if isinstance(resolved, Compiled) and not as_module:
-        _check_chosen(resolved, partitioners)
-        return Opened(word, (Inspection(resolved),))
-    if not isinstance(resolved, Program):
-        path = resolved if isinstance(resolved, Path) else resolved.path
-        return Opened(word, (_lowered(path or Path(word), partitioners),))
-    inspection = Inspection(resolved, partitioners)
-    if inspection.program is None:
-        _check_partitioner(inspection.lowered[inspection.partitioners[0]], word, partitioners)
-    return Opened(word, (inspection,))
-
-
-def open_one(
-    word: str,
-    *,
-    mesh: Mapping[str, int] | None = None,
-    settings: Mapping[str, object] | None = None,
-    partitioners: Sequence[Partitioner] = ("shardy", "gspmd"),
-    module: str | None = None,
-    as_module: bool = False,
-) -> Inspection:
-    """Opens a TARGET that is one program or module; see `open_target`.
-
-    Raises:
-      SdyscopeError: as `open_target`, or the directory has several modules and none is named.
-    """
-    return single(
-        open_target(
-            word,
-            mesh=mesh,
-            settings=settings,
-            partitioners=partitioners,
-            module=module,
-            as_module=as_module,
-        )
-    )
-
-
-def open_under(
-    word: str,
-    partitioner: str | None,
-    *,
-    mesh: Mapping[str, int] | None = None,
-    settings: Mapping[str, object] | None = None,
-    module: str | None = None,
-) -> Inspection:
-    """Opens a TARGET that is one program or module, as `options.one_partitioner` says under which.
-
-    Raises:
-      SdyscopeError: as `open_one`.
-    """
-    return single(open_all_under(word, partitioner, mesh=mesh, settings=settings, module=module))
-
-
-def open_all_under(
-    word: str,
-    partitioner: str | None,
-    *,
-    mesh: Mapping[str, int] | None = None,
-    settings: Mapping[str, object] | None = None,
-    module: str | None = None,
-) -> Opened:
-    """Opens a TARGET, of a directory all modules, as `options.one_partitioner` says under which.
-
-    Raises:
-      SdyscopeError: as `open_target`.
-    """
-    under = options.PARTITIONERS[partitioner] if partitioner else partitioners_of(word)
-    return open_target(word, mesh=mesh, settings=settings, partitioners=under, module=module)
 
 
 def single(opened: Opened) -> Inspection:
@@ -436,8 +402,6 @@ def _recorded(
     word: str, folder: Path, partitioners: Sequence[Partitioner], module: str | None
 ) -> Opened:
     """The programs of a recorded run that have a module for one of the partitioners."""
-    from dataclasses import replace
-
     from sdyscope.facts.recorded import read_record
     from sdyscope.words.partitioners import partitioner_name
     from sdyscope.words.remarks import remark_text
@@ -520,8 +484,6 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
 def _read_recorded(
     folder: Path, program: RecordedProgram, partitioners: Sequence[Partitioner]
 ) -> Inspection:
-    from dataclasses import replace
-
     from sdyscope.errors import CompilerError
     from sdyscope.inspection import of_modules
     from sdyscope.stages.lowered.read import read
@@ -557,8 +519,6 @@ def _read_recorded(
 
 def _recorded_compile(folder: Path, program: RecordedProgram, path: Path) -> Compiled | None:
     """What the run's own compiler made of a program; None where that was not recorded."""
-    from dataclasses import replace
-
     from sdyscope.facts.compiled import MemoryAnalysis
     from sdyscope.stages.compiled.text import read_compiled
 
@@ -586,8 +546,6 @@ def _elided(file: Path) -> tuple[Remark, ...]:
 
 
 def _read_dump(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
-    from dataclasses import replace
-
     from sdyscope.inspection import Inspection
     from sdyscope.stages.lowered.lower import LoweredModule
 

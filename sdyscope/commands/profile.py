@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from sdyscope.errors import TargetError
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
+    from sdyscope.terminal.blocks import Block
 
 
 @options.command(
@@ -69,8 +71,7 @@ def command(
     from sdyscope.analysis.profile.profile import profile_document
     from sdyscope.process import output
     from sdyscope.stages.executed.traces import is_trace, read_trace
-    from sdyscope.terminal import blocks, document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.values.mesh import Mesh
     from sdyscope.views import profile
 
@@ -86,7 +87,8 @@ def command(
         )
     inspection = None
     if target is not None and not other:
-        inspection = opening.open_under(target, partitioner, mesh=mesh, settings=settings)
+        subject = opening.Opening(target, mesh, settings)
+        inspection = subject.inspection(subject.under(partitioner))
     first = read_trace(Path(trace))
     second = read_trace(Path(target)) if target is not None and other else None
     own = None if mesh is None else Mesh.of(mesh)
@@ -104,19 +106,13 @@ def command(
         calibration=rates.calibration(calibrate, meshes),
         before=None if second is None else first,
     )
-    status = 1 if strict and (answer.account or answer.measured.unknown) else 0
-    here = output.answers()
-    if as_json:
-        here.write_bytes(document.encode(answer))
-        return status
-    if answer.difference is not None:
-        assert answer.before is not None
-        blocks.print_blocks(
-            profile.compared(answer.before, answer.measured, answer.difference, top)
-        )
-        return status
-    blocks.print_blocks(
-        [*profile.measured(answer.measured, top, here.columns), profile.footer(answer, top)]
-    )
-    paragraphs.print_paragraphs(account_paragraphs(answer.account))
-    return status
+
+    def parts() -> Iterator[Block | None]:
+        if answer.before is not None and answer.difference is not None:
+            yield from profile.compared(answer.before, answer.measured, answer.difference, top)
+        else:
+            yield from profile.measured(answer.measured, top, output.answers().columns)
+            yield profile.footer(answer, top)
+
+    print_answer(answer, parts, as_json=as_json)
+    return 1 if strict and (answer.account or answer.measured.unknown) else 0

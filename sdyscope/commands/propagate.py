@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import click
 
 from sdyscope.commands import opening, options, propagation
+
+if TYPE_CHECKING:
+    from sdyscope.terminal.blocks import Block
 
 
 @options.command(
@@ -14,11 +20,8 @@ from sdyscope.commands import opening, options, propagation
         "propagate mlp --set-sharding \"params['w1']=P('data', None)\"",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @propagation.partitioner
-@options.settings
-@opening.module
 @click.option(
     "--match",
     metavar="GLOB",
@@ -36,11 +39,8 @@ from sdyscope.commands import opening, options, propagation
 @options.strict
 @options.json("analysis.propagation.propagate:PropagateDocument")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     partitioner: str | None,
-    settings: dict[str, str],
-    module: str | None,
     match: str | None,
     everything: bool,
     steps: bool,
@@ -63,15 +63,12 @@ def command(
     from sdyscope.analysis.propagation.propagate import propagate_document
     from sdyscope.errors import TargetError
     from sdyscope.process import output
-    from sdyscope.terminal import blocks, document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import propagate
 
     if steps and at_step is not None:
         raise TargetError("--steps and --at-step exclude each other.", hint="Give one of them.")
-    inspection = opening.open_under(
-        target, partitioner, mesh=mesh, settings=settings, module=module
-    )
+    inspection = target.inspection(target.under(partitioner))
     wished = propagation.wished(inspection, shardings, priorities, conservative)
     before, after = wished.before, wished.inspection
     changed = None
@@ -93,20 +90,19 @@ def command(
             f"Nothing has a path, scope or source line that matches {match!r}.",
             hint="The pattern must match the whole path; use '*name*' to match part of it.",
         )
-    status = 1 if strict and answer.account else 0
-    if as_json:
-        output.answers().write_bytes(document.encode(answer))
-        return status
-    parts: list[blocks.Block] = [propagate.heading(answer)]
-    if answer.changed is not None:
-        parts.append(propagate.changed(answer, everything=everything))
-    if steps:
-        parts.append(propagate.steps_table(answer, everything=everything))
-        parts.append(propagate.steps_footer(answer, everything=everything))
-    elif answer.changed is None or match is not None or at_step is not None:
-        columns = output.answers().columns
-        values = propagate.table(answer, everything=everything, columns=columns)
-        parts += [values, propagate.footer(answer, values, everything=everything)]
-    blocks.print_blocks(parts)
-    paragraphs.print_paragraphs(account_paragraphs(answer.account))
-    return status
+
+    def parts() -> Iterator[Block]:
+        yield propagate.heading(answer)
+        if answer.changed is not None:
+            yield propagate.changed(answer, everything=everything)
+        if steps:
+            yield propagate.steps_table(answer, everything=everything)
+            yield propagate.steps_footer(answer, everything=everything)
+        elif answer.changed is None or match is not None or at_step is not None:
+            columns = output.answers().columns
+            values = propagate.table(answer, everything=everything, columns=columns)
+            yield values
+            yield propagate.footer(answer, values, everything=everything)
+
+    print_answer(answer, parts, as_json=as_json)
+    return 1 if strict and answer.account else 0

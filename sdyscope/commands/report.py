@@ -58,12 +58,9 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
         "report old.py:step new.py:step -o change.html",
     ),
 )
-@options.target
+@opening.target
 @click.argument("second", metavar="[B]", required=False, shell_complete=completing.targets)
-@options.mesh
 @options.partitioner()
-@options.settings
-@opening.module
 @options.on_each
 @click.option(
     "--no-compile",
@@ -139,12 +136,9 @@ def _read_editor(_: click.Context, __: click.Parameter, value: str | None) -> st
 @options.strict
 @options.json("page.document:Report")
 def command(
-    target: str,
+    target: opening.Opening,
     second: str | None,
-    mesh: dict[str, int] | None,
     partitioners: tuple[Partitioner, ...],
-    settings: dict[str, str],
-    module: str | None,
     on: tuple[Hardware, ...],
     no_compile: bool,
     no_source: bool,
@@ -205,7 +199,7 @@ def command(
         raise TargetError("--ran shows a finished run, --run makes another.", hint="Leave one out.")
     if len(on) > 2:
         raise TargetError("--on takes one value per side.", hint="Give it once or twice.")
-    snapshots = report_differences.of_snapshots(target, second)
+    snapshots = report_differences.of_snapshots(target.word, second)
     if second is not None or len(on) > 1:
         if chosen != "html" or run or ran or fix or trace:
             raise TargetError(
@@ -217,11 +211,9 @@ def command(
         if snapshots is not None:
             return _written(differences, snapshots)
         content, sides = report_differences.page(
-            (target, second),
-            mesh=mesh,
-            settings=settings,
+            target,
+            second,
             partitioners=partitioners,
-            module=module,
             on=on,
             compiled=not no_compile,
             source_text=not no_source,
@@ -230,9 +222,7 @@ def command(
         )
         _written(differences, content)
         return _not_known(sides, strict=strict)
-    inspection = opening.open_one(
-        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
-    )
+    inspection = target.inspection(partitioners)
     if tensor is not None and path is not None:
         from sdyscope.page import svg as report_svg
 
@@ -246,10 +236,10 @@ def command(
     profile = None if trace is None else _profile(trace, calibrate, inspection, on)
     whole = report.document(
         inspection,
-        target,
+        target.word,
         on=on[0] if on else None,
         compiled=not no_compile,
-        fix=(lambda: _fix(inspection, target, mesh, settings, on)) if fix else None,
+        fix=(lambda: _fix(inspection, target, on)) if fix else None,
         run=(lambda: read_back or _run(inspection)) if run or read_back else None,
         profile=profile,
         source_text=not no_source,
@@ -330,17 +320,11 @@ def _profile(
     )
 
 
-def _fix(
-    inspection: Inspection,
-    target: str,
-    mesh: dict[str, int] | None,
-    settings: dict[str, str],
-    on: Sequence[Hardware],
-) -> Fix:
+def _fix(inspection: Inspection, target: opening.Opening, on: Sequence[Hardware]) -> Fix:
     """Edits of its source that pay."""
     from sdyscope.analysis.fix.fix import Effort
 
-    bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
+    bench = target.bench(inspection)
     return inspection.fix(
         bench.rebuild,
         on=on[0] if on else None,

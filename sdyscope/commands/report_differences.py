@@ -29,12 +29,10 @@ def of_snapshots(first: str, second: str | None) -> bytes | None:
 
 
 def page(
-    words: tuple[str, str | None],
+    target: opening.Opening,
+    second: str | None,
     *,
-    mesh: dict[str, int] | None,
-    settings: dict[str, str],
     partitioners: Sequence[Partitioner],
-    module: str | None,
     on: Sequence[Hardware],
     compiled: bool,
     source_text: bool,
@@ -44,11 +42,9 @@ def page(
     """The page of two targets, or of one on two kinds of hardware.
 
     Args:
-        words: the TARGETs.
-        mesh: axes of the mesh, for programs.
-        settings: settings of reference models.
+        target: the first.
+        second: the word of the other; None for the same.
         partitioners: which to lower under.
-        module: which module of a directory.
         on: what to compile for; two for each its own.
         compiled: whether to compile.
         source_text: whether the text of the author's files may be in it.
@@ -66,13 +62,12 @@ def page(
     from sdyscope.process import progress
 
     def opened(word: str) -> Inspection:
-        if opening.is_read(word):
-            return opening.open_one(word, partitioners=partitioners, module=module)
-        return opening.open_one(word, mesh=mesh, settings=settings, partitioners=partitioners)
+        read = opening.Opening(word, module=target.module)
+        built = opening.Opening(word, target.mesh, target.settings)
+        return (read if opening.is_read(word) else built).inspection(partitioners)
 
     why = "Not compiled, because of --no-compile."
-    first, second = words
-    inspection = opened(first)
+    inspection = opened(target.word)
     two = None if second is None else opened(second)
     other = on[1] if len(on) > 1 else None
     what = (on[0] if on else None) if compiled else why
@@ -89,8 +84,8 @@ def page(
 
     first_on = on[0] if on else None
     sides = (
-        side(inspection, first, first_on),
-        side(two or inspection, second or first, other or first_on),
+        side(inspection, target.word, first_on),
+        side(two or inspection, second or target.word, other or first_on),
     )
     page = report_page.differences_page(
         inspection,

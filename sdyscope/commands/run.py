@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -283,16 +284,16 @@ def command(
     from sdyscope import targets
     from sdyscope.process import output, progress
     from sdyscope.stages.executed import devices as finding
-    from sdyscope.terminal import blocks, document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal import blocks
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import profile as profile_view
     from sdyscope.views import run
 
     def opened() -> Inspection:
         inspection = _first_that_holds(
-            target,
             _in_order(meshes) if meshes and mesh is None else [mesh],
-            functools.partial(opening.open_one, settings=settings, partitioners=partitioners),
+            opening.Opening(target, settings=settings),
+            partitioners,
         )
         if inspection.program is not None and devices is None:
             most = max((math.prod(shape.values()) for shape in meshes), default=1)
@@ -327,29 +328,25 @@ def command(
     status = 0 if answer.passed and not (strict and unknown) else 1
     if group.number:
         return status
-    here = output.answers()
-    if as_json:
-        here.write_bytes(document.encode(answer))
-        return status
-    training = answer.training
-    ran = any(partitioner.ran for partitioner in answer.partitioners)
-    compared = any(partitioner.errors for partitioner in answer.partitioners)
-    parts: list[blocks.Block | None] = [
-        blocks.heading(run.heading(answer)),
-        run.summary(answer),
-        None if training is None else run.training(training),
-        None if training is None else run.trained(training),
-        run.meshes(answer) if answer.meshes else None,
-        run.processes(answer) if answer.processes else None,
-        run.tensors(answer) if ran else None,
-        run.numerics(answer) if compared else None,
-        run.footer(answer),
-    ]
-    for measured in answer.measured:
-        title = blocks.heading(run.measured_heading(measured))
-        parts += profile_view.measured(measured, 5, here.columns, title)
-    blocks.print_blocks(parts)
-    paragraphs.print_paragraphs(account_paragraphs(answer.account))
+
+    def parts() -> Iterator[blocks.Block | None]:
+        yield blocks.heading(run.heading(answer))
+        yield run.summary(answer)
+        if answer.training is not None:
+            yield run.training(answer.training)
+            yield run.trained(answer.training)
+        yield run.meshes(answer) if answer.meshes else None
+        yield run.processes(answer) if answer.processes else None
+        ran = any(partitioner.ran for partitioner in answer.partitioners)
+        yield run.tensors(answer) if ran else None
+        compared = any(partitioner.errors for partitioner in answer.partitioners)
+        yield run.numerics(answer) if compared else None
+        yield run.footer(answer)
+        for measured in answer.measured:
+            title = blocks.heading(run.measured_heading(measured))
+            yield from profile_view.measured(measured, 5, output.answers().columns, title)
+
+    print_answer(answer, parts, as_json=as_json)
     return status
 
 
@@ -361,7 +358,9 @@ def _in_order(meshes: Sequence[dict[str, int]]) -> list[dict[str, int]]:
 
 
 def _first_that_holds(
-    target: str, meshes: Sequence[dict[str, int] | None], make: Callable[..., Inspection]
+    meshes: Sequence[dict[str, int] | None],
+    target: opening.Opening,
+    partitioners: Sequence[Partitioner],
 ) -> Inspection:
     """The program on the first mesh that it can be built and lowered on.
 
@@ -371,7 +370,7 @@ def _first_that_holds(
     failures = []
     for mesh in meshes:
         try:
-            inspection = make(target, mesh=mesh)
+            inspection = replace(target, mesh=mesh).inspection(partitioners)
             if len(meshes) == 1 or inspection.lowered:
                 return inspection
         except SdyscopeError as error:
@@ -387,7 +386,7 @@ def _on_mesh(
         return None
 
     def make(mesh: Mapping[str, int]) -> Program:
-        program = opening.open_one(target, mesh=mesh, settings=settings).program
+        program = opening.Opening(target, mesh, settings).inspection().program
         assert program is not None
         return program
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from sdyscope.commands.fix import environment
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
+    from sdyscope.terminal.blocks import Block
 
 
 def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -32,8 +34,7 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
         "search train.py:step --patch",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @click.option(
     "--argument",
     "arguments",
@@ -107,8 +108,6 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     metavar="N",
     help="The random seed; with it and --budget a search is reproducible.",
 )
-@options.settings
-@opening.module
 @click.option(
     "--patch",
     is_flag=True,
@@ -125,8 +124,7 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
 @options.strict
 @options.json("analysis.search.values:Search")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     arguments: tuple[str, ...],
     constraints: bool | None,
     axes: tuple[str, ...] | None,
@@ -140,8 +138,6 @@ def command(
     flops_per_byte: float | None,
     untied: bool,
     seed: int,
-    settings: dict[str, str],
-    module: str | None,
     patch: bool,
     write: bool,
     everything: bool,
@@ -162,11 +158,10 @@ def command(
     from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Rates
     from sdyscope.process import output, progress
     from sdyscope.process.work_tree import write_clean
-    from sdyscope.terminal import blocks, document, paragraphs
-    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import search
 
-    inspection = opening.open_under(target, None, mesh=mesh, settings=settings, module=module)
+    inspection = target.inspection(target.under(None))
     per_byte = FLOPS_PER_BYTE if flops_per_byte is None else flops_per_byte or math.inf
     searched = inspection.search(
         arguments,
@@ -183,7 +178,7 @@ def command(
         notify=lambda what, part: progress.step(what, round(100 * part), 100),
     )
     if (patch or write) and searched.plan:
-        bench = opening.bench(target, inspection, mesh=mesh, settings=settings)
+        bench = target.bench(inspection)
         answer = inspection.fix(
             bench.rebuild,
             plan=searched.plan,
@@ -196,21 +191,16 @@ def command(
     proven = () if searched.patch is None else searched.patch.proven
     if write and proven:
         write_clean(proven[0].before_texts, proven[0].texts)
-    status = 1 if strict and searched.account else 0
-    if as_json:
-        output.answers().write_bytes(document.encode(searched))
-        return status
-    changes = search.changes(searched, everything=everything)
-    traffic = search.traffic(searched, output.answers().columns)
-    blocks.print_blocks(
-        [
-            search.heading(searched),
-            search.decisions(searched) if everything else None,
-            search.candidates(searched),
-            *(part for part in (changes, traffic) if part is not None and part.rows),
-            search.footer(searched, everything=everything),
-            *search.patch(searched, applied=write and bool(proven)),
-        ]
-    )
-    paragraphs.print_paragraphs(account_paragraphs(searched.account))
-    return status
+
+    def parts() -> Iterator[Block | None]:
+        yield search.heading(searched)
+        yield search.decisions(searched) if everything else None
+        yield search.candidates(searched)
+        changes = search.changes(searched, everything=everything)
+        traffic = search.traffic(searched, output.answers().columns)
+        yield from (part for part in (changes, traffic) if part is not None and part.rows)
+        yield search.footer(searched, everything=everything)
+        yield from search.patch(searched, applied=write and bool(proven))
+
+    print_answer(searched, parts, as_json=as_json)
+    return 1 if strict and searched.account else 0

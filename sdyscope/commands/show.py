@@ -20,11 +20,8 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
         "show run",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @options.partitioner()
-@options.settings
-@opening.module
 @click.option(
     "--match",
     metavar="GLOB",
@@ -55,11 +52,8 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 @options.strict
 @options.json("analysis.show:Show")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     partitioners: tuple[Partitioner, ...],
-    settings: dict[str, str],
-    module: str | None,
     match: str | None,
     kinds: tuple[_Kind, ...],
     notation: str,
@@ -88,12 +82,10 @@ def command(
     from sdyscope.views import slices as slices_view
     from sdyscope.words.mesh import mesh_axes
 
-    opened = opening.open_target(
-        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
-    ).lowered
+    opened = target.opened(partitioners).lowered
     shown = show(
         opened.programs,
-        target,
+        target.word,
         [UnreadFile(str(file.path), str(file.error)) for file in opened.unread],
         opened.record,
         match=match,

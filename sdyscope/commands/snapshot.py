@@ -183,9 +183,7 @@ def _opened(
     inspections: list[Inspection] = []
     for target in targets:
         asked = options.PARTITIONERS[partitioner or "both"]
-        opened = opening.open_target(
-            target, mesh=mesh, settings=settings, partitioners=asked, module=module
-        )
+        opened = opening.Opening(target, mesh, settings, module).opened(asked)
         for unread in opened.unread:
             raise unread.error
         for inspection in opened.programs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
+    from sdyscope.terminal.blocks import Block
 
 
 @options.command(
@@ -20,12 +22,9 @@ if TYPE_CHECKING:
         "source fsdp-transformer --partitioner shardy --on tpu:v5e:2x4 --stacks",
     ),
 )
-@options.target
-@options.mesh
+@opening.target
 @options.on
 @options.partitioner()
-@options.settings
-@opening.module
 @click.option(
     "--context",
     type=click.IntRange(min=0),
@@ -44,12 +43,9 @@ if TYPE_CHECKING:
 @options.strict
 @options.json("lint.source:SourceDocument")
 def command(
-    target: str,
-    mesh: dict[str, int] | None,
+    target: opening.Opening,
     on: Hardware | None,
     partitioners: tuple[Partitioner, ...],
-    settings: dict[str, str],
-    module: str | None,
     context: int,
     stacks: bool,
     no_compile: bool,
@@ -68,26 +64,18 @@ def command(
     The program is compiled, not run. The text comes from the `.py` files on this machine.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs
-    from sdyscope.terminal.listing import print_listing
+    from sdyscope.terminal.answer import print_answer
     from sdyscope.views import source
 
     if no_compile and on is not None:
         raise TargetError("--no-compile compiles for no hardware.", hint="Leave one of them out.")
-    inspection = opening.open_one(
-        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
-    )
+    inspection = target.inspection(partitioners)
     lines = inspection.source_lines(on, compiled=not no_compile, context=context)
-    status = 1 if strict and lines.account else 0
-    here = output.answers()
-    if as_json:
-        here.write_bytes(document.encode(lines))
-        return status
-    paragraphs.print_paragraphs(source.heading(lines))
-    for listing in source.listings(lines, everything=everything, stacks=stacks):
-        here.write("")
-        print_listing(listing, here)
-    here.write("")
-    paragraphs.print_paragraphs(source.footer(lines, everything=everything))
-    return status
+
+    def parts() -> Iterator[Block]:
+        yield source.heading(lines)
+        yield from source.listings(lines, everything=everything, stacks=stacks)
+        yield source.footer(lines, everything=everything)
+
+    print_answer(lines, parts, as_json=as_json)
+    return 1 if strict and lines.account else 0

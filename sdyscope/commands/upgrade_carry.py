@@ -75,12 +75,10 @@ def carry(
     from sdyscope.words.upgrade import SEVERAL_PROGRAMS
 
     if opening.is_read(target):
-        under = options.PARTITIONERS["both"]
-        opened = opening.open_target(target, partitioners=under, module=module)
+        opened = opening.Opening(target, module=module).opened()
     else:
-        opened = opening.open_all_under(
-            target, partitioner, mesh=mesh, settings=settings, module=module
-        )
+        subject = opening.Opening(target, mesh, settings, module)
+        opened = subject.opened(subject.under(partitioner))
     own, record = opened.own, opened.record
     _check_imports(record)
     programs = []

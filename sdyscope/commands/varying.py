@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,22 +18,18 @@ if TYPE_CHECKING:
 
 def varying(
     name: str,
-    target: str,
+    target: opening.Opening,
     inspection: Inspection,
     partitioner: str | None,
-    mesh: Mapping[str, int] | None,
-    settings: Mapping[str, str],
     on: Hardware | None,
 ) -> Varying:
     """The size of a program that has a name.
 
     Args:
       name: a setting with a whole number, or a mesh axis.
-      target: the TARGET as it was typed.
+      target: the TARGET.
       inspection: the program as it is.
       partitioner: as the command takes it.
-      mesh: likewise; None for the target's own.
-      settings: likewise.
       on: likewise.
 
     Raises:
@@ -43,30 +38,29 @@ def varying(
     from sdyscope.analysis.memory.peak import Varying
     from sdyscope.targets import settings_of
 
-    known = {setting.name: setting for setting in settings_of(target)}
+    known = {setting.name: setting for setting in settings_of(target.word)}
     axes = {axis: size for own in inspection.meshes.values() for axis, size in own.shape.items()}
     if name in known:
-        text = settings.get(name, known[name].default)
+        text = target.settings.get(name, known[name].default)
         if not str(text).isdecimal() or not int(str(text)):
             raise TargetError(f"{name} is {text}, not a whole number that can be varied.")
 
         def with_setting(value: int) -> tuple[Staged, Hardware | None]:
-            changed = {**settings, name: str(value)}
-            inspection = opening.open_under(target, partitioner, mesh=mesh, settings=changed)
-            return inspection, on
+            changed = replace(target, settings={**target.settings, name: str(value)})
+            return changed.inspection(target.under(partitioner)), on
 
         return Varying(name, "largest", int(str(text)), with_setting)
     if name in axes:
 
         def with_axis(value: int) -> tuple[Staged, Hardware | None]:
             changed = {**axes, name: value}
-            inspection = opening.open_under(target, partitioner, mesh=changed, settings=settings)
+            inspection = replace(target, mesh=changed).inspection(target.under(partitioner))
             return inspection, hardware_for(on, math.prod(changed.values()))
 
         return Varying(name, "fewest", axes[name], with_axis)
     numbers = [setting.name for setting in known.values() if setting.type is int]
     raise TargetError(
-        f"{target} has no size {name!r} to vary.",
+        f"{target.word} has no size {name!r} to vary.",
         hint=f"Name {one_of([*numbers, *axes])}."
         if numbers or axes
         else "Let a function return the program, with the size as a parameter.",

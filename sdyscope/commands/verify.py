@@ -14,7 +14,7 @@ from sdyscope.facts.program import Partitioner
         "verify --corpus dumps",
     ),
 )
-@options.target
+@opening.target
 @click.option(
     "--corpus",
     is_flag=True,
@@ -37,21 +37,15 @@ from sdyscope.facts.program import Partitioner
     metavar="S",
     help="With --corpus, the time limit per module.",
 )
-@options.mesh
 @options.partitioner()
-@options.settings
-@opening.module
 @options.top(20, "disagreements to list")
 @options.json("analysis.verify.audited:VerifyDocument")
 def command(
-    target: str,
+    target: opening.Opening,
     corpus: bool,
     causes: int,
     seconds: float,
-    mesh: dict[str, int] | None,
     partitioners: tuple[Partitioner, ...],
-    settings: dict[str, str],
-    module: str | None,
     top: int,
     as_json: bool,
 ) -> int:
@@ -67,13 +61,10 @@ def command(
     from sdyscope.views import verify
 
     if corpus:
-        verify_corpus.check(target, mesh=mesh, settings=settings, module=module)
-        result = verify_corpus.audit(target, partitioners, causes, seconds, progress.step)
+        verify_corpus.check(target)
+        result = verify_corpus.audit(target.word, partitioners, causes, seconds, progress.step)
     else:
-        inspection = opening.open_one(
-            target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
-        )
-        result = inspection.verify(causes)
+        result = target.inspection(partitioners).verify(causes)
     if as_json:
         output.answers().write_bytes(document.encode(result))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from sdyscope.process import worker
 
 if TYPE_CHECKING:
     from sdyscope.analysis.verify.audited import VerifyDocument
+    from sdyscope.commands.opening import Opening
 
 _SERVE = "from sdyscope.commands import verify_corpus; verify_corpus.serve()"
 
@@ -32,23 +33,22 @@ class _Request(msgspec.Struct, frozen=True):
     causes: int
 
 
-def check(
-    target: str,
-    *,
-    mesh: Mapping[str, int] | None,
-    settings: Mapping[str, str],
-    module: str | None,
-) -> None:
+def check(target: Opening) -> None:
     """Checks that nothing is asked of a corpus that only a program has.
 
     Raises:
         TargetError: something is, or TARGET is no directory.
     """
-    for option, given in (("--mesh", mesh), ("--set", settings), ("--module", module)):
+    only_of_programs = (
+        ("--mesh", target.mesh),
+        ("--set", target.settings),
+        ("--module", target.module),
+    )
+    for option, given in only_of_programs:
         if given:
             raise TargetError(f"{option} can't be used with --corpus.", hint=f"Leave {option} out.")
-    if not Path(target).is_dir():
-        raise TargetError("--corpus takes a directory of modules.", file=target)
+    if not Path(target.word).is_dir():
+        raise TargetError("--corpus takes a directory of modules.", file=target.word)
 
 
 def audit(

@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from sdyscope.process.output import answers
 from sdyscope.terminal.chart import Area, Timeline, print_area, print_timeline
+from sdyscope.terminal.listing import Listing, print_listing
 from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
 from sdyscope.terminal.table import Table, print_table
 
-Block: TypeAlias = Table | Area | Timeline | Iterable[Paragraph] | str
+Block: TypeAlias = Table | Area | Timeline | Listing | Iterable[Paragraph] | str
 """A string is written as it is, not folded."""
 
 
@@ -38,6 +39,8 @@ def print_blocks(blocks: Iterable[Block | None]) -> None:
                 print_table(block, output)
             case Area():
                 print_area(block, output)
+            case Listing():
+                print_listing(block, output)
             case Timeline():
                 print_timeline(block, output)
             case _:

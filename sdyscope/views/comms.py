@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.collectives.groups import CollectiveGroup, collective_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Tally
-from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
 from sdyscope.words.counts import counted, size
@@ -329,7 +328,6 @@ def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Par
     hidden = any(len(collective_groups(program)) > LISTED for program in document.programs)
     if hidden and not everything:
         yield Paragraph("--all lists every collective", "muted")
-    yield from account_paragraphs(document.account)
 
 
 def _remade(document: CommsDocument) -> Iterator[Paragraph]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from sdyscope.analysis.source.lines import SourceFile, SourceLine
 from sdyscope.facts.program import Partitioner
 from sdyscope.lint.source import SourceDocument
-from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.findings import TONES
 from sdyscope.terminal.listing import Listed, Listing, ListingNote
 from sdyscope.terminal.paragraphs import Paragraph
@@ -212,4 +211,3 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
         )
     if document.file is not None:
         yield Paragraph(AS_NOW, "muted", hang=2)
-    yield from account_paragraphs(document.account)

@@ -136,18 +136,18 @@ def forms(word, settings, values, folder):
     }
     folder.mkdir()
     opened = {}
-    open_target = opening.open_target
+    open_target = opening.Opening.opened
 
-    def once(word, *, partitioners=("shardy", "gspmd"), **options):
+    def once(target, partitioners=("shardy", "gspmd"), **options):
         # A partitioner that JAX does not lower the program for is no reason to look at it twice.
         if partitioners not in opened:
-            opened[partitioners] = open_target(word, partitioners=partitioners, **options)
+            opened[partitioners] = open_target(target, partitioners, **options)
         return opened[partitioners]
 
     documents, terminal = {}, {}
     given = [each for setting in settings for each in ("--set", setting)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "open_target", once)
+        patch.setattr(opening.Opening, "opened", once)
         patch.setattr(child, "_serving", [None])
         run = Runner(patch)
         for command, more in commands.items():
