@@ -21,7 +21,8 @@ from rich.table import Table
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.hlo import HloModule, read_hlo
-from sdyscope.inspection import PARTITIONERS, Inspection
+from sdyscope.inspection import Inspection
+from sdyscope.staged import PARTITIONERS
 from sdyscope.targets import resolve
 
 KINDS = ("all-gather", "all-reduce", "all-to-all", "collective-permute")

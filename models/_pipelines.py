@@ -14,8 +14,6 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-__all__ = ["SCHEDULES", "bubble_ratio", "gpipe", "one_at_a_time", "one_forward_one_backward"]
-
 #: GPipe; one stage after the other; one forward, one backward.
 SCHEDULES = ("gpipe", "naive", "1f1b")
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from sdyscope.analysis.memory.predicted import PredictedMemory
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
     from sdyscope.analysis.run.values import Run
-    from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.space import Setting
     from sdyscope.analysis.search.strategy import Budget
+    from sdyscope.analysis.search.values import Search
     from sdyscope.analysis.trials.cost import Rates
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.facts.calibration import Calibration
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.stages.executed.processes import ProcessGroup
     from sdyscope.stages.lowered.lower import LoweredModule
-
-__all__ = ["PARTITIONERS", "Inspection", "inspect", "of_modules", "read"]
 
 
 class Inspection(Staged, Displayed):

@@ -33,8 +33,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-__all__ = ["Popen", "main", "start"]
-
 #: What `sdyscope.process.python` begins with, for this Python and for one of another environment;
 #: and how a command line does.
 _CHILD = ("import sys; sys.path[:] = [", "import sys; sys.path.insert(0, ")

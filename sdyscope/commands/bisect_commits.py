@@ -30,8 +30,6 @@ from sdyscope.upgrade.wanted import DEFAULT, Reading, Wanted, parse_wanted
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.places import paths_from, shortened
 
-__all__ = ["Asked", "bisected"]
-
 
 @dataclass(frozen=True)
 class Asked:

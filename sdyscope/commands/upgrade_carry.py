@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
     from sdyscope.upgrade.carried import CarriedProgram
 
-__all__ = ["ELSEWHERE", "KNOWN", "UP_TO", "carry"]
-
 #: Variables that tell the process more than its command line: a folder whose modules are not to be
 #: imported, the keys of modules that are known, and the last stage that is needed: `lowered`,
 #: `propagated` or, by default, `compiled`.

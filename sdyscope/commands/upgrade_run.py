@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sdyscope.upgrade.carried import Carried
     from sdyscope.upgrade.document import Looked
 
-__all__ = ["Look", "Looker", "Subject"]
-
 
 @dataclass(frozen=True)
 class Subject:

@@ -20,8 +20,6 @@ from sdyscope.errors import TargetError
 if TYPE_CHECKING:
     from sdyscope.commands.upgrade_run import Subject
 
-__all__ = ["SubjectCommand", "looks"]
-
 #: What is a version among the words after `--versions`: a number, or an environment's folder.
 _VERSION = re.compile(r"\d+(\.\w+)*|latest|\S*/\S*")
 _COMMAND = "sdyscope.command"

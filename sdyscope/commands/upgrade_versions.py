@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from sdyscope.analysis.diff.stages import ComparedStages
     from sdyscope.environments.environment import Environment
 
-__all__ = ["Asked", "upgraded"]
-
 _Notify = Callable[[str, int, int], None]
 
 

@@ -26,8 +26,6 @@ from sdyscope.process import child
 from sdyscope.process.output import say, write_atomically
 from sdyscope.process.scratch import scratch_file
 
-__all__ = ["Environment", "Maker", "existing", "kept_releases"]
-
 #: What an environment is, in its folder; without it, it is half made.
 _SPEC = "sdyscope-environment.json"
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from sdyscope.values.source import PACKAGE
 
-__all__ = ["linked"]
-
 #: Packages that a checkout has beside the others.
 _MAPPED = ("docs", "grammars", "models", "reports")
 

@@ -11,17 +11,6 @@ from packaging.version import InvalidVersion, Version
 from sdyscope.environments.tools import PythonVersion, Tools, run
 from sdyscope.errors import TargetError
 
-__all__ = [
-    "OLDEST",
-    "Release",
-    "between",
-    "checked",
-    "chosen",
-    "listed_by_index",
-    "newest_of",
-    "own_jaxlib",
-]
-
 #: The oldest JAX that the recorder and the stages work with.
 OLDEST = Version("0.7.2")
 

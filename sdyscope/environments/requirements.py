@@ -14,8 +14,6 @@ from packaging.utils import canonicalize_name
 
 from sdyscope.errors import TargetError
 
-__all__ = ["INSTALLED", "Requirements", "extra_for", "of_sdyscope", "read_requirements"]
-
 #: In place of a file: what is installed beside sdyscope.
 INSTALLED = "installed"
 

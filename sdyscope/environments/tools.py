@@ -14,8 +14,6 @@ from pathlib import Path
 
 from sdyscope.errors import TargetError
 
-__all__ = ["OLDEST_PYTHON", "PythonVersion", "Tools", "find_tools", "own_variables", "run"]
-
 PythonVersion = tuple[int, int]
 """Such as (3, 12)."""
 

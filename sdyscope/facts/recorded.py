@@ -23,21 +23,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.syntax.strings import label
 from sdyscope.values.source import FilePath, PathWords
 
-__all__ = [
-    "COMPILED",
-    "INDEX",
-    "MODULES",
-    "PROCESSES",
-    "SCHEMA",
-    "Line",
-    "Record",
-    "RecordedProcess",
-    "RecordedProgram",
-    "RecordedRun",
-    "is_recorded",
-    "read_record",
-]
-
 SCHEMA: Literal["sdyscope.record/1"] = "sdyscope.record/1"
 
 #: What a recorded folder consists of; anything else in it is somebody else's.

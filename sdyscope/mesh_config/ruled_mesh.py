@@ -17,8 +17,6 @@ from sdyscope.errors import TargetError
 from sdyscope.mesh_config.mesh_shape import MeshShape, SizedMeshShape, check_name, names_of
 from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["RuleMapping", "RuledMesh", "ruled_mesh_of"]
-
 Rule: TypeAlias = tuple[str, tuple[str, ...]]
 
 #: The keys of a configuration that are read; `ici_AXIS_parallelism` and `dcn_AXIS_parallelism`

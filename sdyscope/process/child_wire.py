@@ -12,8 +12,6 @@ from typing import NoReturn
 from sdyscope.facts.program import Partitioner
 from sdyscope.process import child
 
-__all__ = ["Wire", "crashed", "place", "wire"]
-
 
 class Wire:
     """A child's end of the socket.

@@ -14,8 +14,6 @@ from sdyscope.process import child, compiler_log
 from sdyscope.process.python import Interpreter
 from sdyscope.process.scratch import scratch_file, scratch_folder
 
-__all__ = ["Answer", "Work", "cores", "run_all"]
-
 
 def cores() -> int:
     """How many processes can work at a time: the processors that this one may use."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 
-__all__ = ["tell_briefly"]
-
 #: The logger of `jax/_src/xla_bridge.py`, which starts plugins.
 _LOGGER = "jax._src.xla_bridge"
 

@@ -31,8 +31,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.process import child, compiler_log, output
 from sdyscope.process.scratch import scratch_file, scratch_folder
 
-__all__ = ["run"]
-
 #: In a cluster each process waits for the others itself, and can say for whom: a little sooner.
 _SLACK = 5.0
 

@@ -16,8 +16,6 @@ import threading
 import time
 from typing import Any, NoReturn
 
-__all__ = ["end_if_orphaned", "end_now", "end_with", "fork", "wire"]
-
 #: Seconds between two looks at the parent.
 _PERIOD = 0.5
 

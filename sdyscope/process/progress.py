@@ -19,8 +19,6 @@ from typing import Any
 from sdyscope.process import output
 from sdyscope.words.visible import visible
 
-__all__ = ["doing", "shown", "step"]
-
 #: Seconds until a terminal shows something, in less than two since the command was entered; and
 #: until a log has one more line.
 _PATIENCE = 1.0

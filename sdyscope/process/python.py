@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from sdyscope.process import lifeline
 
-__all__ = ["Interpreter", "add_folder", "python"]
-
 #: Folders of TARGETs, from which alone their own modules are imported.
 _added: list[str] = []
 

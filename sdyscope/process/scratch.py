@@ -15,8 +15,6 @@ from typing import BinaryIO
 
 from sdyscope.errors import TargetError
 
-__all__ = ["scratch_file", "scratch_folder", "sweep"]
-
 _PREFIX = "sdyscope-scratch-"
 
 #: A file in each folder that says whose it is: nothing else in a temporary folder is ever removed,

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from sdyscope.errors import TargetError
 
-__all__ = ["root_of", "write_clean"]
-
 
 def root_of(file: str) -> str:
     """The root of the git work tree that a file is in; empty for none, and without git."""

@@ -26,8 +26,6 @@ from sdyscope.process import lifeline
 from sdyscope.process.compiler_log import CRASHES, signal_name
 from sdyscope.process.python import python
 
-__all__ = ["Worker", "WorkerDiedError", "forked", "serve"]
-
 _LENGTH = struct.Struct("<Q")
 
 

@@ -12,8 +12,6 @@ from sdyscope.terminal.blocks import Block, print_blocks
 from sdyscope.terminal.document import encode
 from sdyscope.terminal.paragraphs import print_paragraphs
 
-__all__ = ["print_answer"]
-
 
 class _Answer(Protocol):
     @property

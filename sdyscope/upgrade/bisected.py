@@ -15,18 +15,6 @@ from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.upgrade.wanted import Reading
 from sdyscope.values.source import SourceLocation
 
-__all__ = [
-    "Bisection",
-    "ChangedLine",
-    "Evaluated",
-    "History",
-    "InOrder",
-    "Note",
-    "Outcome",
-    "Unjudged",
-    "bisect",
-]
-
 _Item = TypeVar("_Item")
 
 

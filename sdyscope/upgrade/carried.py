@@ -21,8 +21,6 @@ from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.recorded import RecordedProgram
 from sdyscope.facts.remarks import Remark
 
-__all__ = ["Carried", "CarriedProgram", "encoded", "read"]
-
 
 @dataclass(frozen=True)
 class CarriedProgram:

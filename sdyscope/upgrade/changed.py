@@ -9,8 +9,6 @@ from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.annotations import shown_name
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["begins_at"]
-
 
 def begins_at(
     compared: Sequence[ComparedStages], folder: str

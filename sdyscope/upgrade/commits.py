@@ -18,8 +18,6 @@ from pathlib import Path
 from sdyscope.errors import TargetError
 from sdyscope.process.scratch import scratch_folder
 
-__all__ = ["Checkout", "Commit", "Repository"]
-
 #: git's `--bisect-all`: a commit, and how far it is from the nearer end.
 _HALVING = re.compile(r"^([0-9a-f]{40,64})(?: \((.*)\))?$", re.MULTILINE)
 _DISTANCE = re.compile(r"dist=(\d+)")

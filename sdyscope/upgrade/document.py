@@ -33,19 +33,6 @@ from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.values.source import PathWords
 from sdyscope.words.findings import Finding, budget_text, finding_of
 
-__all__ = [
-    "Looked",
-    "PackageChange",
-    "SideProgram",
-    "Step",
-    "Unpaired",
-    "Upgrade",
-    "UpgradeSide",
-    "comparison",
-    "upgrade_document",
-]
-
-
 _Views: TypeAlias = tuple[tuple[str, str, str], ...] | str
 
 

@@ -17,8 +17,6 @@ from packaging.version import InvalidVersion, Version
 from sdyscope.errors import TargetError
 from sdyscope.upgrade.bisected import Note
 
-__all__ = ["notes_of", "read_changelog"]
-
 #: Where JAX's changelog is as text, and as a page.
 SOURCE = "https://raw.githubusercontent.com/jax-ml/jax/main/CHANGELOG.md"
 PAGE = "https://docs.jax.dev/en/latest/changelog.html"

@@ -21,8 +21,6 @@ from sdyscope.hardware.rates import parse_size
 from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["DEFAULT", "Reading", "Wanted", "parse_wanted"]
-
 #: What is looked for without `--what`: every collective of a step.
 DEFAULT: Final = "collectives"
 

@@ -48,23 +48,6 @@ from sdyscope.hlo import HloModule
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
-__all__ = [
-    "AxesTime",
-    "CollectiveCost",
-    "Cost",
-    "CostDocument",
-    "Given",
-    "KindAxesTime",
-    "Roof",
-    "TimeTally",
-    "check_given",
-    "cost",
-    "cost_document",
-    "cost_of",
-    "predicted_cost_document",
-    "read_given",
-]
-
 _Key = TypeVar("_Key")
 
 

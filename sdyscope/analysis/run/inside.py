@@ -29,8 +29,6 @@ from sdyscope.facts.findings import InnerDifference, Inside, Regrouped
 from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps, Place
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["LevelSource", "first_difference"]
-
 #: How many values are looked at in a round.
 VALUES = 64
 

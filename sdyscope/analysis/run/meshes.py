@@ -19,8 +19,6 @@ from sdyscope.values.mesh import Mesh
 if TYPE_CHECKING:
     from sdyscope.stages.executed.execute import Runner
 
-__all__ = ["Make", "across_meshes", "on_one_device"]
-
 Make: TypeAlias = Callable[[Mapping[str, int]], Program]
 """Makes the same program on a mesh of these axes."""
 

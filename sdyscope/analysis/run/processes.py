@@ -14,8 +14,6 @@ from sdyscope.facts.execution import (
     Reference,
 )
 
-__all__ = ["execution_of_all", "reference_of_all"]
-
 
 def execution_of_all(parts: Sequence[Execution]) -> Execution:
     """One execution of what each process saw of it, compared with one device already.

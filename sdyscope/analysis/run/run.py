@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.executed.execute import Runner
     from sdyscope.stages.executed.processes import ProcessGroup
 
-__all__ = ["ran"]
-
 
 def ran(
     lowered: Staged,

@@ -20,8 +20,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.facts.training import Curve, TrainedUnder, Training
 
-__all__ = ["TrainingPlan", "training", "training_plan"]
-
 
 @dataclass(frozen=True)
 class TrainingPlan:

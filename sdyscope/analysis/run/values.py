@@ -32,20 +32,6 @@ from sdyscope.facts.training import Training
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 
-__all__ = [
-    "Executed",
-    "ExecutedTensor",
-    "HeldBlock",
-    "MeshComparison",
-    "MeshRun",
-    "PartitionerRun",
-    "ProcessResult",
-    "ProcessRun",
-    "Run",
-    "StepTime",
-    "Verdict",
-]
-
 Verdict: TypeAlias = Literal["as placed", "chosen", "differs", "dropped", "not run"]
 """``as placed``: every shard is the block that was asked for; ``chosen``: the compiler was free, in
 some dimension at least; ``dropped``: jit left the argument out; ``not run``: there is no array."""

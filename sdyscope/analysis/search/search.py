@@ -23,8 +23,6 @@ from sdyscope.errors import CompilerError, CrashError, SdyscopeError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 
-__all__ = ["Search", "search", "shared_bytes"]
-
 Predict: TypeAlias = Callable[[Sequence[Sequence[Setting]]], Sequence[Prediction | SdyscopeError]]
 Expect: TypeAlias = Callable[[Iterable[Sequence[Setting]]], None]
 Partition: TypeAlias = Callable[[Sequence[Setting]], tuple[Traffic, ...]]

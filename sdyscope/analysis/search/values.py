@@ -17,8 +17,6 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["Candidate", "Change", "Compiled", "Outcome", "Search", "Trial"]
-
 Outcome: TypeAlias = Literal["confirmed", "not confirmed", "not compiled", "nothing better"]
 """``confirmed``: the chosen one is better when it is compiled, too; ``not confirmed``: nothing that
 was compiled is; ``not compiled``: something is better, and none was to be compiled; ``nothing

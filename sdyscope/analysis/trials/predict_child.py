@@ -34,18 +34,6 @@ if TYPE_CHECKING:
     from sdyscope.stages.propagated.annotate import ModuleEdit
     from sdyscope.stages.propagated.imported_module import ImportedModule
 
-__all__ = [
-    "Question",
-    "Tries",
-    "answer",
-    "answer_of",
-    "asked",
-    "encoded",
-    "given",
-    "given_of",
-    "serve",
-]
-
 #: Behind how many answers what they left is collected.
 _COLLECTED = 256
 

@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-__all__ = ["WRAPPERS", "Caller", "calling_line", "is_of", "jitted_line", "names_of_the_call"]
-
 Place = tuple[str, int]
 """A file and a line."""
 

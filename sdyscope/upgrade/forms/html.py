@@ -13,8 +13,6 @@ from sdyscope.upgrade.document import Upgrade
 from sdyscope.upgrade.forms import text
 from sdyscope.words import upgrade as upgrade_words
 
-__all__ = ["render"]
-
 
 def render(upgrade: Upgrade, program: str) -> bytes:
     """The page: all versions in sum, and one program as the last two have it that were compared.

@@ -14,8 +14,6 @@ from sdyscope.upgrade.document import Upgrade
 from sdyscope.upgrade.forms import text
 from sdyscope.words.remarks import remark_texts
 
-__all__ = ["render"]
-
 #: How wide details are, which stand as on a terminal, and how many lines of each.
 _COLUMNS = 100
 _LINES = 400

@@ -32,17 +32,6 @@ from sdyscope.words.upgrade import (
     unpaired_text,
 )
 
-__all__ = [
-    "bisected",
-    "details",
-    "figures",
-    "headline",
-    "row_texts",
-    "summary",
-    "upgraded",
-    "versions_text",
-]
-
 _Part: TypeAlias = Paragraph | Table
 
 #: How many lines of a commit, and notes of a release, are listed unless all are asked for.
