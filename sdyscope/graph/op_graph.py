@@ -225,6 +225,25 @@ class OpGraph:
             producer.call_target == "SPMDFullToShardShape" for producer, _ in self.operands(op)
         )
 
+    @cached_property
+    def inside_shard_maps(self) -> frozenset[int]:
+        """Ids of what is in the bodies of `shard_map`s, and in the functions that are called there."""
+        inside: set[int] = set()
+        waiting = []
+        for op in self.operations():
+            if op.kind == "sdy.manual_computation":
+                waiting.append(op)
+            elif self.calls_shard_map_body(op) and (body := self.callee(op)) is not None:
+                waiting.append(self.ops[body.op])
+        while waiting:
+            for inner in self.children(waiting.pop()):
+                if inner.id not in inside:
+                    inside.add(inner.id)
+                    waiting.append(inner)
+                    if (callee := self.callee(inner)) is not None:
+                        waiting.append(self.ops[callee.op])
+        return frozenset(inside)
+
     def scope(self, op: Op | int) -> str:
         """The scope of an op with that of the `shard_map` around it, whose body JAX names anew."""
         at = self.ops[op] if isinstance(op, int) else op

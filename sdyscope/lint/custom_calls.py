@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from sdyscope.analysis.collectives.totals import Collective
 from sdyscope.errors import SdyscopeError, indefinite
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import Op
 from sdyscope.graph.custom_calls import is_for_partitioner
 from sdyscope.hlo import Computation, HloModule, Instruction
 from sdyscope.lint.rule import Message, rule
@@ -27,40 +27,11 @@ _STEPS = 8
 def _calls(subject: Subject) -> Iterator[Op]:
     """The custom calls that are outside of every ``shard_map`` and are not the partitioner's."""
     graph = subject.graph
-    manual = _manual_functions(graph)
     for op in graph.operations():
         target = op.call_target
-        if target is None or is_for_partitioner(target) or op.function in manual:
+        if target is None or is_for_partitioner(target) or op.id in graph.inside_shard_maps:
             continue
-        if not _is_manual(graph, op):
-            yield op
-
-
-def _is_manual(graph: OpGraph, op: Op) -> bool:
-    at: Op | None = op
-    while at is not None:
-        if at.kind == "sdy.manual_computation":
-            return True
-        at = None if at.parent is None else graph.ops[at.parent]
-    return False
-
-
-def _manual_functions(graph: OpGraph) -> frozenset[str]:
-    """Functions that are called inside a ``shard_map``.
-
-    GSPMD writes the body of one as a function whose arguments are shards.
-    """
-    callees: set[str] = set()
-    for op in graph.operations():
-        if op.callee is None:
-            continue
-        if graph.calls_shard_map_body(op) or op.function in callees or _is_manual(graph, op):
-            callees.add(op.callee)
-    while True:
-        more = {op.callee for op in graph.operations() if op.callee and op.function in callees}
-        if more <= callees:
-            return frozenset(callees)
-        callees |= more
+        yield op
 
 
 @rule("collective-before-custom-call", "warning", needs="propagated")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from sdyscope.analysis.run.numerics import Numeric
+from sdyscope.analysis.run.numerics import Numeric, worst_error
 from sdyscope.analysis.run.values import (
     Executed,
     ExecutedTensor,
@@ -167,17 +167,6 @@ def _largest_error(run: Run, execution: PartitionerRun) -> Cell | str:
 def _largest_error_in(run: PartitionerRun) -> str:
     worst = worst_error(run.errors)
     return NONE if worst is None or not worst.error else worst.path
-
-
-def worst_error(errors: Sequence[Numeric]) -> Numeric | None:
-    """The one that comes nearest to its tolerance, or exceeds it most."""
-    return max(errors, key=_excess, default=None)
-
-
-def _excess(error: Numeric) -> float:
-    if not error.tolerance:
-        return float("inf") if error.error else 0.0
-    return error.error / error.tolerance
 
 
 def relative(error: float) -> str:

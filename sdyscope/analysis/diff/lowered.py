@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeAlias
 
 from sdyscope.analysis.diff.ops import OpsSide, op_differences, other_kernels, unknown_constants
+from sdyscope.analysis.diff.pairing import paired_by
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.analysis.naming.structure import Structures, likenesses, structures
 from sdyscope.annotations import Annotation
@@ -180,35 +181,15 @@ def match(
             for value in values:
                 if not (left and right):
                     break
-                left, right, pairs_here = _pair_by(left, right, *value)
+                left, right, pairs_here = paired_by(left, right, *value)
                 pairs += pairs_here
         in_order = len(left) == len(right)
         for same in (_anything,) if in_order else (written, _line, _anything):
-            left, right, new_pairs = _pair_by(left, right, same)
+            left, right, new_pairs = paired_by(left, right, same)
             pairs += new_pairs
         pairs += [(annotation, None) for annotation in left]
         pairs += [(None, annotation) for annotation in right]
     return pairs
-
-
-def _pair_by(
-    left: Iterable[Annotation],
-    right: Iterable[Annotation],
-    key: Callable[[Annotation], Hashable],
-    key_right: Callable[[Annotation], Hashable] | None = None,
-) -> tuple[list[Annotation], list[Annotation], list[Pair]]:
-    waiting: dict[Hashable, list[Annotation]] = {}
-    for annotation in right:
-        waiting.setdefault((key_right or key)(annotation), []).append(annotation)
-    pairs: list[Pair] = []
-    rest: list[Annotation] = []
-    for annotation in left:
-        candidates = waiting.get(key(annotation))
-        if candidates:
-            pairs.append((annotation, candidates.pop(0)))
-        else:
-            rest.append(annotation)
-    return rest, [x for candidates in waiting.values() for x in candidates], pairs
 
 
 def _values(

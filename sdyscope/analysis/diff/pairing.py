@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sdyscope.facts.recorded import RecordedProgram
 
+_Item = TypeVar("_Item")
 _Program = TypeVar("_Program")
 
 
@@ -111,3 +112,33 @@ def _grouped(
     for program in programs:
         groups.setdefault(key(program), []).append(program)
     return groups
+
+
+def paired_by(
+    left: Iterable[_Item],
+    right: Iterable[_Item],
+    key: Callable[[_Item], Hashable],
+    key_right: Callable[[_Item], Hashable] | None = None,
+) -> tuple[list[_Item], list[_Item], list[tuple[_Item, _Item]]]:
+    """Pairs what has the same key on both sides, in order.
+
+    Args:
+        left: one side.
+        right: the other.
+        key: the key.
+        key_right: that of the right side, where it is another.
+
+    Returns:
+        What is left of both sides, and the pairs.
+    """
+    waiting: dict[Hashable, list[_Item]] = {}
+    for item in right:
+        waiting.setdefault((key_right or key)(item), []).append(item)
+    rest: list[_Item] = []
+    pairs: list[tuple[_Item, _Item]] = []
+    for item in left:
+        if others := waiting.get(key(item)):
+            pairs.append((item, others.pop(0)))
+        else:
+            rest.append(item)
+    return rest, [item for others in waiting.values() for item in others], pairs

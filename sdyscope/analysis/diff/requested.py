@@ -6,10 +6,11 @@ looks at the version.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from sdyscope.analysis.diff.pairing import paired_by
 from sdyscope.facts.differences import Change
 from sdyscope.facts.program import RequestedTensor
 from sdyscope.facts.sharded import Sharded, requested_sharding
@@ -84,7 +85,7 @@ def _pairs(a: Sequence[RequestedTensor], b: Sequence[RequestedTensor]) -> Iterat
     left, right, in_order = _in_order(a, b)
     yield from in_order
     for key in keys:
-        left, right, new_pairs = _paired(left, right, key)
+        left, right, new_pairs = paired_by(left, right, key)
         yield from new_pairs
     yield from ((tensor, None) for tensor in left)
     yield from ((None, tensor) for tensor in right)
@@ -113,25 +114,6 @@ def _in_order(
             left += ours
             right += theirs
     return left, right, pairs
-
-
-def _paired(
-    left: Iterable[RequestedTensor],
-    right: Iterable[RequestedTensor],
-    key: Callable[[RequestedTensor], Hashable],
-) -> tuple[list[RequestedTensor], list[RequestedTensor], list[_Pair]]:
-    waiting: dict[Hashable, list[RequestedTensor]] = {}
-    for tensor in right:
-        waiting.setdefault(key(tensor), []).append(tensor)
-    rest: list[RequestedTensor] = []
-    pairs: list[_Pair] = []
-    for tensor in left:
-        others = waiting.get(key(tensor))
-        if others:
-            pairs.append((tensor, others.pop(0)))
-        else:
-            rest.append(tensor)
-    return rest, [tensor for others in waiting.values() for tensor in others], pairs
 
 
 def _inside(tensor: RequestedTensor) -> int | None:

@@ -45,11 +45,10 @@ def expressions(
         spans: the frames of each op, innermost first.
         editable: whether a file is one to edit.
     """
-    manual = _manual(graph)
     evaluated: dict[Span, dict[tuple[Span, ...], list[Op]]] = {}
     for op in graph.operations():
         frames = spans.get(op.id, ())
-        if op.id in manual or op.function in manual:
+        if op.id in graph.inside_shard_maps:
             continue
         for depth, span in enumerate(frames):
             if editable(span.file):
@@ -102,21 +101,3 @@ def _leaving(graph: OpGraph, ops: Sequence[Op], own: set[int]) -> ValueId | None
             if outside and (_BACKWARD not in user.scope or _AGAIN in op.scope):
                 last = (op.id, edge.result)
     return last
-
-
-def _manual(graph: OpGraph) -> frozenset[int | str]:
-    """Ops in the bodies of shard_maps, and the functions that are called there."""
-    inside: set[int | str] = set()
-    waiting = [op for op in graph.operations() if op.kind == "sdy.manual_computation"]
-    while waiting:
-        op = waiting.pop()
-        for inner in graph.children(op):
-            if inner.id in inside:
-                continue
-            inside.add(inner.id)
-            waiting.append(inner)
-            callee = graph.callee(inner)
-            if callee is not None and callee.name not in inside:
-                inside.add(callee.name)
-                waiting.append(graph.ops[callee.op])
-    return frozenset(inside)

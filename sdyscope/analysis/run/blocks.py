@@ -54,7 +54,8 @@ def wrong_numbers(
     owners: Owners,
 ) -> Iterator[Observation]:
     """One observation for all results that are wrong: where one is, most that depend on it are."""
-    wrong = sorted((error for error in errors if not error.within), key=_excess, reverse=True)
+    outside = (error for error in errors if not error.within)
+    wrong = sorted(outside, key=lambda error: error.excess, reverse=True)
     if not wrong:
         return
     worst = wrong[0]
@@ -75,7 +76,3 @@ def wrong_numbers(
     yield Observation(
         "numerics-differ", "error", fact, worst.path, "result", partitioner=partitioner
     )
-
-
-def _excess(numeric: Numeric) -> float:
-    return numeric.error / numeric.tolerance if numeric.tolerance else float("inf")

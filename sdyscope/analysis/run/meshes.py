@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sdyscope.analysis.run.inside import first_difference
-from sdyscope.analysis.run.numerics import Numeric, difference, numeric, tolerance, whole_ratio
+from sdyscope.analysis.run.numerics import (
+    Numeric,
+    difference,
+    numeric,
+    tolerance,
+    whole_ratio,
+    worst_error,
+)
 from sdyscope.analysis.run.values import MeshComparison, MeshRun, StepTime
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.execution import Execution, HostBlock, Reference
@@ -174,7 +181,7 @@ class _Comparison:
         errors = self._errors(execution)
         wrong = sum(not error.within for error in errors)
         telling = [error for error in errors if error.tells]
-        worst = max(telling, key=_excess, default=None)
+        worst = worst_error(telling)
         return MeshComparison(
             execution.failure, len(telling), wrong, worst, StepTime.of(execution.step_seconds)
         )
@@ -234,9 +241,3 @@ class _Comparison:
             base.mesh,
             [error.index for error in self._errors(execution) if not error.within],
         )
-
-
-def _excess(numeric: Numeric) -> float:
-    if not numeric.tolerance:
-        return float("inf") if numeric.error else 0.0
-    return numeric.error / numeric.tolerance

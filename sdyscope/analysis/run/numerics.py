@@ -90,6 +90,13 @@ class Numeric:
     wrong: tuple[int, ...] = ()
     right: tuple[int, ...] = ()
 
+    @property
+    def excess(self) -> float:
+        """The error as a share of the tolerance."""
+        if not self.tolerance:
+            return math.inf if self.error else 0.0
+        return self.error / self.tolerance
+
     __document__ = (
         "path",
         "index",
@@ -117,6 +124,11 @@ class Numeric:
     def tells(self) -> bool:
         """Whether there is something to compare."""
         return bool(self.norm or self.error)
+
+
+def worst_error(errors: Iterable[Numeric]) -> Numeric | None:
+    """The one that comes nearest to its tolerance, or exceeds it most."""
+    return max(errors, key=lambda error: error.excess, default=None)
 
 
 def element_dtype(dtype: str) -> str:
