@@ -227,7 +227,7 @@ class OpGraph:
 
     @cached_property
     def inside_shard_maps(self) -> frozenset[int]:
-        """Ids of what is in the bodies of `shard_map`s, and in the functions that are called there."""
+        """Ids of what is in the bodies of `shard_map`s, and in the functions called there."""
         inside: set[int] = set()
         waiting = []
         for op in self.operations():
