@@ -6,18 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdyscope.analysis import check as checking
 from sdyscope.analysis.account import account_of
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
-from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import PARTITIONERS, Staged
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.words.findings import SEVERITIES, Check, Finding, finding_of
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.predicted import Prediction
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.stages.executed.processes import ProcessGroup
     from sdyscope.stages.lowered.lower import LoweredModule
+    from sdyscope.words.findings import Check, Finding
 
 
 class Inspection(Staged, Displayed):
@@ -63,32 +61,9 @@ class Inspection(Staged, Displayed):
 
     def check(self) -> Check:
         """Requested against lowered, and the partitioners against each other; errors first."""
-        checked = checking.check(self.tensors, self._of_modules())
-        findings = sorted(
-            map(finding_of, checked.observations),
-            key=lambda finding: SEVERITIES.index(finding.severity),
-        )
-        return Check(
-            name=self.name,
-            passed=all(finding.severity == "note" for finding in findings),
-            partitioners=tuple(self.lowered),
-            tensors=checked.tensors,
-            compared=checked.compared,
-            agreed=checked.agreed,
-            findings=tuple(findings),
-            account=self.account,
-        )
+        from sdyscope.lint.check import check
 
-    def _of_modules(self) -> tuple[Observation, ...]:
-        """What there is to say about whole modules, before any tensor is looked at."""
-        observations = list(checking.not_lowerable(self.failures, alone=not self.lowered))
-        for partitioner, lowered in self.lowered.items():
-            observations += checking.fallback(partitioner, lowered.written_for)
-            annotations = self.annotations(partitioner)
-            observations += checking.not_understood(
-                partitioner, self.graph(partitioner), annotations
-            )
-        return tuple(observations)
+        return check(self)
 
     def lint(
         self,
@@ -112,9 +87,11 @@ class Inspection(Staged, Displayed):
             CompilerError: the program can't be lowered at all.
             TargetError: a glob matches no rule, or there is no such hardware.
         """
-        from sdyscope.lint import lint
+        from sdyscope.lint import linted
 
-        return lint(self, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical)
+        return linted(
+            self, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical
+        ).findings
 
     def source_lines(
         self,

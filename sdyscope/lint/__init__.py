@@ -36,10 +36,12 @@ from sdyscope.lint import (
     unreduced,
     wasted,
 )
+from sdyscope.lint.check import check
 from sdyscope.lint.logical import LogicalAxes
 from sdyscope.lint.named import named_axes
 from sdyscope.lint.rule import NotApplicable, Rule
-from sdyscope.lint.subject import NO_LOGICAL, NOT_COMPILED, Lintable, Subject
+from sdyscope.lint.subject import NO_LOGICAL, NOT_COMPILED, Subject
+from sdyscope.staged import Staged
 from sdyscope.values.source import PathWords
 from sdyscope.words.findings import Finding
 
@@ -51,7 +53,6 @@ __all__ = [
     "Rule",
     "chosen_rules",
     "focus_of_rule",
-    "lint",
     "linted",
     "named_axes",
     "rule",
@@ -167,21 +168,6 @@ def _unknown(name: str) -> TargetError:
     )
 
 
-def lint(
-    program: Lintable,
-    *,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
-    compiled: bool = True,
-    on: Hardware | str | None = None,
-    logical: LogicalAxes | None = None,
-) -> tuple[Finding, ...]:
-    """What is wrong, or worth a look, in a program; see ``linted``."""
-    return linted(
-        program, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical
-    ).findings
-
-
 #: The edits that remedy what a rule finds; any for other rules.
 _REMEDIES: Mapping[str, frozenset[EditKind]] = {
     "all-reduce-then-slice": frozenset({"reduction and slice"}),
@@ -195,7 +181,7 @@ _REMEDIES: Mapping[str, frozenset[EditKind]] = {
 }
 
 
-def focus_of_rule(program: Lintable, name: str, on: Hardware | str | None = None) -> Focus | None:
+def focus_of_rule(program: Staged, name: str, on: Hardware | str | None = None) -> Focus | None:
     """What a rule finds in a program, for edits to be about; None where there is no such rule.
 
     Raises:
@@ -204,7 +190,7 @@ def focus_of_rule(program: Lintable, name: str, on: Hardware | str | None = None
     """
     if name not in RULES:
         return None
-    findings = lint(program, select=[name], on=on)
+    findings = linted(program, select=[name], on=on).findings
     if not findings:
         raise TargetError(f"{name} finds nothing in {program.name}.")
     return Focus(
@@ -216,7 +202,7 @@ def focus_of_rule(program: Lintable, name: str, on: Hardware | str | None = None
 
 
 def linted(
-    program: Lintable,
+    program: Staged,
     *,
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
@@ -229,7 +215,7 @@ def linted(
     """Runs the rules over a program, under each partitioner that it is lowered for.
 
     Args:
-        program: an ``Inspection``.
+        program: the program.
         select: globs of the rules to run; by default all.
         ignore: globs of rules to leave out.
         compiled: whether the program may be compiled; rules that need that are otherwise not run.
@@ -243,7 +229,7 @@ def linted(
         TargetError: a glob matches no rule, or there is no such hardware.
     """
     rules = chosen_rules(select, ignore)
-    checked = program.check()
+    checked = check(program)
     findings: dict[Partitioner, dict[str, list[Finding]]] = {}
     not_run: list[NotRun] = []
     for partitioner in program.lowered:
@@ -285,7 +271,7 @@ def linted(
     return Linted(located, rules, tuple(not_run), tuple(findings))
 
 
-def _in_the_way(program: Lintable, partitioner: Partitioner) -> str:
+def _in_the_way(program: Staged, partitioner: Partitioner) -> str:
     """What is known to stand in the way of compiling for CPU devices, which nobody asked for."""
     try:
         program.check_compilable(partitioner)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.totals import Collectives
-from sdyscope.analysis.memory.memory import Memory
+from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.paths import kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
-from sdyscope.facts.tensors import TensorTable
 from sdyscope.graph import Op, OpGraph
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import HloModule
 from sdyscope.lint.placed import Placed, placed
 from sdyscope.lint.rule import NotApplicable, Unavailable
+from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.source import SourceLocation
@@ -36,69 +37,6 @@ NOT_COMPILED = "It needs the compiled program, and --no-compile leaves that out.
 
 #: Why there are no logical axes, where nothing else is known.
 NO_LOGICAL = "No logical axes were given."
-
-
-class Lintable(Protocol):
-    """The program, as an ``Inspection`` has it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def defined_at(self) -> SourceLocation | None:
-        """Where its function begins."""
-
-    @property
-    def lowered(self) -> Mapping[Partitioner, Any]:
-        """Its modules."""
-
-    @property
-    def requested(self) -> Sequence[RequestedTensor]:
-        """What its author asked for."""
-
-    @property
-    def tensors(self) -> TensorTable:
-        """Its tensors."""
-
-    def check(self) -> Check:
-        """What was requested against what was lowered."""
-
-    def graph(self, partitioner: Partitioner | None = None) -> OpGraph:
-        """The op graph of a module."""
-
-    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
-        """What is written in a module."""
-
-    def propagated(
-        self, partitioner: Partitioner | None = None, *, by_xla: bool = False
-    ) -> Propagated:
-        """The propagation of a module."""
-
-    def compiled(
-        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
-    ) -> Compiled:
-        """The compiled program."""
-
-    def memory(
-        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
-    ) -> Memory:
-        """What a device holds."""
-
-    def collectives(
-        self,
-        partitioner: Partitioner | None = None,
-        on: Hardware | str | None = None,
-        *,
-        origins: bool = True,
-    ) -> Collectives:
-        """What a device sends."""
-
-    def check_compilable(self, partitioner: Partitioner) -> None:
-        """Raises a ``TargetError`` where it is known that virtual CPU devices can't be had."""
-
-    def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
-        """The mesh, where there is just one."""
 
 
 class Subject:
@@ -117,7 +55,7 @@ class Subject:
 
     def __init__(
         self,
-        program: Lintable,
+        program: Staged,
         partitioner: Partitioner,
         *,
         compiles: bool,
@@ -224,19 +162,19 @@ class Subject:
     def memory(self) -> Memory:
         """What a device holds; raises as ``compiled`` does."""
         _ = self.compiled
-        return self.program.memory(self.partitioner, self.on)
+        return memory_of(self.program, self.partitioner, self.on)
 
     @cached_property
     def collectives(self) -> Collectives:
         """What a device sends, without origins; raises as ``compiled`` does."""
         _ = self.compiled
-        return self.program.collectives(self.partitioner, self.on, origins=False)
+        return collectives_under(self.program, self.partitioner, self.on, origins=False)
 
     @cached_property
     def explained_collectives(self) -> Collectives:
         """What a device sends, with origins; raises as ``compiled`` does."""
         _ = self.compiled
-        return self.program.collectives(self.partitioner, self.on)
+        return collectives_under(self.program, self.partitioner, self.on)
 
     @cached_property
     def arguments(self) -> tuple[Placed, ...]:

@@ -9,7 +9,7 @@ from mlir_text import MIXED
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection, read
-from sdyscope.lint import RULES, chosen_rules, lint, linted, rule
+from sdyscope.lint import RULES, chosen_rules, linted, rule
 from sdyscope.lint.subject import NOT_COMPILED
 from tests.lint_cases import annotated_for_both, one_axis_of_two, plain, step, train
 from tests.programs import EXPLICIT, array
@@ -54,7 +54,6 @@ def test_rules_are_chosen_by_globs():
 def test_lint_is_public():
     inspection = one_axis_of_two()
     (finding,) = inspection.lint(select=["unused-*"], compiled=False)
-    assert lint(inspection, select=["unused-*"], compiled=False) == (finding,)
     assert finding.rule == "unused-mesh-axis"
 
 
