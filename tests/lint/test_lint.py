@@ -9,7 +9,7 @@ from mlir_text import MIXED
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection, read
-from sdyscope.lint import RULES, chosen_rules, linted, rule
+from sdyscope.lint import RULES, chosen_rules, linted, rule, subject
 from sdyscope.lint.subject import NOT_COMPILED
 from tests.lint_cases import annotated_for_both, one_axis_of_two, plain, step, train
 from tests.programs import EXPLICIT, array
@@ -104,9 +104,8 @@ def test_an_unreduced_value_meets_a_reduction(tmp_path, monkeypatch):
     # No installed compiler leaves it out (openxla/xla#40034 did): take its reductions away.
     real = inspection.collectives()
     assert {collective.kind for collective in real.collectives} <= {"all-reduce", "reduce-scatter"}
-    monkeypatch.setattr(
-        inspection, "collectives", lambda *_, **__: Collectives((), 8, real.mesh, False)
-    )
+    none = Collectives((), 8, real.mesh, False)
+    monkeypatch.setattr(subject, "collectives_under", lambda *_, **__: none)
     (finding,) = inspection.lint(select=["unreduced-never-reduced"])
     assert finding.severity == "error"
     assert "unreduced over 'data'" in finding.message
