@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Numbers, Remedy
+from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy
 from sdyscope.analysis.trials.cost import Prediction
-from sdyscope.facts.edits import SourceEdit
+from sdyscope.facts.edits import Numbers, SourceEdit
 from sdyscope.facts.traffic import Traffic
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.patches.diff import unified_diff

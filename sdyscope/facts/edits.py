@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.facts.execution import InputSource
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import PathWords, SourceLocation
 
 EditKind: TypeAlias = Literal[
     "argument",
@@ -51,6 +52,13 @@ trace; it traces to the same program; the compiler refuses it; by Shardy's predi
 traced, nothing is won; by the compile nothing is won; or the numbers are others."""
 
 
+NumbersVerdict: TypeAlias = Literal["same", "corrected", "other random", "differ", "not compared"]
+"""``same``: the edited program computes what the program does, within the rounding of its dtypes;
+``corrected``: the program does not compute what it does on a mesh of one device, and the edited
+program does; ``other random``: they draw random numbers, and the edit is of the generator;
+``differ``: none of these; ``not compared``: they were not run, or have nothing to compare."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceEdit:
     """One edit of a program's source.
@@ -70,3 +78,30 @@ class SourceEdit:
     after: PartitionSpec | None
     source: SourceLocation | None
     count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Whether an edited program computes the same.
+
+    Attributes:
+        verdict: what came of it.
+        compared: how many results were compared.
+        results: how many results there are.
+        worst: path of the result that differs most; empty where none does.
+        error: norm of its difference over its norm.
+        tolerance: the largest error that the rounding of its dtype explains.
+        devices: what both were run on, such as ``8 cpu devices``.
+        inputs: where the values came from; null where they were not compared.
+        reason: why they were not compared; empty where they were.
+    """
+
+    verdict: NumbersVerdict
+    compared: int = 0
+    results: int = 0
+    worst: str = ""
+    error: float = 0.0
+    tolerance: float = 0.0
+    devices: str = ""
+    inputs: InputSource | None = None
+    reason: PathWords = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from sdyscope.facts.counterfactuals import (
     AxisCauses,
@@ -13,7 +13,7 @@ from sdyscope.facts.counterfactuals import (
     Removals,
     TriedEdits,
 )
-from sdyscope.facts.edits import NotTakenBecause, SourceEdit
+from sdyscope.facts.edits import NotTakenBecause, Numbers, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
 from sdyscope.words.places import shown_name, source_text
@@ -127,26 +127,7 @@ def worth_text(verdict: str, *, proven: bool) -> str:
     return f"{_WORTH[verdict]}: {'proven' if proven else 'not proven'}"
 
 
-class _Numbers(Protocol):
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def compared(self) -> int: ...
-    @property
-    def results(self) -> int: ...
-    @property
-    def worst(self) -> str: ...
-    @property
-    def error(self) -> float: ...
-    @property
-    def tolerance(self) -> float: ...
-    @property
-    def devices(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-
-
-def numbers_text(numbers: _Numbers) -> tuple[str, Tone]:
+def numbers_text(numbers: Numbers) -> tuple[str, Tone]:
     """Whether an edited program computes the same, and how that is known; with its tone."""
     where = f" on {numbers.devices}" if numbers.devices else ""
     error = (

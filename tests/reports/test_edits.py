@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sdyscope.analysis.fix.values import Figures, Fix, Numbers, Remedy
-from sdyscope.facts.edits import SourceEdit
+from sdyscope.analysis.fix.values import Figures, Fix, Remedy
+from sdyscope.facts.edits import Numbers, SourceEdit
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.page import page as report_page
 from sdyscope.page.headlines import headlines

@@ -9,9 +9,9 @@ import jax
 import pytest
 
 from sdyscope import show_sharding
-from sdyscope.analysis.fix.values import Figures, Fix, Numbers, Remedy
+from sdyscope.analysis.fix.values import Figures, Fix, Remedy
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.edits import SourceEdit
+from sdyscope.facts.edits import Numbers, SourceEdit
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page import svg as report_svg

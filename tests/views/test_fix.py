@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from fix_cases import fix
 
-from sdyscope.analysis.fix.values import Numbers
+from sdyscope.facts.edits import Numbers
 from sdyscope.terminal.paragraphs import lines
 from sdyscope.views import fix as view
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from sdyscope.analysis.fix.values import Numbers, NumbersVerdict
 from sdyscope.analysis.run.numerics import coarsest, relative_error, tolerance
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.edits import Numbers, NumbersVerdict
 from sdyscope.facts.execution import InputSource
 from sdyscope.facts.program import Program
 from sdyscope.staged import Staged

@@ -8,26 +8,18 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.facts.account import Account
-from sdyscope.facts.edits import NotTakenBecause, SourceEdit
-from sdyscope.facts.execution import InputSource
+from sdyscope.facts.edits import NotTakenBecause, Numbers, SourceEdit
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding
-from sdyscope.values.source import PathWords
 
 Verdict: TypeAlias = Literal["pays", "trade", "loses", "corrects"]
 """``pays``: less time or memory, and not more of the other; ``trade``: less of one for more of the
 other, and more is won than lost; ``corrects``: the program's numbers were wrong, and are right with
 it; ``loses``: none of these."""
-
-NumbersVerdict: TypeAlias = Literal["same", "corrected", "other random", "differ", "not compared"]
-"""``same``: the edited program computes what the program does, within the rounding of its dtypes;
-``corrected``: the program does not compute what it does on a mesh of one device, and the edited
-program does; ``other random``: they draw random numbers, and the edit is of the generator;
-``differ``: none of these; ``not compared``: they were not run, or have nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +47,6 @@ class Figures:
     temporaries: int
     total: int | None
     seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Whether an edited program computes the same.
-
-    Attributes:
-        verdict: what came of it.
-        compared: how many results were compared.
-        results: how many results there are.
-        worst: path of the result that differs most; empty where none does.
-        error: norm of its difference over its norm.
-        tolerance: the largest error that the rounding of its dtype explains.
-        devices: what both were run on, such as ``8 cpu devices``.
-        inputs: where the values came from; null where they were not compared.
-        reason: why they were not compared; empty where they were.
-    """
-
-    verdict: NumbersVerdict
-    compared: int = 0
-    results: int = 0
-    worst: str = ""
-    error: float = 0.0
-    tolerance: float = 0.0
-    devices: str = ""
-    inputs: InputSource | None = None
-    reason: PathWords = ""
 
 
 @dataclass(frozen=True, slots=True)
