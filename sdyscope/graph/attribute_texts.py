@@ -15,9 +15,8 @@ from sdyscope.graph.attribute_values import (
     Unparsed,
     rounded,
 )
-from sdyscope.graph.text_values import split, string_end
 from sdyscope.graph.types import parse_type
-from sdyscope.syntax.strings import unescape
+from sdyscope.syntax.strings import split, string_end, unescape
 
 _INTEGER = re.compile(r"(-?\d+)(?:\s*:\s*(?:[su]?i\d+|index))?")
 _FLOAT = re.compile(r"(-?\d+\.\d*(?:[eE][+-]?\d+)?|-?\d+|0x[0-9A-Fa-f]+)\s*:\s*((?:b|t)?f\d\w*)")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sdyscope.graph.text_values import split
+from sdyscope.syntax.strings import split
 
 if TYPE_CHECKING:
     from sdyscope.graph.text_statements import Statement

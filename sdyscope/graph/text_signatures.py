@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sdyscope.graph.text_statements import Statement
 from sdyscope.graph.text_tokens import tokenize
-from sdyscope.graph.text_values import split
+from sdyscope.syntax.strings import split
 
 
 def _dictionary(text: str) -> dict[str, str]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from sdyscope.graph.text_pretty import pretty_attributes
 from sdyscope.graph.text_tokens import Token
-from sdyscope.graph.text_values import split
-from sdyscope.syntax.strings import unescape
+from sdyscope.syntax.strings import split, unescape
 
 #: Ops that are printed without their dialect inside a function or module.
 SHORT_NAMES = {

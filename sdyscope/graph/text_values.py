@@ -6,42 +6,9 @@ import re
 from collections.abc import Mapping
 
 from sdyscope.graph.locations import UNKNOWN, Location, call_site, file_place, fused, named
-from sdyscope.syntax.strings import unescape
+from sdyscope.syntax.strings import split, string_end, unescape
 
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?:\s+to\s+(?:\d+)?:\d+)?')
-_OPEN, _CLOSE = "([{<", ")]}>"
-
-
-def split(text: str, separator: str = ",") -> list[str]:
-    """The parts between separators that stand outside of brackets and strings, stripped."""
-    parts: list[str] = []
-    depth, start, position = 0, 0, 0
-    while position < len(text):
-        character = text[position]
-        if character == '"':
-            position = string_end(text, position)
-            continue
-        if character == "-" and text.startswith("->", position):
-            position += 2
-            continue
-        if character in _OPEN:
-            depth += 1
-        elif character in _CLOSE:
-            depth -= 1
-        elif character == separator and depth == 0:
-            parts.append(text[start:position].strip())
-            start = position + 1
-        position += 1
-    last = text[start:].strip()
-    return [*parts, last] if parts or last else []
-
-
-def string_end(text: str, start: int) -> int:
-    """The position after the string that begins at `start`."""
-    position = start + 1
-    while position < len(text) and text[position] != '"':
-        position += 2 if text[position] == "\\" else 1
-    return position + 1
 
 
 class LocationTexts:
@@ -121,20 +88,10 @@ class LocationTexts:
 
 def _split_at(text: str) -> tuple[str, str]:
     """`callee at caller`, split where the `at` is outside of brackets and strings."""
-    depth, position = 0, 0
-    while position < len(text):
-        character = text[position]
-        if character == '"':
-            position = string_end(text, position)
-            continue
-        if character in _OPEN:
-            depth += 1
-        elif character in _CLOSE:
-            depth -= 1
-        elif depth == 0 and text.startswith(" at ", position):
-            return text[:position].strip(), text[position + 4 :].strip()
-        position += 1
-    raise ValueError(text)
+    callee, *caller = split(text, " at ")
+    if not caller:
+        raise ValueError(text)
+    return callee, " at ".join(caller)
 
 
 def _metadata_length(text: str) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
+from sdyscope.syntax.strings import split
+
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(.+)>", re.DOTALL)
 
 
@@ -57,18 +59,5 @@ def parse_type(text: str) -> TensorType:
         return TensorType(text, None, text)
     sizes, rest = match.groups()
     shape = tuple(None if size == "?" else int(size) for size in sizes.split("x")[:-1])
-    dtype, encoding = _split_encoding(rest)
-    return TensorType(text, shape, dtype, encoding)
-
-
-def _split_encoding(text: str) -> tuple[str, str]:
-    """Element type and encoding, which a comma outside of brackets separates."""
-    depth = 0
-    for position, character in enumerate(text):
-        if character in "<([{":
-            depth += 1
-        elif character in ">)]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            return text[:position].strip(), text[position + 1 :].strip()
-    return text, ""
+    dtype, *encoding = split(rest)
+    return TensorType(text, shape, dtype, ", ".join(encoding))

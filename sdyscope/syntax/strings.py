@@ -42,3 +42,39 @@ def unescape(text: str) -> str:
         return body
     raw = body.encode(errors="surrogateescape")
     return decoded(_ESCAPE.sub(lambda m: _SIMPLE.get(m[1]) or bytes.fromhex(m[1].decode()), raw))
+
+
+#: Brackets that a separator may stand inside of.
+_OPEN, _CLOSE = "([{<", ")]}>"
+
+
+def split(text: str, separator: str = ",") -> list[str]:
+    """The parts between separators that stand outside of brackets and strings, stripped."""
+    parts: list[str] = []
+    depth, start, position = 0, 0, 0
+    while position < len(text):
+        character = text[position]
+        if character == '"':
+            position = string_end(text, position)
+            continue
+        if character == "-" and text.startswith("->", position):
+            position += 2
+            continue
+        if character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+        elif depth == 0 and text.startswith(separator, position):
+            parts.append(text[start:position].strip())
+            start = position + len(separator)
+        position += 1
+    last = text[start:].strip()
+    return [*parts, last] if parts or last else []
+
+
+def string_end(text: str, start: int) -> int:
+    """The position after the string that begins at `start`."""
+    position = start + 1
+    while position < len(text) and text[position] != '"':
+        position += 2 if text[position] == "\\" else 1
+    return position + 1

@@ -8,10 +8,10 @@ from sdyscope.graph import TensorType
 from sdyscope.graph.attribute_texts import attribute_value
 from sdyscope.graph.attribute_values import Elements
 from sdyscope.graph.attributes import result_shardings
-from sdyscope.graph.text_values import split, unescape
 from sdyscope.graph.types import parse_type
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.syntax.shardy import parse_tensor_sharding_per_value
+from sdyscope.syntax.strings import split, unescape
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from jaxlib import _jax, xla_client
 
 from sdyscope.process import worker
@@ -22,7 +21,7 @@ from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, AuditRequest, Layout
 from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, collectives, layout, shapes
-from sdyscope.stages.compile_options import compiled_with
+from sdyscope.stages.compile_options import compile_options, compiled_with
 
 _NUMBER = re.compile(r"audit(\d+)\.")
 #: HLO's names of ops, where they are not StableHLO's with other dashes.
@@ -151,15 +150,9 @@ def _compile(
 ) -> dict[str, int]:
     count = asked.num_partitions
     client: Any = xla_client.make_cpu_client(num_devices=count)
-    options = _jax.CompileOptions()
-    options.num_replicas = 1
-    options.num_partitions = count
-    options.device_assignment = _jax.DeviceAssignment.create(np.arange(count).reshape(1, count))
-    build = options.executable_build_options
-    build.use_spmd_partitioning = True
-    build.use_shardy_partitioner = asked.shardy
-    build.allow_spmd_sharding_propagation_to_parameters = free[0]
-    build.allow_spmd_sharding_propagation_to_output = free[1]
+    options = compile_options(
+        range(count), shardy=asked.shardy, parameters=free[0], results=free[1]
+    )
     devices = _jax.DeviceList(tuple(client.devices()))
     executable = compiled_with(
         lambda _: client.compile_and_load(bytecode, devices, options),
