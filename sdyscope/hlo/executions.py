@@ -8,18 +8,18 @@ from typing import TypeAlias
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.loops import trip_count
-from sdyscope.hlo.model import Computation, HloModule, Instruction
+from sdyscope.hlo.model import BRANCHES, CALLED, Computation, HloModule, Instruction
 
 #: Ops that run other computations, and the attributes that name these. Computations that only say
 #: how to combine two numbers (``to_apply`` of a reduction) are not among them.
 _CALLERS: Mapping[str, tuple[str, ...]] = {
-    "call": ("to_apply", "calls", "called_computations"),
+    "call": CALLED,
     "fusion": ("calls",),
     "while": ("body", "condition"),
-    "conditional": ("branch_computations", "true_computation", "false_computation"),
+    "conditional": BRANCHES,
     "async-start": ("calls", "called_computation"),
     # What async-start is written as where it wraps just one such op: on TPUs what SparseCores do.
-    "call-start": ("to_apply", "calls", "called_computations"),
+    "call-start": CALLED,
     "fusion-start": ("calls",),
     "custom-call-start": ("called_computations", "calls", "to_apply"),
     "custom-call": ("called_computations", "calls", "to_apply"),

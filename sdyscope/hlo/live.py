@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.hlo.model import Computation, HloModule, Instruction
+from sdyscope.hlo.model import BRANCHES, CALLED, Computation, HloModule, Instruction
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.values.entry_layout import EntryLayout, stored_array
 
@@ -28,7 +28,7 @@ _PASSING: Final = frozenset(
 _NOT_READING: Final = frozenset({"domain", "get-tuple-element", "tuple"})
 
 #: Ops that take a whole computation in, and the attributes that name it.
-_CALLS: Final = ("to_apply", "calls", "called_computation", "called_computations")
+_CALLS: Final = (*CALLED, "called_computation")
 
 #: Ops whose result may be written over an operand of its shape, element by element.
 ELEMENTWISE: Final = frozenset(
@@ -50,7 +50,6 @@ _OVERWRITES: Final = ELEMENTWISE | {"fusion", "sort"}
 #: instructions call.
 _REPEATED = 20
 
-_CALLED = re.compile(r"calls=%?([^\s,}]+)")
 #: ``"aliasing_operands":{"lists":[{"indices":["0","2"]}]}``
 _TOLD = '"aliasing_operands":{"lists":['
 _LISTS = re.compile(r'\{"indices":\[([^\]]*)\]\}')
@@ -440,8 +439,7 @@ class _Walk:
 
     def called(self, instruction: Instruction) -> Computation | None:
         """The computation that an instruction takes in."""
-        computations = (self.module.computations.get(name) for name in instruction.called(*_CALLS))
-        return next((computation for computation in computations if computation is not None), None)
+        return next(iter(self.module.called(instruction, *_CALLS)), None)
 
     def inside(
         self, instruction: Instruction, computation: Computation, arguments: list[Leaves]
@@ -462,7 +460,7 @@ class _Walk:
         self, instruction: Instruction, leaves: Sequence[Leaf], operands: list[Leaves]
     ) -> Leaves:
         """A conditional: whichever branch is taken leaves its results in the same memory."""
-        names = instruction.called("branch_computations", "true_computation", "false_computation")
+        names = instruction.called(*BRANCHES)
         ended = []
         for name, operand in zip(names, operands[1:], strict=False):
             computation = self.module.computations.get(name)
@@ -649,8 +647,7 @@ class _Walk:
 
     def updates(self, instruction: Instruction) -> Mapping[int, int]:
         """Which results of a fusion are written over which parameter: updates of a part of it."""
-        match = _CALLED.search(instruction.rest)
-        computation = None if match is None else self.module.computations.get(match[1])
+        computation = self.module.fused(instruction)
         if computation is None:
             return {}
         if computation.name not in self.in_place:

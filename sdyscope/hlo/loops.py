@@ -127,7 +127,7 @@ def _comparison(module: HloModule, condition: Computation) -> tuple[int, str, in
         return None
     sides: tuple[str, ...] = root.operands
     if root.opcode == "fusion":
-        fused = next((module.computations.get(name) for name in root.called("calls")), None)
+        fused = module.fused(root)
         inner = None if fused is None else fused.root
         if fused is None or inner is None or inner.opcode != "compare":
             return None

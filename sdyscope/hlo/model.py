@@ -28,6 +28,13 @@ from sdyscope.values.source import ONLY_SHARD, Sites, SourceLocation, callers, o
 _FRAME = re.compile(r"stack_frame_id=([0-9]+)")
 _ONLY_SHARDS = re.compile(rf'op_name="[^"]*/(?:{"|".join(ONLY_SHARD)})"')
 
+#: The computation of a fusion, found without taking the other attributes apart.
+_FUSED = re.compile(r"calls=%?([^\s,}]+)")
+
+#: Attributes that name what a call runs, and what a conditional does.
+CALLED: Final = ("to_apply", "calls", "called_computations")
+BRANCHES: Final = ("branch_computations", "true_computation", "false_computation")
+
 #: How many characters of a line are kept in a list of what is not understood.
 _KEPT = 200
 
@@ -291,6 +298,16 @@ class HloModule(Once):
         """Every instruction of every computation."""
         for computation in self.computations.values():
             yield from computation.instructions.values()
+
+    def called(self, instruction: Instruction, *names: str) -> list[Computation]:
+        """The computations in these attributes of an instruction, in order, that are there."""
+        called = instruction.called(*names)
+        return [self.computations[name] for name in called if name in self.computations]
+
+    def fused(self, instruction: Instruction) -> Computation | None:
+        """The computation of a fusion; None of anything else."""
+        match = _FUSED.search(instruction.rest) if instruction.opcode == "fusion" else None
+        return None if match is None else self.computations.get(match[1])
 
     def source(self, instruction: Instruction) -> SourceLocation | None:
         """The line of an instruction at which the program's author can do something."""

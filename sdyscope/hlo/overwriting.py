@@ -7,16 +7,14 @@ The rules are those of ``CanShareOperandBufferWithUser``
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from sdyscope.hlo.live import ELEMENTWISE, LiveRanges, Overwriting, elements
-from sdyscope.hlo.model import Computation
+from sdyscope.hlo.model import Computation, Instruction
 from sdyscope.values.dtypes import bit_width
 
 _OR_BITCAST = ELEMENTWISE | {"bitcast"}
 _REDUCTIONS = frozenset({"reduce"})
-_CALLED = re.compile(r"calls=%?([^\s,}]+)")
 
 
 class Overwrites:
@@ -57,7 +55,7 @@ class Overwrites:
         instruction = self.live.schedule[site.position]
         match instruction.opcode:
             case "fusion":
-                fused = self._fusion(instruction.rest)
+                fused = self._fusion(instruction)
                 if fused is None:
                     return False
                 if self.gpu:
@@ -70,9 +68,8 @@ class Overwrites:
                 return given[2] == text and result == operand
         return given[2] == text
 
-    def _fusion(self, rest: str) -> _Fused | None:
-        match = _CALLED.search(rest)
-        computation = None if match is None else self.live.module.computations.get(match[1])
+    def _fusion(self, instruction: Instruction) -> _Fused | None:
+        computation = self.live.module.fused(instruction)
         if computation is None:
             return None
         if computation.name not in self._fused:

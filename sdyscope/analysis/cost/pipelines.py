@@ -60,10 +60,9 @@ def pipelines(module: HloModule, mesh: Mesh | None) -> tuple[Pipeline, ...]:
             if loop.opcode != "while":
                 continue
             trips = trip_count(module, computation, loop)
-            for name in loop.called("body"):
-                body = module.computations.get(name)
-                if trips is None or body is None:
-                    continue
+            if trips is None:
+                continue
+            for body in module.called(loop, "body"):
                 for pipeline in _of_loop(module, body, trips, mesh):
                     known = largest.get((pipeline.axis, pipeline.trips))
                     if known is None or known.bytes < pipeline.bytes:

@@ -23,6 +23,7 @@ from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Computation, HloModule, Instruction, call_sites, trip_count
 from sdyscope.hlo.live import is_scheduled
 from sdyscope.hlo.loops import given_element, known_before
+from sdyscope.hlo.model import BRANCHES, CALLED
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef
 
@@ -197,7 +198,7 @@ class _Simulation:
         """Whether something goes on while others run: it has an end of its own."""
         if instruction.opcode.endswith("-start") or instruction.opcode in ("send", "recv"):
             return True
-        fused = self.speakers.fused(instruction)
+        fused = self.module.fused(instruction)
         return fused is not None and any(
             _START in inside.rest for inside in fused.instructions.values()
         )
@@ -206,7 +207,7 @@ class _Simulation:
         """The collective that an instruction waits for, of those that operands stand for."""
         if instruction.opcode.endswith("-done"):
             return carried.get(next(iter(instruction.operands), ""))
-        fused = self.speakers.fused(instruction)
+        fused = self.module.fused(instruction)
         if fused is not None and any(_DONE in inner.rest for inner in fused.instructions.values()):
             awaited = (carried.get(operand) for operand in instruction.operands)
             return next((name for name in awaited if name is not None), None)
@@ -351,7 +352,7 @@ class _Simulation:
                 self.branches(instruction)
                 return
             case "call":
-                for called in self.called(instruction):
+                for called in self.module.called(instruction, *CALLED):
                     self.run(called)
                 return
         if cost is not None and instruction.name in self.costs:
@@ -368,9 +369,9 @@ class _Simulation:
         start, marks = self.now, self.marks()
         outer, self.times = self.times, self.times * times
         if times:
-            for called in self.called(instruction, "condition"):
+            for called in self.module.called(instruction, "condition"):
                 self.run(called)
-            for called in self.called(instruction, "body"):
+            for called in self.module.called(instruction, "body"):
                 self.run(called, known_before(called) if times > 1 else None)
         self.times = outer
         # One iteration is drawn over all the time that the loop takes.
@@ -380,8 +381,7 @@ class _Simulation:
 
     def branches(self, instruction: Instruction) -> None:
         """Of a conditional the branch that takes longest."""
-        names = ("branch_computations", "true_computation", "false_computation")
-        every = self.called(instruction, *names)
+        every = self.module.called(instruction, *BRANCHES)
         if not every:
             return
         times = {}
@@ -391,14 +391,6 @@ class _Simulation:
                 for inner in branch.instructions.values()
             )
         self.run(max(every, key=lambda branch: times[branch.name]))
-
-    def called(self, instruction: Instruction, *names: str) -> list[Computation]:
-        callees = instruction.called(*(names or ("to_apply", "calls", "called_computations")))
-        return [
-            self.module.computations[callee]
-            for callee in callees
-            if callee in self.module.computations
-        ]
 
     def marks(self) -> tuple[int, Mapping[str, int]]:
         return len(self.compute), {name: len(spent.segments) for name, spent in self.spent.items()}

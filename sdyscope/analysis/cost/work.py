@@ -23,6 +23,7 @@ from sdyscope.analysis.cost.flops import (
 )
 from sdyscope.facts.work import Work
 from sdyscope.hlo import NOTHING_RUNS, Computation, HloModule, Instruction, Shape, trip_count
+from sdyscope.hlo.model import BRANCHES, CALLED
 from sdyscope.values.entry_layout import stored_array
 
 
@@ -154,14 +155,14 @@ class _Counter:
             case "conditional":
                 return self.branches(instruction, moves)
             case "call" | "call-start" | "async-start":
-                inner = self.called(instruction, "to_apply", "calls", "called_computations")
+                inner = self.module.called(instruction, *CALLED)
                 pairs = [self.computation(computation, moves=moves) for computation in inner]
                 return _sum(pairs)
             case "parameter" | "constant" | "tuple" | "get-tuple-element" | "bitcast":
                 return None
         bytes_, on_chip = self.moved(computation, instruction) if moves else (0.0, 0.0)
         if instruction.opcode in ("fusion", "fusion-start"):
-            inner = self.called(instruction, "calls")
+            inner = self.module.called(instruction, "calls")
             once, total = _sum(
                 [self.computation(computation, moves=False) for computation in inner]
             )
@@ -206,7 +207,7 @@ class _Counter:
         each = _sum(
             [
                 self.computation(computation, moves=False)
-                for computation in self.called(instruction, "to_apply")
+                for computation in self.module.called(instruction, "to_apply")
             ]
         )
         return gone * each[1].flops
@@ -220,13 +221,13 @@ class _Counter:
         body = _sum(
             [
                 self.computation(computation, moves=moves)
-                for computation in self.called(instruction, "body")
+                for computation in self.module.called(instruction, "body")
             ]
         )
         test = _sum(
             [
                 self.computation(computation, moves=moves)
-                for computation in self.called(instruction, "condition")
+                for computation in self.module.called(instruction, "condition")
             ]
         )
         times = 1 if trips is None else trips
@@ -235,19 +236,12 @@ class _Counter:
 
     def branches(self, instruction: Instruction, moves: bool) -> tuple[Work, Work]:
         self.conditionals += 1
-        names = ("branch_computations", "true_computation", "false_computation")
         pairs = [
             self.computation(computation, moves=moves)
-            for computation in self.called(instruction, *names)
+            for computation in self.module.called(instruction, *BRANCHES)
         ]
         dearest = max(pairs, key=lambda pair: (pair[1].flops, pair[1].bytes), default=None)
         return dearest or (Work(), Work())
-
-    def called(self, instruction: Instruction, *names: str) -> list[Computation]:
-        called = instruction.called(*names)
-        return [
-            self.module.computations[name] for name in called if name in self.module.computations
-        ]
 
     def moved(self, computation: Computation, instruction: Instruction) -> tuple[float, float]:
         """(bytes, of these on the chip) that an instruction reads and writes."""
@@ -277,7 +271,7 @@ class _Counter:
             # (operand or destination, result or source, context)
             return _weighed([(result.elements[0], 1.0), (result.elements[1], 1.0)])
         if instruction.opcode == "fusion":
-            inner = self.called(instruction, "calls")
+            inner = self.module.called(instruction, "calls")
             if len(inner) == 1:
                 return _fused(inner[0], shapes, result)
         return _weighed([(result, 1.0), *((shape, 1.0) for shape in shapes)])

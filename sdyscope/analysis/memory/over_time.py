@@ -8,7 +8,6 @@ compiler's own figure.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -64,7 +63,6 @@ _UNSPECIFIC = frozenset(
     {"broadcast", "constant", "copy", "copy-start", "custom-call", "parameter", "while"}
 )
 _ALLOCATES = 'custom_call_target="AllocateBuffer"'
-_CALLED = re.compile(r"calls=%?([^\s,}]+)")
 
 #: How many positions back one with a scope is looked for.
 _FAR = 8
@@ -283,8 +281,7 @@ class _OverTime:
         """Whether an instruction communicates, or a fusion has one in it that does."""
         if _kind(instruction.opcode) in KINDS:
             return True
-        match = _CALLED.search(instruction.rest) if instruction.opcode == "fusion" else None
-        fused = None if match is None else self.module.computations.get(match[1])
+        fused = self.module.fused(instruction)
         return fused is not None and any(
             _kind(inside.opcode) in KINDS for inside in fused.instructions.values()
         )

@@ -13,7 +13,6 @@ from functools import cached_property
 from sdyscope.hlo import Computation, HloModule, Instruction
 
 _SCOPE = re.compile(r'op_name="[^"]*/')
-_CALLED = re.compile(r"calls=%?([^\s,}]+)")
 _INDEX = re.compile(r"index=(\d+)")
 
 #: Ops that pass their first operand on, or change its form alone.
@@ -55,7 +54,7 @@ class Speakers:
         """Whether an instruction has a scope, or anything in it that is fused."""
         if _SCOPE.search(instruction.rest):
             return True
-        fused = self.fused(instruction)
+        fused = self.module.fused(instruction)
         return fused is not None and any(
             _SCOPE.search(inside.rest) for inside in fused.instructions.values()
         )
@@ -68,11 +67,6 @@ class Speakers:
     def updates(self, instruction: Instruction) -> bool:
         """Whether an instruction writes a part of an array, as a loop does that fills a stack."""
         return any(result.opcode == "dynamic-update-slice" for result in self._results(instruction))
-
-    def fused(self, instruction: Instruction) -> Computation | None:
-        """The computation of a fusion."""
-        match = _CALLED.search(instruction.rest) if instruction.opcode == "fusion" else None
-        return None if match is None else self.module.computations.get(match[1])
 
     def _search(self, instruction: Instruction) -> Instruction:
         best: Instruction | None = None
@@ -97,7 +91,7 @@ class Speakers:
 
     def _named(self, instruction: Instruction, index: int) -> Instruction | None:
         """The instruction with a scope that makes a result of this one."""
-        fused = self.fused(instruction)
+        fused = self.module.fused(instruction)
         if fused is not None:
             result = self._result(fused, index)
             if result is not None and _SCOPE.search(result.rest):
@@ -112,8 +106,7 @@ class Speakers:
         """What tells more than an instruction does; None where that tells enough."""
         match instruction.opcode:
             case "while":
-                bodies = map(self.module.computations.get, instruction.called("body"))
-                body = next((body for body in bodies if body is not None), None)
+                body = next(iter(self.module.called(instruction, "body")), None)
                 producer = None if body is None else self._result(body, index)
                 # What a loop only passes on is what it was given.
                 return None if producer is None or producer.opcode in _PASSED else producer
@@ -130,7 +123,7 @@ class Speakers:
 
     def _update(self, instruction: Instruction, index: int) -> Instruction | None:
         """What a fusion writes a part of its result with; of one without a scope its operand."""
-        fused = self.fused(instruction)
+        fused = self.module.fused(instruction)
         if fused is None:
             return None
         producer = self._result(fused, index)
@@ -147,7 +140,7 @@ class Speakers:
 
     def _results(self, instruction: Instruction) -> list[Instruction]:
         """What makes each result of an instruction: itself, or what is fused in it."""
-        fused = self.fused(instruction)
+        fused = self.module.fused(instruction)
         if fused is None or fused.root is None:
             return [instruction]
         root = fused.root

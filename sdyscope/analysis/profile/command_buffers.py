@@ -18,6 +18,7 @@ from functools import cache, lru_cache
 
 from sdyscope.facts.measured import COMMAND_BUFFER, Kernel, Occurrence, TracedProgram
 from sdyscope.hlo import NOTHING_RUNS, Computation, HloModule, Instruction, trip_count
+from sdyscope.hlo.model import BRANCHES
 
 #: What clears or copies memory, whichever instruction it is for.
 _MOVES = re.compile(r"(?i)mem(?:set|cpy)")
@@ -103,12 +104,10 @@ class _Schedule:
                 case "while":
                     yield from self._of_loop(computation, instruction, perhaps)
                 case "call":
-                    for called in self._called(instruction, "to_apply"):
+                    for called in self.module.called(instruction, "to_apply"):
                         yield from self._of(called, perhaps)
                 case "conditional":
-                    for branch in self._called(
-                        instruction, "branch_computations", "true_computation", "false_computation"
-                    ):
+                    for branch in self.module.called(instruction, *BRANCHES):
                         yield from self._of(branch, perhaps=True)
                 case opcode if opcode in NOTHING_RUNS or opcode.endswith(("-done", "-update")):
                     pass
@@ -123,18 +122,12 @@ class _Schedule:
         if trips is None:
             trips, perhaps = 1, True
         for _ in range(trips):
-            for condition in self._called(loop, "condition"):
+            for condition in self.module.called(loop, "condition"):
                 yield from self._of(condition, perhaps=True)
-            for body in self._called(loop, "body"):
+            for body in self.module.called(loop, "body"):
                 yield from self._of(body, perhaps)
-        for condition in self._called(loop, "condition"):
+        for condition in self.module.called(loop, "condition"):
             yield from self._of(condition, perhaps=True)
-
-    def _called(self, instruction: Instruction, *names: str) -> list[Computation]:
-        called = instruction.called(*names)
-        return [
-            self.module.computations[name] for name in called if name in self.module.computations
-        ]
 
     def _alike(self, name: str, other: str) -> bool:
         """Whether two fusions compute the same, so that XLA makes one kernel of both."""
@@ -151,7 +144,7 @@ class _Schedule:
                 )
                 for each in computation.instructions.values()
             )
-            for computation in self._called(instruction, "calls")
+            for computation in self.module.called(instruction, "calls")
         ]
         return instruction.shape_text, inner
 
