@@ -13,12 +13,10 @@ from pathlib import Path
 from sdyscope.ci.config import Check, Target
 from sdyscope.ci.document import CiError, CiFinding
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.findings import Severity
+from sdyscope.facts.findings import SEVERITIES
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
 from sdyscope.words.places import file_text, paths_from, shortened
-
-_ORDER: tuple[Severity, ...] = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class RepositoryPlaces:
         """Findings of a target, or of the configuration itself, errors first."""
         times: Counter[str] = Counter()
         findings: list[CiFinding] = []
-        for entry in sorted(entries, key=lambda entry: _ORDER.index(entry.finding.severity)):
+        for entry in sorted(entries, key=lambda entry: SEVERITIES.index(entry.finding.severity)):
             key = _key(entry, target)
             times[key] += 1
             findings.append(self._finding(entry, target, f"{key} {times[key]}"))
@@ -99,7 +97,7 @@ class RepositoryPlaces:
     def _finding(self, entry: Found, target: Target | None, key: str) -> CiFinding:
         finding = entry.finding
         least = "warning" if target is None else target.fail_on
-        fails = _ORDER.index(finding.severity) <= _ORDER.index(least) and not entry.ignored
+        fails = SEVERITIES.index(finding.severity) <= SEVERITIES.index(least) and not entry.ignored
         if self.updating and entry.check == "snapshot":
             fails = False
         place = entry.place

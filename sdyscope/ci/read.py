@@ -25,7 +25,7 @@ from sdyscope.ci.tables import (
 from sdyscope.ci.toml_places import Path as TomlPath
 from sdyscope.ci.toml_places import nearest, toml_places
 from sdyscope.errors import SdyscopeError, TargetError, one_of
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import PARTITIONERS
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.hardware.rates import parse_size
 from sdyscope.mesh_config import MeshShape, parse_mesh_shape
@@ -35,12 +35,6 @@ from sdyscope.snapshots import STAGES, Stage
 from sdyscope.values.source import SourceLocation
 
 _Value = TypeVar("_Value")
-
-_PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {
-    "shardy": ("shardy",),
-    "gspmd": ("gspmd",),
-    "both": ("shardy", "gspmd"),
-}
 
 _PATH = re.compile(r"\.([^.\[\]`]+)|\[(\d+)\]|\[(\.\.\.)\]")
 
@@ -222,7 +216,7 @@ class _Reader:
             mesh_config=table.mesh_config,
             mesh_selector=table.mesh_selector,
             devices=None if table.devices is None else str(table.devices),
-            partitioners=_PARTITIONERS[table.partitioner] if table.partitioner else None,
+            partitioners=PARTITIONERS[table.partitioner] if table.partitioner else None,
             on=on,
             settings=table.settings,
             module=table.module,

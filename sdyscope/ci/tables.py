@@ -139,11 +139,6 @@ WRITE: Mapping[str, str] = {
 }
 
 
-def known_keys() -> list[str]:
-    """The keys that the table of a target may have."""
-    return [field.encode_name for field in msgspec.structs.fields(TargetTable)]
-
-
 def keys_at(type_: Any, path: TomlPath) -> list[str]:
     """The keys that the table at a path may have."""
     tables: Mapping[str | int, type[_Table]] = {

@@ -12,18 +12,12 @@ import click
 from sdyscope.commands import completing, mesh_choice
 from sdyscope.commands.command_help import THE_ANSWER, Command, Shared
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import PARTITIONERS as PARTITIONERS
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import FORMS, Devices, Hardware, parse_hardware
 from sdyscope.process import child
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-#: What --partitioner stands for.
-PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {
-    "shardy": ("shardy",),
-    "gspmd": ("gspmd",),
-    "both": ("shardy", "gspmd"),
-}
 
 
 def lowering(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.facts.execution import Extent, Process
 from sdyscope.facts.memory import MemoryPart
@@ -23,6 +23,9 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 """``error``: something else happens than was asked for, or numbers are wrong; ``warning``: it costs
 more than it should, or the compiler may do another thing than was meant; ``note``: worth
 knowing."""
+
+SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
+"""The worst first."""
 
 # --- Modules, by check ----------------------------------------------------------------------------
 

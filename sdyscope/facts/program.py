@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sdyscope.errors import TargetError, kind_of
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 Partitioner: TypeAlias = Literal["shardy", "gspmd"]
 """The component of XLA that propagates shardings and partitions the program."""
+
+PARTITIONERS: Final[Mapping[str, tuple[Partitioner, ...]]] = {
+    "shardy": ("shardy",),
+    "gspmd": ("gspmd",),
+    "both": ("shardy", "gspmd"),
+}
+"""What the words of ``--partitioner`` stand for."""
 
 Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map input", "shard_map output"]
 """The places in a program where its author can name a sharding."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from sdyscope.graph.locations import Location
 from sdyscope.graph.model import AttributeValue, Edge, Op, Sharding
 from sdyscope.graph.types import TensorType
+from sdyscope.syntax.strings import xml_text
 from sdyscope.values.source import SourceLocation
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 Scalars: TypeAlias = dict[str, str | int]
 """Texts and numbers by name."""
-
-#: Characters that XML 1.0 has no form for.
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 #: All that a node, an edge and the graph may have, with its type; what says nothing is left out.
 NODE_KEYS: Mapping[str, type] = {
@@ -93,10 +90,10 @@ def frame_text(frame: SourceLocation, name_file: Callable[[str], str] = str) -> 
 def graph_scalars(graph: OpGraph) -> Scalars:
     """What there is to say of the module."""
     return {
-        "module": _clean(graph.name),
+        "module": xml_text(graph.name),
         "reader": graph.reader,
         "not_understood": len(graph.not_understood),
-        "meshes": _clean("; ".join(f"@{name} {mesh}" for name, mesh in graph.meshes.items())),
+        "meshes": xml_text("; ".join(f"@{name} {mesh}" for name, mesh in graph.meshes.items())),
     }
 
 
@@ -106,10 +103,10 @@ def edge_scalars(edge: Edge) -> Scalars:
         "kind": edge.kind,
         "result": edge.result,
         "operand": edge.operand,
-        "type": _clean(edge.type.text),
+        "type": xml_text(edge.type.text),
     }
     if edge.sharding is not None:
-        values["sharding"] = _clean(str(edge.sharding))
+        values["sharding"] = xml_text(str(edge.sharding))
     if edge.via is not None:
         values["via"] = edge.via
     return values
@@ -186,22 +183,22 @@ class NodeScalars:
             own = location.source
             source = "" if own is None else frame_text(own, self._name_file)
             stack = self._stacks[id(frames)] = (
-                _clean(source),
-                _clean("; ".join(texts)),
+                xml_text(source),
+                xml_text("; ".join(texts)),
             )
-        place = self._places[id(location)] = (_clean(location.scope), *stack)
+        place = self._places[id(location)] = (xml_text(location.scope), *stack)
         return place
 
     def _name(self, function: str) -> str:
-        name = self._names[function] = _clean(function)
+        name = self._names[function] = xml_text(function)
         return name
 
     def _type(self, type_: TensorType) -> tuple[str, str]:
-        texts = self._types[id(type_)] = (_clean(type_.text), _clean(type_text(type_)))
+        texts = self._types[id(type_)] = (xml_text(type_.text), xml_text(type_text(type_)))
         return texts
 
     def _write(self, attributes: Mapping[str, AttributeValue]) -> str:
-        text = self._attributes[id(attributes)] = _clean(attribute_text(attributes))
+        text = self._attributes[id(attributes)] = xml_text(attribute_text(attributes))
         return text
 
     def _sharding(self, sharding: Sharding | None) -> str:
@@ -209,10 +206,5 @@ class NodeScalars:
             return ""
         text = self._shardings.get(id(sharding))
         if text is None:
-            text = self._shardings[id(sharding)] = _clean(str(sharding))
+            text = self._shardings[id(sharding)] = xml_text(str(sharding))
         return text
-
-
-def _clean(text: str) -> str:
-    """The text without characters that XML has no form for."""
-    return _NOT_XML.sub("\ufffd", text)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
 
 from sdyscope.analysis.fix.focus import Focus
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, one_of
 from sdyscope.facts.edits import EditKind
-from sdyscope.facts.findings import Severity
+from sdyscope.facts.findings import SEVERITIES
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.lint import (
@@ -291,7 +290,6 @@ def _merged(
     findings: Mapping[Partitioner, Mapping[str, Sequence[Finding]]], rules: Sequence[Rule]
 ) -> tuple[Finding, ...]:
     """Every finding once; one that is there under every partitioner is about all of them."""
-    order = {severity: number for number, severity in enumerate(get_args(Severity))}
     merged: list[Finding] = []
     for rule in rules:
         times: dict[Finding, set[Partitioner]] = {}
@@ -305,4 +303,4 @@ def _merged(
                 merged.append(finding)
             else:
                 merged += [replace(finding, partitioner=each) for each in findings if each in under]
-    return tuple(sorted(merged, key=lambda finding: order[finding.severity]))
+    return tuple(sorted(merged, key=lambda finding: SEVERITIES.index(finding.severity)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sdyscope.analysis import check as checking
 from sdyscope.analysis.account import account_of
-from sdyscope.facts.findings import Observation
+from sdyscope.facts.findings import SEVERITIES, Observation
 from sdyscope.staged import Staged
-from sdyscope.words.findings import SEVERITIES, Check, finding_of
+from sdyscope.words.findings import Check, finding_of
 
 
 def check(program: Staged) -> Check:

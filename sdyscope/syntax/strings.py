@@ -78,3 +78,12 @@ def string_end(text: str, start: int) -> int:
     while position < len(text) and text[position] != '"':
         position += 2 if text[position] == "\\" else 1
     return position + 1
+
+
+#: Characters that XML 1.0 has no form for, not even an escaped one.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def xml_text(text: str) -> str:
+    """A text with a replacement for each character that XML has no form for."""
+    return _NOT_XML.sub("\ufffd", text)

@@ -13,20 +13,17 @@ from sdyscope.words.account import account_lines, account_title
 _LISTED = 12
 
 
-def account_paragraphs(
-    account: Account, most: int | None = _LISTED, *, of: str = ""
-) -> Iterator[Paragraph]:
+def account_paragraphs(account: Account, *, of: str = "") -> Iterator[Paragraph]:
     """An empty line, a title and a line for each thing that is not known; nothing without any.
 
     Args:
         account: the account.
-        most: how many lines at most; None for all.
         of: what to call what it is an account of; empty where that is clear.
     """
     if account:
         yield Paragraph("")
         yield Paragraph(account_title(account, of), "warning")
-        for line in account_lines(account, most):
+        for line in account_lines(account, _LISTED):
             yield Paragraph(line, indent=2, hang=2)
 
 

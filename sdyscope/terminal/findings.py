@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from sdyscope.facts.findings import Severity
+from sdyscope.facts.findings import SEVERITIES, Severity
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
-from sdyscope.words.findings import SEVERITIES, Finding, subject_text
+from sdyscope.words.findings import Finding, subject_text
 
 #: The tone of what is found, by how severe it is.
 TONES: Final[Mapping[Severity, Tone]] = {"error": "bad", "warning": "warning", "note": "muted"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from sdyscope.facts.findings import Severity
+from sdyscope.facts.findings import SEVERITIES, Severity
 from sdyscope.lint import Rule
 from sdyscope.lint.document import Lint, LintedProgram
 from sdyscope.lint.rule import Needs
@@ -14,7 +14,7 @@ from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
-from sdyscope.words.findings import SEVERITIES, Finding, folded
+from sdyscope.words.findings import Finding, folded
 from sdyscope.words.partitioners import partitioner_names
 
 #: How many rules that had nothing to look at are named.

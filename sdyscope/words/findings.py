@@ -81,9 +81,6 @@ from sdyscope.words.run import counterpart_text, inside_text, regrouped_hint
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
-#: The severities, the worst first.
-SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -176,9 +176,9 @@ def _of_tpu(parts: _Parts, topology: Topology, chip: Chip) -> list[Level]:
         spans.append(Span(name, count, ring, share, sharing))
     dcn = chip.value("dcn")
     return [
-        _switched("chip", parts, ("core",), chip.value("die_to_die"), None),
+        _switched("chip", parts, ("core",), chip.value("die_to_die")),
         Level("ICI", tuple(spans), latency),
-        _switched("DCN", parts, ("slice",), None if dcn is None else dcn / cores, None),
+        _switched("DCN", parts, ("slice",), None if dcn is None else dcn / cores),
     ]
 
 
@@ -189,8 +189,8 @@ def _of_gpu(parts: _Parts, topology: Topology, chip: Chip) -> list[Level]:
     if topology.size("gpu") * topology.size("host") <= domain:
         together, apart = ("gpu", "host"), ("slice",)
     return [
-        _switched("NVLink", parts, together, chip.value("nvlink"), None),
-        _switched("network", parts, apart, chip.value("network"), None),
+        _switched("NVLink", parts, together, chip.value("nvlink")),
+        _switched("network", parts, apart, chip.value("network")),
     ]
 
 
@@ -199,13 +199,12 @@ def _switched(
     parts: _Parts,
     dimensions: Sequence[DimensionName],
     bandwidth: float | None,
-    latency: float | None,
 ) -> Level:
     size = 1
     for dimension in dimensions:
         for count, _ in parts.get(dimension, ()):
             size *= count
-    return Level(name, (Span("", size, False, bandwidth),), latency)
+    return Level(name, (Span("", size, False, bandwidth),), None)
 
 
 def _row(digits: Iterable[tuple[int, int]]) -> tuple[int, int]:

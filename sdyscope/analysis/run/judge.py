@@ -25,6 +25,7 @@ from sdyscope.facts.execution import (
     Shard,
 )
 from sdyscope.facts.findings import (
+    SEVERITIES,
     DependsOnMesh,
     NoReference,
     NotExecuted,
@@ -44,8 +45,6 @@ from sdyscope.values.tiling import TupleSharding
 
 #: Why results are equal that say nothing of what computed them.
 _NOTHING = "no result is finite and other than zero"
-
-_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 
 def judge(
@@ -106,7 +105,7 @@ def judge(
         {execution.partitioner: execution for execution in executions},
         replace(reference, outputs=(), alone=()),
         numerics,
-        tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))),
+        tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))),
     )
 
 

@@ -25,6 +25,7 @@ from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
 from sdyscope.facts.execution import Execution, Reference, Trained
 from sdyscope.facts.findings import (
+    SEVERITIES,
     DependsOnMesh,
     Inside,
     Observation,
@@ -159,8 +160,7 @@ def _ran(
         of_training, more_of_it = _trained(plan, steps, lowered, runner, executions)
         judged = replace(judged, training=of_training)
         findings = [*more_of_it, *findings]
-    order = ("error", "warning", "note")
-    findings.sort(key=lambda finding: order.index(finding.severity))
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return replace(judged, findings=tuple(findings), account=account_of(lowered))
 
 

@@ -65,11 +65,6 @@ class PredictAll:
         self._alive = 0
         self._ended = False
 
-    @property
-    def unasked(self) -> int:
-        """How many candidates were predicted that nobody has asked for."""
-        return len(self._answers)
-
     def __enter__(self) -> PredictAll:
         return self
 

@@ -6,15 +6,12 @@ all, as most readers show only the first.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from sdyscope.ci.document import Ci, CiCheck, CiError, CiFinding, CiTarget
 from sdyscope.ci.forms.renderer import Reader
-
-# What XML 1.0 has no form for, not even an escaped one.
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+from sdyscope.syntax.strings import xml_text
 
 
 def render(document: Ci, reader: Reader) -> bytes:
@@ -22,7 +19,9 @@ def render(document: Ci, reader: Reader) -> bytes:
     suites = ElementTree.Element("testsuites", name="sdyscope ci", time=f"{document.seconds:.3f}")
     elements = [_suite(target) for target in document.targets]
     if document.findings:
-        suite = ElementTree.Element("testsuite", name="configuration", file=_text(document.config))
+        suite = ElementTree.Element(
+            "testsuite", name="configuration", file=xml_text(document.config)
+        )
         case = ElementTree.SubElement(suite, "testcase", classname="sdyscope", name="configuration")
         _findings(case, document.findings)
         elements.append(suite)
@@ -39,9 +38,9 @@ def render(document: Ci, reader: Reader) -> bytes:
 def _suite(target: CiTarget) -> ElementTree.Element:
     suite = ElementTree.Element(
         "testsuite",
-        name=_text(target.name),
+        name=xml_text(target.name),
         time=f"{target.seconds:.3f}",
-        file=_text(target.file),
+        file=xml_text(target.file),
     )
     properties = {
         "target": target.target,
@@ -52,17 +51,17 @@ def _suite(target: CiTarget) -> ElementTree.Element:
     listed = ElementTree.SubElement(suite, "properties")
     for name, value in properties.items():
         if value:
-            ElementTree.SubElement(listed, "property", name=name, value=_text(value))
+            ElementTree.SubElement(listed, "property", name=name, value=xml_text(value))
     for check in target.checks:
         _case(suite, target, check)
     if target.skipped or target.error is not None:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=_text(f"sdyscope.{target.name}"), name="target"
+            suite, "testcase", classname=xml_text(f"sdyscope.{target.name}"), name="target"
         )
         if target.error is not None:
             _error(case, target.error)
         else:
-            ElementTree.SubElement(case, "skipped", message=_text(target.skipped))
+            ElementTree.SubElement(case, "skipped", message=xml_text(target.skipped))
     return suite
 
 
@@ -70,7 +69,7 @@ def _case(suite: ElementTree.Element, target: CiTarget, check: CiCheck) -> None:
     case = ElementTree.SubElement(
         suite,
         "testcase",
-        classname=_text(f"sdyscope.{target.name}"),
+        classname=xml_text(f"sdyscope.{target.name}"),
         name=check.check,
         time=f"{check.seconds:.3f}",
     )
@@ -81,8 +80,8 @@ def _case(suite: ElementTree.Element, target: CiTarget, check: CiCheck) -> None:
 
 def _error(case: ElementTree.Element, error: CiError) -> None:
     first, _, _ = error.text.partition("\n")
-    sub_element = ElementTree.SubElement(case, "error", type="error", message=_text(first))
-    sub_element.text = _text(error.text)
+    sub_element = ElementTree.SubElement(case, "error", type="error", message=xml_text(first))
+    sub_element.text = xml_text(error.text)
 
 
 def _findings(case: ElementTree.Element, findings: Sequence[CiFinding]) -> None:
@@ -91,13 +90,13 @@ def _findings(case: ElementTree.Element, findings: Sequence[CiFinding]) -> None:
         first = fails[0].finding
         more = f" (and {len(fails) - 1:,} more)" if len(fails) > 1 else ""
         failure = ElementTree.SubElement(
-            case, "failure", type=first.rule, message=_text(first.message + more)
+            case, "failure", type=first.rule, message=xml_text(first.message + more)
         )
-        failure.text = _text("\n\n".join(map(_lines, fails)))
+        failure.text = xml_text("\n\n".join(map(_lines, fails)))
     others = [finding for finding in findings if not finding.fails]
     if others:
         sub_element = ElementTree.SubElement(case, "system-out")
-        sub_element.text = _text("\n\n".join(map(_lines, others)))
+        sub_element.text = xml_text("\n\n".join(map(_lines, others)))
 
 
 def _lines(finding: CiFinding) -> str:
@@ -113,7 +112,3 @@ def _count(suite: ElementTree.Element) -> None:
     suite.set("tests", str(len(cases)))
     for key, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(key, str(sum(case.find(kind) is not None for case in cases)))
-
-
-def _text(text: str) -> str:
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -18,6 +18,7 @@ from sdyscope.ci.document import (
     Status,
 )
 from sdyscope.ci.forms.renderer import Reader
+from sdyscope.facts.findings import SEVERITIES
 from sdyscope.process.output import Output
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
@@ -111,9 +112,7 @@ def _cell(done: CiCheck, findings: Sequence[CiFinding]) -> Cell:
 
 def _worst(findings: Sequence[Finding]) -> str:
     """`2 errors`: how many there are of the worst severity."""
-    severity = min(
-        (finding.severity for finding in findings), key=("error", "warning", "note").index
-    )
+    severity = min((finding.severity for finding in findings), key=SEVERITIES.index)
     return counted(sum(finding.severity == severity for finding in findings), severity)
 
 

@@ -72,11 +72,6 @@ class ProcessGroup:
         """How many processes there are."""
         return len(self.members)
 
-    @property
-    def me(self) -> Process:
-        """This process."""
-        return self.members[self.number]
-
     def all_of(self, value: Any, what: str, form: Any, seconds: float | None = None) -> list[Any]:
         """What every process says, in order. Each of them must call this.
 

@@ -96,11 +96,11 @@ def test_what_is_expected_is_predicted_before_it_is_asked_for(trials, here):
         predict_all.expect(CANDIDATES[1:3])
         assert answered(predict_all(CANDIDATES[:1])) == here[:1]
         until = time.monotonic() + 30
-        while predict_all.unasked < 2 and time.monotonic() < until:
+        while len(predict_all._answers) < 2 and time.monotonic() < until:
             time.sleep(0.01)
-        assert predict_all.unasked == 2
+        assert len(predict_all._answers) == 2
         assert answered(predict_all(CANDIDATES[1:3])) == here[1:3]
-        assert predict_all.unasked == 0
+        assert len(predict_all._answers) == 0
 
 
 def test_this_process_predicts_where_there_can_be_no_child(trials, here, monkeypatch):
