@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 #: How many characters of a long line stand in a caret snippet.
@@ -197,6 +197,33 @@ def one_of(choices: Sequence[str]) -> str:
     """``a``, ``a or b``, ``a, b or c``."""
     *most, last = choices
     return f"{', '.join(most)} or {last}" if most else last
+
+
+def did_you_mean(
+    word: str,
+    known: Iterable[str],
+    otherwise: str = "",
+    *,
+    most: int = 1,
+    cutoff: float = 0.6,
+    quoted: bool = True,
+) -> str:
+    """``Did you mean 'layers'?``, of the names that are closest to a word.
+
+    Args:
+        word: the word, which is no name.
+        known: the names.
+        otherwise: what to say where none is close.
+        most: how many to name.
+        cutoff: how close they must be, as ``difflib.get_close_matches`` has it.
+        quoted: whether names are in quotes.
+    """
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), most, cutoff)
+    return (
+        f"Did you mean {one_of([repr(n) if quoted else n for n in close])}?" if close else otherwise
+    )
 
 
 def caret_snippet(text: str, line: int, column: int, width: int = SNIPPET_WIDTH) -> str:

@@ -6,7 +6,6 @@ Importing this module does not import jax; resolving a word that names Python co
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -22,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from sdyscope.errors import SdyscopeError, TargetError, kind_of, one_of
+from sdyscope.errors import SdyscopeError, TargetError, did_you_mean, kind_of, one_of
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Program
 from sdyscope.facts.settings import Setting, coerced, described
@@ -220,8 +219,8 @@ def _unknown(word: str) -> TargetError:
     if os.sep in word or word.endswith((*MODULE_ENDINGS, ".py")):
         return TargetError("There is no such file or directory.", file=word)
     names = model_names()
-    close = difflib.get_close_matches(word.replace("_", "-"), names, n=1)
-    hint = f"Did you mean {close[0]}?" if close else f"The reference models are {one_of(names)}."
+    otherwise = f"The reference models are {one_of(names)}."
+    hint = did_you_mean(word.replace("_", "-"), names, otherwise, quoted=False)
     return TargetError(
         f"{word!r} is not a reference model, a file or a module:name.",
         hint=f"{hint} Else give path/file.py:name, package.module:name or a file.",
@@ -350,11 +349,10 @@ def _named(module: ModuleType, name: str, hint: str) -> Any:
     for part in name.split("."):
         if not hasattr(value, part):
             names = [key for key in vars(module) if not key.startswith("_")]
-            close = difflib.get_close_matches(name, names, n=1)
             raise TargetError(
                 f"{module.__name__} has no {name!r}.",
                 file=getattr(module, "__file__", None),
-                hint=f"Did you mean {close[0]}?" if close else hint,
+                hint=did_you_mean(name, names, quoted=False) or hint,
             )
         value = getattr(value, part)
     return value
@@ -510,10 +508,8 @@ def _check_axes(
     idle = [axis.name for axis in axes.axes if axis.size > 1 and axis.name not in used]
     known = sorted(set(default_mesh) - set(axes.shape))
     for name in idle:
-        if close := difflib.get_close_matches(name, known, n=1):
-            raise TargetError(
-                f"{word} does not use the mesh axis {name!r}.", hint=f"Did you mean {close[0]!r}?"
-            )
+        if hint := did_you_mean(name, known):
+            raise TargetError(f"{word} does not use the mesh axis {name!r}.", hint=hint)
     if idle and not used and default_mesh and not set(default_mesh) & set(axes.shape):
         raise TargetError(
             f"{word} uses none of the axes of the mesh {_axes_text(axes)}.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,7 @@ from sdyscope.ci.tables import (
 )
 from sdyscope.ci.toml_places import Path as TomlPath
 from sdyscope.ci.toml_places import nearest, toml_places
-from sdyscope.errors import SdyscopeError, TargetError, one_of
+from sdyscope.errors import SdyscopeError, TargetError, did_you_mean, one_of
 from sdyscope.facts.program import PARTITIONERS
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.hardware.rates import parse_size
@@ -130,8 +129,7 @@ class _Reader:
         )
 
     def unknown(self, path: TomlPath, key: str, known: Sequence[str]) -> NoReturn:
-        close = difflib.get_close_matches(key, known, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"There is {', '.join(known)}."
+        hint = did_you_mean(key, known, f"There is {', '.join(known)}.")
         self.fail(path, f"There is no key {key!r} in {_named(path[:-1])}.", hint)
 
     def table(self, value: Any, path: TomlPath) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ import click
 
 from sdyscope.commands import completing, options
 from sdyscope.commands.command_help import Command
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,16 +197,13 @@ def _append(file: str, text: bytes) -> None:
 
 def _chosen(config: Config, names: Sequence[str]) -> list[Target]:
     """The targets of these names, or all."""
-    import difflib
-
     known = [target.name for target in config.targets]
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
             raise TargetError(
                 f"There is no target {name!r}.",
                 file=config.file,
-                hint=f"Did you mean {close[0]!r}?" if close else f"There is {', '.join(known)}.",
+                hint=did_you_mean(name, known, f"There is {', '.join(known)}."),
             )
     return [target for target in config.targets if not names or target.name in names]
 

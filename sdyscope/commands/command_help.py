@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 import click
+
+from sdyscope.errors import did_you_mean
 
 #: The groups of options that commands share, in the order in which help lists them.
 THE_PROGRAM = "The program"
@@ -136,5 +137,4 @@ def _meant(word: str, names: Sequence[str]) -> str:
     model = files("sdyscope.models") / f"{word.replace('-', '_')}.py"
     if ":" in word or os.path.exists(word) or model.is_file():
         return f" A TARGET comes after a command: sdyscope show {word}."
-    close = difflib.get_close_matches(word, names, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    return f" {did_you_mean(word, names)}".rstrip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import os
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import click
 
 from sdyscope.commands import completing
 from sdyscope.commands.command_help import Command
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.process import output
 
 #: The page that lists the others.
@@ -37,11 +36,8 @@ def command(name: str, raw: bool) -> int:
     wanted = name.removeprefix("docs/").removesuffix(".md").removesuffix(".json")
     page = known.get(wanted) or known.get(f"{wanted}/{_INDEX}")
     if page is None:
-        close = difflib.get_close_matches(wanted, known, n=1)
-        raise TargetError(
-            f"There is no page {name!r}.",
-            hint=f"Did you mean {close[0]!r}?" if close else "`sdyscope docs` lists the pages.",
-        )
+        hint = did_you_mean(wanted, known, "`sdyscope docs` lists the pages.")
+        raise TargetError(f"There is no page {name!r}.", hint=hint)
     text, answers = page.read_text(encoding="utf-8"), output.answers()
     if raw or not answers.terminal or not page.name.endswith(".md"):
         answers.write(text)

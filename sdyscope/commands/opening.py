@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ import click
 
 from sdyscope.commands import options
 from sdyscope.commands.command_help import Shared
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, did_you_mean
 from sdyscope.facts.remarks import Remark
 from sdyscope.process.output import say
 
@@ -381,11 +380,11 @@ def _directory(
     if module is not None and not named:
         chosen = [program for program in programs if program.name == module]
         if not chosen:
-            close = difflib.get_close_matches(module, [p.name for p in programs], n=1)
+            names, has = [program.name for program in programs], f"It has {_listed(programs)}."
             raise TargetError(
                 f"There is no module {module!r} in this directory.",
                 file=word,
-                hint=f"Did you mean {close[0]}?" if close else f"It has {_listed(programs)}.",
+                hint=did_you_mean(module, names, has, quoted=False),
             )
         if len(chosen) > 1:
             files_of = ", ".join(getattr(p.source, "path", Path()).name for p in chosen[:_LISTED])
@@ -468,16 +467,12 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
                 hint="\n  ".join(["Name one with its number:", *few, *more]),
             )
     labels = [recorded.label for recorded in known]
-    close = difflib.get_close_matches(name, labels, n=1)
     some = [recorded.label for recorded in record.own or known][:_LISTED]
+    has = f"It has {', '.join(some)}." if some else "Nothing was recorded in it."
     raise TargetError(
         f"There is no program {name!r} in this recorded run.",
         file=word,
-        hint=f"Did you mean {close[0]}?"
-        if close
-        else f"It has {', '.join(some)}."
-        if some
-        else "Nothing was recorded in it.",
+        hint=did_you_mean(name, labels, has, quoted=False),
     )
 
 

@@ -7,7 +7,6 @@ a function.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import types
 import typing
@@ -15,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sdyscope.errors import TargetError, one_of
+from sdyscope.errors import TargetError, did_you_mean, one_of
 
 Value: TypeAlias = bool | int | float | str | None
 """What a setting of a reference model may be."""
@@ -77,11 +76,11 @@ def coerced(known: Sequence[Setting], values: Mapping[str, object], owner: str) 
     coerced_values = {}
     for name, value in values.items():
         if name not in by_name:
-            close = difflib.get_close_matches(name, by_name, n=1)
+            close = did_you_mean(name, by_name, quoted=False)
             listed = "; ".join(map(str, known)) or "none"
             raise TargetError(
                 f"{owner} has no setting {name!r}.",
-                hint=(f"Did you mean {close[0]}? " if close else "") + f"Its settings: {listed}.",
+                hint=f"{close} Its settings: {listed}.".lstrip(),
             )
         coerced_values[name] = _value(by_name[name], value, owner)
     return coerced_values

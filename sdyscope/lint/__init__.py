@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.fix.focus import Focus
-from sdyscope.errors import CompilerError, SdyscopeError, TargetError, one_of
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError, did_you_mean
 from sdyscope.facts.edits import EditKind
 from sdyscope.facts.findings import SEVERITIES
 from sdyscope.facts.program import Partitioner
@@ -158,13 +158,9 @@ def chosen_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tupl
 
 
 def _unknown(name: str) -> TargetError:
-    import difflib
-
-    close = difflib.get_close_matches(name, RULES, n=3)
-    return TargetError(
-        f"There is no rule {name!r}.",
-        hint=f"Did you mean {one_of(close)}?" if close else "sdyscope lint --rules lists them.",
-    )
+    listed = "sdyscope lint --rules lists them."
+    hint = did_you_mean(name, RULES, listed, most=3, quoted=False)
+    return TargetError(f"There is no rule {name!r}.", hint=hint)
 
 
 #: The edits that remedy what a rule finds; any for other rules.

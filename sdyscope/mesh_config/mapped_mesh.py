@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.mesh_config.mesh_shape import (
     MeshShape,
     SizedMeshShape,
@@ -186,8 +185,7 @@ class MappedMesh:
         known = self.mesh_shape.axis_names
         for axis in named:
             if axis not in known:
-                close = difflib.get_close_matches(axis, known, n=1)
-                has = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}."
+                has = did_you_mean(axis, known, f"It has {', '.join(known)}.")
                 raise TargetError(
                     f"{where} maps {logical!r} to {axis!r}, and the mesh has no such axis.",
                     hint=f"{has} Else add {axis!r} to axes." if axis else has,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.mesh_config.mapped_mesh import (
     AxisMapping,
     MappedMesh,
@@ -115,15 +114,14 @@ def _unused(
     for logical, where in named.items():
         if logical == config.batch_axis_name and logical not in given and not has_activations:
             continue  # no parameter has it
-        close = difflib.get_close_matches(logical, known, n=1)
+        close = did_you_mean(logical, known)
         names = ", ".join(known) or "none"
         yield Finding(
             rule="logical-axis-unused",
             severity="warning" if logical in given or logical in ("embed", "batch") else "note",
             message=f"No tensor has the logical axis {logical!r} of {listed(where)}, so that "
             "the entry shards nothing.",
-            hint=(f"Did you mean {close[0]!r}? " if close else "")
-            + f"Rename the entry or the axis of the model; the model has {names}.",
+            hint=f"{close} Rename the entry or the axis of the model; the model has {names}.".lstrip(),
         )
 
 

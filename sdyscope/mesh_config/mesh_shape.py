@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 import re
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.values.mesh import IotaTile, Mesh, MeshAxis
 from sdyscope.words.counts import counted, listed
 
@@ -168,10 +167,9 @@ def mesh_shape_from_axes(axis_names: Sequence[str] = AXIS_NAMES, /, **sizes: int
 
 def unknown_axis(name: str, names: Sequence[str]) -> TargetError:
     """The error that there is no such axis."""
-    close = difflib.get_close_matches(name, names, n=1)
     return TargetError(
         f"The mesh has no axis {name!r}.",
-        hint=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(names)}.",
+        hint=did_you_mean(name, names, f"It has {', '.join(names)}."),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from sdyscope.errors import SdyscopeError, TargetError, one_of
+from sdyscope.errors import SdyscopeError, TargetError, did_you_mean, one_of
 from sdyscope.mesh_config.mapped_mesh import MappedMesh
 from sdyscope.mesh_config.mesh_rules import MeshRule, MeshRules
 from sdyscope.mesh_config.mesh_shape import MeshShape, check_name, unknown_axis
@@ -76,10 +76,9 @@ def mesh_config_of(data: Mapping[str, Any]) -> MeshConfig:
     known = (*_SHAPE_KEYS, *_MAPPED_KEYS)
     for key in data:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
             raise TargetError(
                 f"A mesh configuration has no {key!r}.",
-                hint=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}.",
+                hint=did_you_mean(str(key), known, f"It has {', '.join(known)}."),
             )
     shape = [key for key in data if key in _SHAPE_KEYS]
     mapped = [key for key in data if key in _MAPPED_KEYS]
@@ -334,14 +333,15 @@ def _section(whole: Mapping[str, Any], section: str) -> Mapping[str, Any]:
     table: Any = whole
     for part in section.split("."):
         if not isinstance(table, Mapping) or part not in table:
-            close = difflib.get_close_matches(section, tables, n=1)
             has = listed([place or "the whole file" for place in tables])
             raise TargetError(
                 f"There is no section {section!r}.",
-                hint=f"Did you mean {close[0]!r}?"
-                if close
-                else f"There {'is a mesh configuration' if len(tables) == 1 else 'are some'} in "
-                f"{has}."
+                hint=did_you_mean(
+                    section,
+                    tables,
+                    f"There {'is a mesh configuration' if len(tables) == 1 else 'are some'} in "
+                    f"{has}.",
+                )
                 if tables
                 else None,
             )

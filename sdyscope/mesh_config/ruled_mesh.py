@@ -8,12 +8,11 @@ keys these are (https://github.com/AI-Hypercomputer/maxtext).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.mesh_config.mesh_shape import MeshShape, SizedMeshShape, check_name, names_of
 from sdyscope.values.sharding import PartitionSpec
 
@@ -101,13 +100,10 @@ class RuledMesh:
         for name, axes in self.logical_axis_rules:
             for axis in axes:
                 if axis not in known:
-                    close = difflib.get_close_matches(axis, known, n=1)
                     raise TargetError(
                         f"logical_axis_rules maps {name!r} to {axis!r}, and mesh_axes has no such "
                         "axis.",
-                        hint=f"Did you mean {close[0]!r}?"
-                        if close
-                        else f"It has {', '.join(known)}.",
+                        hint=did_you_mean(axis, known, f"It has {', '.join(known)}."),
                     )
                 if axes.count(axis) > 1:
                     raise TargetError(f"logical_axis_rules maps {name!r} to {axis!r} twice.")

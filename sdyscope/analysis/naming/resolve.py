@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from sdyscope.annotations import op_name, op_path
-from sdyscope.errors import TargetError, one_of
+from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.facts.propagated import NamedValue, ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.values.source import SourceLocation
@@ -204,12 +203,14 @@ def _unknown(graph: OpGraph, wanted: str) -> TargetError:
         candidates = {op.name: None for op in graph.ops if op.name}
     elif match := _LINE.fullmatch(wanted):
         return _no_line(graph, wanted, match["file"], int(match["line"]))
-    close = get_close_matches(wanted, candidates, CLOSE_MATCHES, 0.5)
-    hint = (
-        f"Did you mean {one_of(close)}?"
-        if close
-        else "Name a pytree path (params['w']), a scope (layer0/dot_general), a source line "
-        "(model.py:42) or an SSA name (%12)."
+    hint = did_you_mean(
+        wanted,
+        candidates,
+        "Name a pytree path (params['w']), a scope (layer0/dot_general), a source line "
+        "(model.py:42) or an SSA name (%12).",
+        most=CLOSE_MATCHES,
+        cutoff=0.5,
+        quoted=False,
     )
     return TargetError(f"No value of {graph.name or 'the module'} is called {wanted}.", hint=hint)
 

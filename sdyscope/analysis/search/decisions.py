@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored, pattern
@@ -21,7 +20,7 @@ from sdyscope.analysis.search.space import (
     opened,
     options,
 )
-from sdyscope.errors import ConversionError, TargetError, one_of
+from sdyscope.errors import ConversionError, TargetError, did_you_mean
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import Tensor, TensorTable
@@ -237,10 +236,10 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
     for text in patterns:
         matching = [n for n, name in enumerate(names) if glob(text).fullmatch(name)]
         if not matching:
-            close = get_close_matches(text.rstrip("*"), names, 3, 0.4)
+            close = did_you_mean(text.rstrip("*"), names, most=3, cutoff=0.4, quoted=False)
             raise TargetError(
                 f"No argument's path matches {text!r}.",
-                hint=f"The pattern must match the whole path. Did you mean {one_of(close)}?"
+                hint=f"The pattern must match the whole path. {close}"
                 if close
                 else "The pattern must match the whole path: end it with * to match a prefix.",
             )
