@@ -221,9 +221,8 @@ def did_you_mean(
     import difflib
 
     close = difflib.get_close_matches(word, list(known), most, cutoff)
-    return (
-        f"Did you mean {one_of([repr(n) if quoted else n for n in close])}?" if close else otherwise
-    )
+    names = [repr(name) for name in close] if quoted else close
+    return f"Did you mean {one_of(names)}?" if names else otherwise
 
 
 def caret_snippet(text: str, line: int, column: int, width: int = SNIPPET_WIDTH) -> str:

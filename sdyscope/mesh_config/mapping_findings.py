@@ -115,13 +115,13 @@ def _unused(
         if logical == config.batch_axis_name and logical not in given and not has_activations:
             continue  # no parameter has it
         close = did_you_mean(logical, known)
-        names = ", ".join(known) or "none"
+        rename = "Rename the entry or the axis of the model; the model has"
         yield Finding(
             rule="logical-axis-unused",
             severity="warning" if logical in given or logical in ("embed", "batch") else "note",
             message=f"No tensor has the logical axis {logical!r} of {listed(where)}, so that "
             "the entry shards nothing.",
-            hint=f"{close} Rename the entry or the axis of the model; the model has {names}.".lstrip(),
+            hint=f"{close} {rename} {', '.join(known) or 'none'}.".lstrip(),
         )
 
 
