@@ -180,12 +180,12 @@ def _two(asked: _Asked, first: str, second: str, other: mesh_choice.Other | None
     left, right = asked.open(first), there.open(second)
     if not (left.is_directory and right.is_directory and asked.module is None):
         return _each(asked, [(opening.single(left), opening.single(right))], _Rest())
-    both = pairing.paired(left, right, everything=asked.everything)
+    both, notes = pairing.paired(left, right, everything=asked.everything)
     rest = _Rest(
-        both.only_a,
-        both.only_b,
+        tuple(program.words for program in both.only_a),
+        tuple(program.words for program in both.only_b),
         tuple(Uncompared(str(file.error)) for side in (left, right) for file in side.unread),
-        both.notes,
+        notes,
     )
     return _each(asked, both.pairs, rest)
 

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sdyscope.commands.opening import Opened
 from sdyscope.facts.remarks import Remark
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.diff.pairing import Candidate
+    from sdyscope.analysis.diff.pairing import Candidate, Paired
     from sdyscope.inspection import Inspection
-
-
-@dataclass(frozen=True)
-class Paired:
-    """The programs of two directories.
-
-    Attributes:
-      pairs: those that are compared.
-      only_a: names of those that only the first directory has.
-      only_b: names of those that only the second has.
-      notes: what is not compared.
-    """
-
-    pairs: tuple[tuple[Inspection, Inspection], ...]
-    only_a: tuple[str, ...]
-    only_b: tuple[str, ...]
-    notes: tuple[Remark, ...]
 
 
 def chosen(opened: Opened, *, everything: bool) -> tuple[list[Inspection], tuple[Remark, ...]]:
@@ -41,8 +23,10 @@ def chosen(opened: Opened, *, everything: bool) -> tuple[list[Inspection], tuple
     return kept, (Remark("JAX's own", opened.word, left_out),) if left_out else ()
 
 
-def paired(first: Opened, second: Opened, *, everything: bool) -> Paired:
-    """Pairs programs of one name; see `analysis.diff.pairing`."""
+def paired(
+    first: Opened, second: Opened, *, everything: bool
+) -> tuple[Paired[Inspection], tuple[Remark, ...]]:
+    """Pairs programs of one name, as `analysis.diff.pairing` does; and what is not compared."""
     from sdyscope.analysis.diff import pairing
 
     left, notes_a = chosen(first, everything=everything)
@@ -52,12 +36,7 @@ def paired(first: Opened, second: Opened, *, everything: bool) -> Paired:
         [_candidate(second, program) for program in right],
         recorded=first.record is not None and second.record is not None,
     )
-    return Paired(
-        pairs.pairs,
-        tuple(program.words for program in pairs.only_a),
-        tuple(program.words for program in pairs.only_b),
-        (*notes_a, *notes_b),
-    )
+    return pairs, (*notes_a, *notes_b)
 
 
 def _candidate(opened: Opened, program: Inspection) -> Candidate[Inspection]:

@@ -276,6 +276,17 @@ class OpGraph:
         """The calls of a function, in program order."""
         return [self.ops[i] for i in self._callers.get(function, [])]
 
+    def called_from(self, op: Op) -> Iterator[Op]:
+        """An op and the calls that lead to it, of each function the first one."""
+        seen: set[str] = set()
+        at: Op | None = op
+        while at is not None:
+            yield at
+            if at.function in seen:
+                return
+            seen.add(at.function)
+            at = next(iter(self.callers(at.function)), None)
+
     def _numbers(self, node: int) -> Sequence[int]:
         """The numbers of an op's operands."""
         return self.operand_numbers.get(node) or range(len(self.operand_values[node]))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.errors import TargetError
 from sdyscope.facts.findings import Severity
-from sdyscope.lint.rule import Message, NotApplicable, Rule, documented
+from sdyscope.lint.rule import NotApplicable, Rule, documented
 from sdyscope.lint.subject import Subject
 from sdyscope.mesh_config import LogicalTensor, MappedMesh, mapping_findings
 from sdyscope.words.findings import Finding
@@ -77,9 +77,7 @@ def _mapped(name: str, severity: Severity, documentation: str, more: str = "") -
         name,
         severity,
         f"{inspect.cleandoc(documentation)}\n\n{_GIVEN} {more}",
-        lambda subject: (
-            Message.of(finding) for finding in _found(subject) if finding.rule == name
-        ),
+        lambda subject: (finding for finding in _found(subject) if finding.rule == name),
     )
 
 

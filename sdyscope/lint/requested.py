@@ -9,13 +9,14 @@ from sdyscope.errors import FallbackError, SdyscopeError
 from sdyscope.facts.findings import Severity
 from sdyscope.lint.rule import Message, Rule, documented, rule
 from sdyscope.lint.subject import Subject
+from sdyscope.words.findings import Finding
 
 
-def _found(subject: Subject, name: str) -> Iterator[Message]:
+def _found(subject: Subject, name: str) -> Iterator[Finding]:
     """What ``check`` found under a name."""
     for finding in subject.checked.findings:
         if finding.rule == name and finding.partitioner in (None, subject.partitioner):
-            yield Message.of(finding)
+            yield finding
 
 
 def _checked(name: str, severity: Severity, documentation: str) -> Rule:
@@ -24,7 +25,7 @@ def _checked(name: str, severity: Severity, documentation: str) -> Rule:
 
 
 @rule("silent-fallback", "error")
-def silent_fallback(subject: Subject) -> Iterator[Message]:
+def silent_fallback(subject: Subject) -> Iterator[Message | Finding]:
     """Shardy was requested, but GSPMD runs.
 
     The module is lowered for a partitioner other than requested, or XLA found annotations of both
@@ -60,7 +61,7 @@ mixed_attributes = _checked(
 
 
 @rule("not-lowerable", "error")
-def not_lowerable(subject: Subject) -> Iterator[Message]:
+def not_lowerable(subject: Subject) -> Iterator[Finding]:
     """JAX can't lower the program under a partitioner.
 
     An error where there is no module at all; a note where the other partitioner has one.
@@ -68,7 +69,7 @@ def not_lowerable(subject: Subject) -> Iterator[Message]:
     for finding in subject.checked.findings:
         if finding.rule == "not-lowerable":
             # For whom there is no module is in the sentence; under the others this is said.
-            yield Message.of(replace(finding, partitioner=None))
+            yield replace(finding, partitioner=None)
 
 
 not_understood = _checked(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Needs: TypeAlias = Literal["lowered", "propagated", "compiled"]
 """The last stage that a rule can't do without. What is compiled is propagated and lowered, too."""
 
-Look: TypeAlias = "Callable[[Subject], Iterable[Message]]"
-"""Looks at one program under one partitioner.
+Look: TypeAlias = "Callable[[Subject], Iterable[Message | Finding]]"
+"""Looks at one program under one partitioner; what was found elsewhere already is a ``Finding``.
 
 It raises an ``SdyscopeError`` where a stage that it needs is not there: the rule then was not run.
 """
@@ -63,21 +63,6 @@ class Message:
     hint: str = ""
     severity: Severity | None = None
 
-    @classmethod
-    def of(cls, finding: Finding) -> Message:
-        """What was found elsewhere already."""
-        return cls(
-            finding.message,
-            finding.tensor,
-            finding.kind,
-            finding.source,
-            finding.partitioner,
-            finding.expected,
-            finding.found,
-            finding.hint,
-            finding.severity,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -107,6 +92,9 @@ class Rule:
             SdyscopeError: it can't be run.
         """
         for message in self.look(subject):
+            if isinstance(message, Finding):
+                yield message
+                continue
             yield Finding(
                 self.name,
                 message.severity or self.severity,
@@ -138,9 +126,7 @@ def documented(
     return Rule(name, severity, needs, summary, "\n\n".join(explanation), look)
 
 
-def rule(
-    name: str, severity: Severity, *, needs: Needs = "lowered"
-) -> Callable[[Callable[[Subject], Iterable[Message]]], Rule]:
+def rule(name: str, severity: Severity, *, needs: Needs = "lowered") -> Callable[[Look], Rule]:
     """Makes a rule of a function that looks for something; its docstring documents the rule."""
 
     def decorate(look: Look) -> Rule:

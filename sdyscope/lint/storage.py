@@ -21,9 +21,7 @@ def _held(name: str, severity: Severity, documentation: str) -> Rule:
         severity,
         documentation,
         lambda subject: (
-            Message.of(finding_of(finding))
-            for finding in subject.memory.findings
-            if finding.rule == name
+            finding_of(finding) for finding in subject.memory.findings if finding.rule == name
         ),
         needs="compiled",
     )

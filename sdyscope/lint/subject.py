@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -221,29 +221,22 @@ class Subject:
     def source(self, op: Op) -> SourceLocation | None:
         """The line of an op, or of the call that it is from where only that has one."""
         return next(
-            (location.source for location in self._called_from(op) if location.source is not None),
+            (
+                location.source
+                for location in self.graph.called_from(op)
+                if location.source is not None
+            ),
             None,
         )
 
     def scope(self, op: Op) -> str:
         """The scope of an op, with that of the calls that it is from."""
         scope = ""
-        for location in self._called_from(op):
+        for location in self.graph.called_from(op):
             if not scope.startswith(location.scope):
                 scope = f"{location.scope}/{scope}"
             scope = scope or location.scope
         return scope.strip("/")
-
-    def _called_from(self, op: Op) -> Iterator[Op]:
-        """An op and the calls that lead to it, the first of each function."""
-        seen: set[str] = set()
-        at: Op | None = op
-        while at is not None:
-            yield at
-            if at.function in seen:
-                return
-            seen.add(at.function)
-            at = next(iter(self.graph.callers(at.function)), None)
 
     def words(self, place: Placement) -> str:
         """A placement in words, with the axes of the program's mesh where it has one."""

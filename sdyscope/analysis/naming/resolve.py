@@ -157,14 +157,8 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
 
 def _called_scope(graph: OpGraph, op: Op, scope: str) -> str:
     """The scope of an op with those of the calls around it, of each function the first one."""
-    seen = {op.function}
-    while calls := graph.callers(op.function):
-        op = calls[0]
-        scope = f"{op_path(op)}/{scope}"
-        if op.function in seen:
-            break
-        seen.add(op.function)
-    return scope
+    _, *calls = graph.called_from(op)
+    return "/".join([*map(op_path, reversed(calls)), scope])
 
 
 def _ends_with(scope: str, end: str) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from sdyscope.facts.execution import ExecutedArray
 from sdyscope.stages import compat
@@ -126,9 +125,5 @@ def _on_devices(sharding: jax.sharding.NamedSharding, devices: Sequence[Any]) ->
     mesh = sharding.mesh
     if isinstance(mesh, jax.sharding.Mesh):
         return sharding
-    grid = np.empty(len(devices), dtype=object)
-    grid[:] = devices
-    mesh = jax.sharding.Mesh(
-        grid.reshape(tuple(mesh.shape.values())), mesh.axis_names, axis_types=mesh.axis_types
-    )
+    mesh = compat.on_devices(mesh, devices)
     return jax.sharding.NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
