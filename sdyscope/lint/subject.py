@@ -220,14 +220,8 @@ class Subject:
 
     def source(self, op: Op) -> SourceLocation | None:
         """The line of an op, or of the call that it is from where only that has one."""
-        return next(
-            (
-                location.source
-                for location in self.graph.called_from(op)
-                if location.source is not None
-            ),
-            None,
-        )
+        sources = (location.source for location in self.graph.called_from(op))
+        return next((source for source in sources if source is not None), None)
 
     def scope(self, op: Op) -> str:
         """The scope of an op, with that of the calls that it is from."""
