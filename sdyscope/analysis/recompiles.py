@@ -244,12 +244,7 @@ def _returned(before: _Program) -> dict[int, tuple[str, object]]:
     compiled = before.staged.recorded.get(before.recorded.partitioner)
     if compiled is None:
         return {}
-    leaves = {
-        kind: [
-            Leaf(annotation.path, annotation.shape or (), annotation.dtype) for annotation in ours
-        ]
-        for kind, ours in before.boundary.items()
-    }
+    leaves = {kind: [*map(Leaf.of, ours)] for kind, ours in before.boundary.items()}
     mesh = only_mesh(before.staged.meshes.values())
     aliases: dict[int, tuple[str, object]] = {}
     for result, argument in mirrored(leaves["result"], leaves["argument"]).items():

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.budgets import Unit
+from sdyscope.analysis.budgets import Spent, Unit
 from sdyscope.ci.config import Check
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.patches.diff import Replacement
 from sdyscope.values.source import FilePath, PathWords
-from sdyscope.words.findings import Finding
+from sdyscope.words.findings import Finding, budget_text
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shown_name
 
@@ -130,6 +130,18 @@ class CiBudget:
     partitioner: Partitioner
     used: int | None
     allowed: int
+
+    @classmethod
+    def of(cls, spent: Spent) -> CiBudget:
+        """What was counted."""
+        return cls(
+            ".".join(map(str, spent.limit)),
+            budget_text(spent.subject),
+            spent.unit,
+            spent.partitioner,
+            spent.used,
+            spent.allowed,
+        )
 
 
 @dataclass(frozen=True, slots=True)

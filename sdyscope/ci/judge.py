@@ -29,7 +29,7 @@ from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.account import unknown_clause
 from sdyscope.words.counts import counted, sentence
-from sdyscope.words.findings import Finding, budget_text, finding_of
+from sdyscope.words.findings import Finding, finding_of
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.places import shown_name
 
@@ -155,18 +155,7 @@ def judged(
         if any(finding.fails for finding in findings)
         else "passed",
         checks=tuple(checks),
-        budgets=tuple(
-            CiBudget(
-                ".".join(map(str, each.limit)),
-                budget_text(each.subject),
-                each.unit,
-                each.partitioner,
-                each.used,
-                each.allowed,
-            )
-            for result in done.values()
-            for each in result.spent
-        ),
+        budgets=tuple(CiBudget.of(each) for result in done.values() for each in result.spent),
         findings=findings,
     )
 

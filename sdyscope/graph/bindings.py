@@ -24,7 +24,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import add_results, argument_of, result_of, tell_apart
+from sdyscope.graph.functions import add_results, function_of, tell_apart
 from sdyscope.graph.locations import LocationReader
 from sdyscope.graph.model import (
     ARGUMENT,
@@ -381,13 +381,7 @@ class _Builder:
     def function(self, operation: Any, op: Op, arguments: list[Op]) -> Function:
         types = [self.type_of(t) for t in operation.attributes["function_type"].value.results]
         results = self.dictionaries(operation, "res_attrs", len(types), op.id)
-        return Function(
-            op.function,
-            op.attributes.get("sym_visibility", ""),
-            op.id,
-            tuple(map(argument_of, arguments)),
-            tuple(map(result_of, range(len(types)), types, results)),
-        )
+        return function_of(op, arguments, types, results)
 
     def finish(self) -> OpGraph:
         for operation, node in self.waiting:

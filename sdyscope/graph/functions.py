@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sdyscope.graph.attributes import result_shardings
 from sdyscope.graph.locations import UNKNOWN, Location, with_sites
-from sdyscope.graph.model import RESULT, Argument, AttributeValue, Op, Result
+from sdyscope.graph.model import RESULT, Argument, AttributeValue, Function, Op, Result
 from sdyscope.graph.types import TensorType
 from sdyscope.syntax.strings import label
 
@@ -33,6 +33,22 @@ def result_of(index: int, type_: TensorType, attributes: Mapping[str, AttributeV
     """An entry of the table of functions, from the attributes written on the result."""
     name = label(str(attributes.get("jax.result_info", "")))
     return Result(None, index, name, type_, result_shardings(attributes, 1)[0], attributes)
+
+
+def function_of(
+    op: Op,
+    arguments: Iterable[Op],
+    types: Sequence[TensorType],
+    written: Sequence[Mapping[str, AttributeValue]],
+) -> Function:
+    """A row of the table, from the function's node, its arguments', and what results have."""
+    return Function(
+        op.function,
+        op.attributes.get("sym_visibility", ""),
+        op.id,
+        tuple(map(argument_of, arguments)),
+        tuple(map(result_of, range(len(types)), types, written)),
+    )
 
 
 def tell_apart(graph: OpGraph) -> None:

@@ -25,7 +25,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import add_results, argument_of, result_of, tell_apart
+from sdyscope.graph.functions import add_results, function_of, tell_apart
 from sdyscope.graph.locations import file_place
 from sdyscope.graph.model import (
     ARGUMENT,
@@ -180,13 +180,7 @@ class _Assembly:
         written = [self.attributes(dict(texts), op.id) for _, texts in record.function_results]
         if any(child.parent == op.id for child in graph.ops[op.id + 1 : op.id + 2]):
             graph.ops[op.id] = op._replace(attributes=_signature(op, arguments, types, written))
-        return Function(
-            op.function,
-            op.attributes.get("sym_visibility", ""),
-            op.id,
-            tuple(map(argument_of, arguments)),
-            tuple(map(result_of, range(len(types)), types, written)),
-        )
+        return function_of(op, arguments, types, written)
 
 
 def _signature(

@@ -58,7 +58,7 @@ def state_not_donated(subject: Subject) -> Iterator[Message]:
     """
     groups: dict[str, list[NotDonated]] = {}
     for pair in not_donated(subject.program.tensors, subject.partitioner):
-        groups.setdefault(_leaf(pair).keys[0], []).append(pair)
+        groups.setdefault(Leaf.of(pair.argument).keys[0], []).append(pair)
     if not groups:
         raise NotApplicable("No argument's next value is returned, or all are donated.")
     for name, pairs in groups.items():
@@ -66,7 +66,7 @@ def state_not_donated(subject: Subject) -> Iterator[Message]:
         if held < LARGE:
             continue
         largest = max(pairs, key=lambda pair: pair.bytes)
-        if len(_leaf(largest).keys) == 1:
+        if len(Leaf.of(largest.argument).keys) == 1:
             text = (
                 f"{largest.result.name} has its shape, dtype and sharding: if that is its next "
                 f"value, both are held at once, and donating it would save up to {size(held)} per "
@@ -87,11 +87,6 @@ def state_not_donated(subject: Subject) -> Iterator[Message]:
             hint=f"Donate {name}: jax.jit(..., donate_argnums=...).",
             severity=severity,
         )
-
-
-def _leaf(pair: NotDonated) -> Leaf:
-    row = pair.argument
-    return Leaf(row.path, row.shape or (), row.dtype)
 
 
 bytes_differ = _held(

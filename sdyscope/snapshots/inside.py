@@ -17,6 +17,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.tiling import HloSharding
 from sdyscope.words.sharding import MANUAL, REPLICATED, sharding_text
+from sdyscope.words.types import value_type_text
 
 #: Functions that are jitted inside: those of libraries come and go with their versions.
 _JITTED = re.compile(r"(?:^|/)p?jit\([^()]*\)(?=/|$)")
@@ -26,13 +27,6 @@ _FATES = {"folded": "folded away", "not partitioned": "not partitioned"}
 def scope_name(scope: str) -> str:
     """A scope without the program's own name and without functions that are jitted inside."""
     return _JITTED.sub("", scope).removeprefix("/")
-
-
-def type_text(shape: Sequence[int | None] | None, dtype: str) -> str:
-    """``f32[16,8]``; of what is no array its type alone."""
-    if shape is None:
-        return dtype
-    return f"{dtype}[{','.join('?' if size is None else str(size) for size in shape)}]"
 
 
 @dataclass
@@ -135,7 +129,7 @@ def values_inside(
             written.setdefault((op.scope, type_), set()).add(side.value(value))
         for (scope, type_), texts in written.items():
             name = scope_name(split_scope(scope)[0])
-            key = Key("value", name, type_text(type_.shape, type_.dtype))
+            key = Key("value", name, value_type_text(type_.shape, type_.dtype))
             texts_by_key.setdefault(key, {}).setdefault(partitioner, set()).update(texts)
     for key, said in texts_by_key.items():
         shared = set.intersection(*said.values()) if len(said) == len(sides) else set()

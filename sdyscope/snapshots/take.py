@@ -12,7 +12,7 @@ from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots.folding import without_numbers
-from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
+from sdyscope.snapshots.inside import Decided, scope_name, values_inside
 from sdyscope.snapshots.items import cells_of, counted, placed
 from sdyscope.snapshots.values import (
     KINDS,
@@ -32,6 +32,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.mesh import mesh_entry
 from sdyscope.words.sharding import REPLICATED, in_memory, sharding_text, shardy_text
+from sdyscope.words.types import value_type_text
 
 #: The stages that need nothing compiled.
 DEFAULT: tuple[Stage, ...] = ("requested", "lowered", "propagated")
@@ -153,7 +154,7 @@ class _Taken:
             named = tensor.path if kind in ("argument", "result") else scope_name(tensor.path)
             if kind.startswith("shard_map"):
                 named = f"{named} #{tensor.index}".strip()
-            key = Key(kind, named, type_text(tensor.shape, tensor.dtype))
+            key = Key(kind, named, value_type_text(tensor.shape, tensor.dtype))
             first = tensor.lowered.get(self._first)
             self._ops.setdefault(key, []).append(-1 if first is None else first.op)
             yield key, Item(cells_of(texts))

@@ -31,7 +31,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.upgrade.bisected import Bisection
 from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.values.source import PathWords
-from sdyscope.words.findings import Finding, budget_text, finding_of
+from sdyscope.words.findings import Finding, finding_of
 
 _Views: TypeAlias = tuple[tuple[str, str, str], ...] | str
 
@@ -344,17 +344,7 @@ def _program(program: CarriedProgram, limits: Budgets | None) -> SideProgram:
         program.name,
         _figures(program),
         stages.compiled.failure,
-        tuple(
-            CiBudget(
-                ".".join(map(str, spending.limit)),
-                budget_text(spending.subject),
-                spending.unit,
-                spending.partitioner,
-                spending.used,
-                spending.allowed,
-            )
-            for spending in spent
-        ),
+        tuple(map(CiBudget.of, spent)),
         tuple(finding_of(finding) for spending in spent for finding in spending.findings),
     )
 

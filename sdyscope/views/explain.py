@@ -42,7 +42,7 @@ from sdyscope.words.propagation import (
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.rematerializations import rematerialization_text, resharding_text
 from sdyscope.words.sharding import short_and_placed
-from sdyscope.words.types import type_text
+from sdyscope.words.types import value_type_text
 
 #: How many values are explained unless all are asked for.
 LISTED = 8
@@ -156,7 +156,7 @@ def _edits(edits: Iterable[SourceEdit]) -> Iterator[Paragraph]:
 
 def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
     value = explanation.value
-    type_ = value.dtype if value.shape is None else type_text(value.shape, value.dtype)
+    type_ = value_type_text(value.shape, value.dtype)
     parts = [value.name, type_, f"({value.ssa})", _at(source_text(value.source))]
     yield Paragraph(" ".join(part for part in parts if part), "heading", hang=2)
     for partitioner, decided in explanation.decided.items():

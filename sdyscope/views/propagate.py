@@ -26,7 +26,7 @@ from sdyscope.words.places import op_text, source_text
 from sdyscope.words.propagation import FOLLOWED, origin_text, tensor_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import MANUAL, NONE, REPLICATED, short
-from sdyscope.words.types import type_text
+from sdyscope.words.types import type_text, value_type_text
 
 #: How many values inside, and how many steps, are shown unless all are asked for.
 LISTED = 60
@@ -138,7 +138,8 @@ def _table(
         rows.append(Heading(title + (f" in {file}" if file else "")))
         value_rows: list[Cells] = []
         for value in group:
-            cells: list[Cell | str] = [_name(value, file, brief=brief), _type(value)]
+            type_ = value_type_text(value.shape, value.dtype)
+            cells: list[Cell | str] = [_name(value, file, brief=brief), type_]
             if requested:
                 cells.append(_requested(value))
             shardings = [_sharding(value, p, partitioners) for p in partitioners]
@@ -270,10 +271,6 @@ def _name(value: ProgramValue, file: str, *, brief: bool) -> str:
     if value.section == "constraint":
         return f"{value.name} {place}".strip()
     return value.name or value.kind
-
-
-def _type(value: ProgramValue) -> str:
-    return value.dtype if value.shape is None else type_text(value.shape, value.dtype)
 
 
 def _requested(value: ProgramValue) -> Cell:

@@ -20,7 +20,7 @@ from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import source_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import short, short_and_placed
-from sdyscope.words.types import type_text
+from sdyscope.words.types import value_type_text
 
 #: How many beginnings are shown, and how many values that follow, unless all are asked for.
 LISTED = 10
@@ -97,6 +97,6 @@ def _beginning(
 
 def title(value: NamedValue) -> str:
     """What a value is called: its name, type and line."""
-    what = value.dtype if value.shape is None else type_text(value.shape, value.dtype)
+    what = value_type_text(value.shape, value.dtype)
     where = "" if value.kind == "argument" else f" at {source_text(value.source)}"
     return f"{value.name} {what}{where if value.source else ''}"

@@ -15,7 +15,7 @@ from sdyscope.words.mesh import over_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import file_text, op_text, shown_name
 from sdyscope.words.sharding import short
-from sdyscope.words.types import type_text
+from sdyscope.words.types import value_type_text
 
 #: What the column of blocks is.
 BLOCK = "block: the largest that a device has of one value of the line"
@@ -56,7 +56,7 @@ def values_text(values: LineValues) -> str:
     Args:
         values: values of one line that are placed alike.
     """
-    type_ = values.dtype if values.shape is None else type_text(values.shape, values.dtype)
+    type_ = value_type_text(values.shape, values.dtype)
     several = f"{counted(values.count, 'value')} {type_}"
     what = several if values.count > 1 else f"{type_} {op_text(values.op)}"
     texts = {by: short(sharding) for by, sharding in values.shardings.items()}

@@ -15,6 +15,13 @@ def type_text(shape: Sequence[int] | None, dtype: str = "") -> str:
     return f"{dtype}[{'?' if shape is None else ','.join(map(str, shape))}]"
 
 
+def value_type_text(shape: Sequence[int | None] | None, dtype: str) -> str:
+    """``f32[16,?]``, with ``?`` for a dynamic dimension; of what is no array its type alone."""
+    if shape is None:
+        return dtype
+    return f"{dtype}[{','.join('?' if size is None else str(size) for size in shape)}]"
+
+
 def jax_type_text(
     shape: Sequence[int] | None, dtype: str, spec: PartitionSpec | None, axes: Sequence[str] = ()
 ) -> str:

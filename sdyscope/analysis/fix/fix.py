@@ -40,9 +40,8 @@ from sdyscope.analysis.fix.states import like_parameters
 from sdyscope.analysis.fix.values import Figures, Fix, MovedResult, NotTaken, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.memory.memory import memory_of
-from sdyscope.analysis.naming.paths import kept_for, mirrored
+from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows
-from sdyscope.analysis.search.decisions import leaf_of
 from sdyscope.analysis.trials.cost import FLOPS_PER_BYTE, Prediction
 from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials
@@ -460,8 +459,8 @@ class _Fixer:
         """By the index of an argument that an optimizer keeps, that of its parameter."""
         arguments = self.program.tensors.of("argument", "shardy")
         results = self.program.tensors.of("result", "shardy")
-        leaves = [leaf_of(row) for row in arguments]
-        returned = mirrored([leaf_of(row) for row in results], leaves).values()
+        leaves = [Leaf.of(row) for row in arguments]
+        returned = mirrored([Leaf.of(row) for row in results], leaves).values()
         in_passes = pass_rows(self.trials.graph, arguments, "shardy")
         return {
             arguments[number].index or 0: arguments[parameter].index or 0

@@ -418,10 +418,7 @@ def open_results(workshop: Workshop) -> Iterator[Proposal]:
     rows = [row for row in program.tensors.tensors if "shardy" in row.lowered]
     results = [row for row in rows if row.kind == "result"]
     arguments = [row for row in rows if row.kind == "argument"]
-    pairs = mirrored(
-        [Leaf(row.path, row.shape or (), row.dtype) for row in results],
-        [Leaf(row.path, row.shape or (), row.dtype) for row in arguments],
-    )
+    pairs = mirrored([*map(Leaf.of, results)], [*map(Leaf.of, arguments)])
     moved = [
         results[number]
         for number, other in pairs.items()
@@ -644,10 +641,7 @@ def _next_values(requested: Sequence[RequestedTensor]) -> dict[int, int]:
     """By argument its next value, of those that are asked to be sharded alike."""
     arguments = [tensor for tensor in requested if tensor.kind == "argument"]
     results = [tensor for tensor in requested if tensor.kind == "result"]
-    pairs = mirrored(
-        [Leaf(tensor.path, tensor.shape, tensor.dtype) for tensor in results],
-        [Leaf(tensor.path, tensor.shape, tensor.dtype) for tensor in arguments],
-    )
+    pairs = mirrored([*map(Leaf.of, results)], [*map(Leaf.of, arguments)])
     return {
         other: number
         for number, other in pairs.items()

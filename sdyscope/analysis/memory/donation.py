@@ -44,10 +44,7 @@ def not_donated(table: TensorTable, partitioner: Partitioner) -> tuple[NotDonate
     rows = [row for row in table.tensors if partitioner in row.lowered]
     arguments = [row for row in rows if row.kind == "argument" and row.requested is not None]
     results = [row for row in rows if row.kind == "result"]
-    pairs = mirrored(
-        [Leaf(row.path, row.shape or (), row.dtype) for row in results],
-        [Leaf(row.path, row.shape or (), row.dtype) for row in arguments],
-    )
+    pairs = mirrored([*map(Leaf.of, results)], [*map(Leaf.of, arguments)])
     undonated = []
     for number, other in pairs.items():
         argument, result = arguments[other], results[number]

@@ -12,6 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from sdyscope.annotations import Annotation
+from sdyscope.facts.program import RequestedTensor
+from sdyscope.facts.tensors import Tensor
+
 _KEY = re.compile(r"\[(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\]]*)\]|\.[^.\[]+")
 _DIGITS = re.compile(r"\d+")
 _RESULT = "result"
@@ -30,6 +34,11 @@ class Leaf:
     path: str
     shape: tuple[int, ...]
     dtype: str
+
+    @classmethod
+    def of(cls, tensor: Tensor | Annotation | RequestedTensor) -> Leaf:
+        """An argument or result, as its path is read."""
+        return cls(tensor.path, tensor.shape or (), tensor.dtype)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:

@@ -50,8 +50,8 @@ def training_plan(name: str, table: TensorTable) -> TrainingPlan:
     )
     numbers, others = sorted(results), sorted(arguments)
     next_values = mirrored(
-        [_leaf(results[number]) for number in numbers],
-        [_leaf(arguments[other]) for other in others],
+        [Leaf.of(results[number]) for number in numbers],
+        [Leaf.of(arguments[other]) for other in others],
     )
     carried = {numbers[result]: others[argument] for result, argument in next_values.items()}
     if not carried:
@@ -71,10 +71,6 @@ def training_plan(name: str, table: TensorTable) -> TrainingPlan:
             hint="Return the loss from the step.",
         )
     return TrainingPlan(carried, watched)
-
-
-def _leaf(row: Tensor) -> Leaf:
-    return Leaf(row.path, row.shape or (), row.dtype)
 
 
 def training(

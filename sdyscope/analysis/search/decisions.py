@@ -98,9 +98,9 @@ def space(
     """
     chosen = _axes(mesh, axes)
     rows = table.of("argument", partitioner)
-    leaves = [leaf_of(row) for row in rows]
+    leaves = [Leaf.of(row) for row in rows]
     outputs = table.of("result", partitioner)
-    mirrors = mirrored([leaf_of(row) for row in outputs], leaves)
+    mirrors = mirrored([Leaf.of(row) for row in outputs], leaves)
     wanted = _wanted(rows, patterns, set(mirrors.values()))
     leads = kept_for(leaves, in_passes, wanted)
     groups: dict[tuple[object, ...], list[int]] = {}
@@ -215,11 +215,6 @@ def _axes(mesh: Mesh, axes: Sequence[str] | None) -> tuple[str, ...]:
             hint="Choose another mesh with --mesh.",
         )
     return placeable
-
-
-def leaf_of(row: Tensor) -> Leaf:
-    """An argument or result, as its path is read."""
-    return Leaf(row.name, row.shape or (), row.dtype)
 
 
 def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int]) -> list[int]:

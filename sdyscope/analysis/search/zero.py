@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.naming.data_axes import is_data_axis
-from sdyscope.analysis.naming.paths import kept_for, mirrored
+from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored
 from sdyscope.analysis.naming.roles import pass_rows, roles
-from sdyscope.analysis.search.decisions import leaf_of, member
+from sdyscope.analysis.search.decisions import member
 from sdyscope.analysis.search.space import Option, as_option, block_bytes, kept, spec_of
 from sdyscope.analysis.trials.trials import Trials, Written
 from sdyscope.errors import CompilerError, TargetError
@@ -154,7 +154,7 @@ def _carried(
     """
     arguments = program.tensors.of("argument", partitioner)
     results = program.tensors.of("result", partitioner)
-    leaves, outputs = ([leaf_of(row) for row in rows] for rows in (arguments, results))
+    leaves, outputs = ([Leaf.of(row) for row in rows] for rows in (arguments, results))
     following: dict[int, list[Tensor]] = {}
     for result, argument in mirrored(outputs, leaves).items():
         following.setdefault(argument, []).append(results[result])
