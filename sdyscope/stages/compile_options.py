@@ -1,4 +1,4 @@
-"""How XLA is asked to compile, as JAX asks it. It imports jaxlib and not JAX."""
+"""How XLA is asked to compile, as JAX asks it, and what it says then. No JAX is imported."""
 
 from __future__ import annotations
 
@@ -67,3 +67,10 @@ def compiled_with(
             if unknown is None or unknown[1] not in dict(known):
                 raise
             left_out.append(unknown[1])
+
+
+def memory_statistics(executable: Any) -> dict[str, int]:
+    """The compiler's memory statistics of a compiled program, in bytes, by their names."""
+    stats = executable.get_compiled_memory_stats()
+    names = (name for name in dir(stats) if name.endswith("_in_bytes"))
+    return {name.removesuffix("_in_bytes"): int(getattr(stats, name)) for name in names}

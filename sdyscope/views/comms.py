@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.collectives.groups import CollectiveGroup, collective_groups
-from sdyscope.analysis.collectives.totals import Collective, Collectives, Tally
+from sdyscope.analysis.collectives.totals import Collectives, Tally
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import OP_FOLLOWED, annotation_text, causes_text
 from sdyscope.words.partitioners import SENT, partitioner_name, partitioner_names
-from sdyscope.words.places import source_text
+from sdyscope.words.places import common_file, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.rematerializations import rematerialization_text, resharding_text
 from sdyscope.words.sharding import NONE
@@ -146,8 +146,8 @@ def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table
     for program in distinct(document):
         every = collective_groups(program)
         shown.append((program, every, every if everything else every[:LISTED]))
-    files = {_file(group.first) for _, _, listed in shown for group in listed}
-    file = files.pop() if brief and len(files) == 1 else ""
+    sources = (group.first.largest.source for _, _, listed in shown for group in listed)
+    file = common_file(sources) if brief else ""
     rows: list[Row] = []
     for program, every, listed in shown:
         count = counted(
@@ -214,12 +214,12 @@ def _by_annotation(document: CommsDocument, everything: bool, *, brief: bool) ->
         for program in distinct(document)
     ]
     written = [entry.annotation for _, listed in shown for entry in listed]
-    files = {
-        source_text(annotation.source).rpartition(":")[0]
+    sources = (
+        annotation.source
         for annotation in written
         if annotation.kind not in ("argument", "result") and annotation.source is not None
-    }
-    file = files.pop() if brief and len(files) == 1 else ""
+    )
+    file = common_file(sources) if brief else ""
     rows: list[Row] = []
     for program, listed in shown:
         count = f"{counted(len(program.by_annotation), 'annotation')} that collectives come from"
@@ -240,10 +240,6 @@ def _which(count: str, every: bool) -> str:
     if not every:
         return f"the largest of {count}"
     return count if count.startswith("1 ") else f"all {count}"
-
-
-def _file(collective: Collective) -> str:
-    return source_text(collective.largest.source).rpartition(":")[0]
 
 
 def scopes(document: CommsDocument, *, everything: bool = False) -> Table:

@@ -22,7 +22,7 @@ from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import axis_text, mesh_words_of
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
-from sdyscope.words.places import op_text, source_text
+from sdyscope.words.places import common_file, op_text, source_text
 from sdyscope.words.propagation import FOLLOWED, origin_text, tensor_text
 from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import MANUAL, NONE, REPLICATED, short
@@ -134,7 +134,7 @@ def _table(
     header += [Column("from")] if origins else []
     rows: list[Row] = []
     for title, group in (*_sections(document), *scopes):
-        file = _common_file(group)
+        file = common_file(value.source for value in group)
         rows.append(Heading(title + (f" in {file}" if file else "")))
         value_rows: list[Cells] = []
         for value in group:
@@ -255,11 +255,6 @@ def _place(scope: str) -> str:
     """A scope without the einsum that is its last part, as JAX has it."""
     head, _, last = scope.rpartition("/")
     return head if "->" in last else scope
-
-
-def _common_file(group: Sequence[ProgramValue]) -> str:
-    files = {source_text(value.source).rpartition(":")[0] for value in group}
-    return files.pop() if len(files) == 1 else ""
 
 
 def _name(value: ProgramValue, file: str, *, brief: bool) -> str:

@@ -15,7 +15,7 @@ from sdyscope.words.counts import counted, percent
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import NOT_FOUND, origin_text
 from sdyscope.words.partitioners import partitioner_names
-from sdyscope.words.places import source_text
+from sdyscope.words.places import common_file, source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.remarks import remark_text
 from sdyscope.words.schedule import (
@@ -66,8 +66,7 @@ def exposed(schedule: Schedule, everything: bool, columns: int | None) -> Table:
 
 def _exposed(schedule: Schedule, everything: bool, *, brief: bool) -> Table:
     shown = schedule.collectives if everything else schedule.collectives[:LISTED]
-    files = {source_text(collective.source).rpartition(":")[0] for collective in shown}
-    file = files.pop() if brief and len(files) == 1 else ""
+    file = common_file(collective.source for collective in shown) if brief else ""
     rows: list[Row] = []
     for collective in shown:
         source = source_text(collective.source)

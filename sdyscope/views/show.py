@@ -20,7 +20,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import apart_text
 from sdyscope.words.mesh import mesh_texts, mesh_words_of
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
-from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.places import common_file, shown_name, source_text
 from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, UNKNOWN, short
 from sdyscope.words.types import jax_type_text
@@ -114,7 +114,7 @@ def _table(
     rows: list[Row] = []
     for section, group in sections(program.tensors):
         title = _TITLES[section]
-        file = _common_file(group) if brief else ""
+        file = common_file(tensor.source for tensor in group) if brief else ""
         rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
         of_group: list[Cells] = []
         for tensor in group:
@@ -146,12 +146,6 @@ def _as_requested(tensor: ShownTensor, partitioners: Sequence[Partitioner]) -> b
     return all(tensor.agrees.values()) and (
         tensor.requested is not None or not any(there.text for there in tensor.lowered.values())
     )
-
-
-def _common_file(group: Sequence[ShownTensor]) -> str:
-    """The file that all tensors of a group are from; empty where there are several or none."""
-    files = {tensor.source and source_text(tensor.source).rpartition(":")[0] for tensor in group}
-    return (files.pop() or "") if len(files) == 1 else ""
 
 
 def _name(tensor: ShownTensor, *, brief: bool) -> str:

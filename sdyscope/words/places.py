@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import getcwd, sep
 from pathlib import PurePath
@@ -18,6 +18,7 @@ from sdyscope.values.source import SourceLocation
 __all__ = [
     "OpDocument",
     "callers_text",
+    "common_file",
     "file_text",
     "full_paths",
     "op_document",
@@ -147,6 +148,12 @@ def page_folder(page: PurePath, *, named: bool = False) -> str | None:
     here = getcwd()
     folder = relative_path(here, os.path.abspath(page.parent)) or (here if named else None)
     return None if folder is None else folder.replace(sep, "/")
+
+
+def common_file(sources: Iterable[_Line | None]) -> str:
+    """The file that all lines are in, as it is shown; empty where there are several, or none."""
+    files = {source_text(source).rpartition(":")[0] for source in sources}
+    return files.pop() if len(files) == 1 else ""
 
 
 def source_text(source: _Line | None) -> str:

@@ -21,7 +21,7 @@ from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, AuditRequest, Layout
 from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, collectives, layout, shapes
-from sdyscope.stages.compile_options import compile_options, compiled_with
+from sdyscope.stages.compile_options import compile_options, compiled_with, memory_statistics
 
 _NUMBER = re.compile(r"audit(\d+)\.")
 #: HLO's names of ops, where they are not StableHLO's with other dashes.
@@ -160,9 +160,7 @@ def _compile(
         [("xla_dump_to", folder), *_DUMPS],
         asked.compiler_options,
     )
-    stats = executable.get_compiled_memory_stats()
-    names = (name for name in dir(stats) if name.endswith("_in_bytes"))
-    return {name.removesuffix("_in_bytes"): getattr(stats, name) for name in names}
+    return memory_statistics(executable)
 
 
 class _Layouts:

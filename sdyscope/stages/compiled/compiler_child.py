@@ -24,7 +24,12 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.process import lifeline
 from sdyscope.stages import compat, inspections
-from sdyscope.stages.compile_options import CompilerOption, compile_options, compiled_with
+from sdyscope.stages.compile_options import (
+    CompilerOption,
+    compile_options,
+    compiled_with,
+    memory_statistics,
+)
 from sdyscope.stages.compiled import buffer_assignment, places
 from sdyscope.stages.compiled.topology import compile_devices
 from sdyscope.words.counts import counted
@@ -207,11 +212,9 @@ def _compile(devices: Sequence[Any], bytecode: bytes, options: Any) -> Any:
 
 def _memory(executable: Any) -> dict[str, int] | None:
     try:
-        stats = executable.get_compiled_memory_stats()
+        return memory_statistics(executable)
     except JaxRuntimeError:  # unimplemented on some platforms
         return None
-    names = (name for name in dir(stats) if name.endswith("_in_bytes"))
-    return {name.removesuffix("_in_bytes"): getattr(stats, name) for name in names}
 
 
 def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, Remark | None]:
