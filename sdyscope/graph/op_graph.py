@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -228,21 +228,26 @@ class OpGraph:
     @cached_property
     def inside_shard_maps(self) -> frozenset[int]:
         """Ids of what is in the bodies of `shard_map`s, and in the functions called there."""
-        inside: set[int] = set()
-        waiting = []
-        for op in self.operations():
-            if op.kind == "sdy.manual_computation":
-                waiting.append(op)
-            elif self.calls_shard_map_body(op) and (body := self.callee(op)) is not None:
-                waiting.append(self.ops[body.op])
+        entered = (
+            op
+            for op in self.operations()
+            if op.kind == "sdy.manual_computation" or self.calls_shard_map_body(op)
+        )
+        return frozenset(op.id for op in self.inside(entered))
+
+    def inside(self, ops: Iterable[Op]) -> Iterator[Op]:
+        """What is in the regions of some ops, and in the functions called by them or there."""
+        seen: set[int] = set()
+        waiting = [*ops]
         while waiting:
-            for inner in self.children(waiting.pop()):
-                if inner.id not in inside:
-                    inside.add(inner.id)
+            at = waiting.pop()
+            callee = self.callee(at)
+            called = [] if callee is None else self.children(callee.op)
+            for inner in (*self.children(at), *called):
+                if inner.id not in seen:
+                    seen.add(inner.id)
                     waiting.append(inner)
-                    if (callee := self.callee(inner)) is not None:
-                        waiting.append(self.ops[callee.op])
-        return frozenset(inside)
+                    yield inner
 
     def scope(self, op: Op | int) -> str:
         """The scope of an op with that of the `shard_map` around it, whose body JAX names anew."""

@@ -129,7 +129,7 @@ class _Body:
             return "yes" if named else "no"
         if op.is_argument:
             return "unknown"  # of a loop: what its body makes of it is not followed
-        inside = [op, *self._inside(op)]
+        inside = [op, *self.graph.inside([op])]
         if any(op.mnemonic in _COLLECTIVES for op in inside):
             return "unknown"
         return None
@@ -149,22 +149,6 @@ class _Body:
             if at == self.op.id:
                 return True
         return False
-
-    def _inside(self, op: Op) -> Iterator[Op]:
-        """All ops in an op's regions, and in the functions that it calls."""
-        seen: set[int] = set()
-        waiting = [op]
-        while waiting:
-            at = waiting.pop()
-            called = self.graph.callee(at)
-            further = list(self.graph.children(at))
-            if called is not None:
-                further += self.graph.children(called.op)
-            for producer in further:
-                if producer.id not in seen:
-                    seen.add(producer.id)
-                    waiting.append(producer)
-                    yield producer
 
 
 def _joined(answers: list[_Varies]) -> _Varies:
