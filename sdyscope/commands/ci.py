@@ -112,7 +112,7 @@ def command(
     all the same.
     """
     from sdyscope.ci import find_config, read_config
-    from sdyscope.process import progress
+    from sdyscope.process import output, progress
     from sdyscope.process.output import write_atomically
     from sdyscope.terminal import table
 
@@ -132,10 +132,7 @@ def command(
         for form, file in (("summary", summary), ("junit", junit), ("sarif", sarif))
         if file is not None
     }
-    for file in files.values():
-        # Before anything takes time.
-        if not Path(file).absolute().parent.is_dir():
-            raise TargetError("There is no such folder to write to.", file=file)
+    output.check_folders(*files.values())
 
     with progress.shown("sdyscope ci"):
         from sdyscope.ci.forms import FORMS, Reader

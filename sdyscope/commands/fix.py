@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sdyscope.commands import mesh_choice, opening, options
-from sdyscope.errors import TargetError
 from sdyscope.process import child
 
 if TYPE_CHECKING:
@@ -112,9 +110,7 @@ def command(
     from sdyscope.terminal.answer import print_answer
     from sdyscope.views import fix
 
-    if sarif is not None and not Path(sarif).absolute().parent.is_dir():
-        # Before anything takes time.
-        raise TargetError("There is no such folder to write to.", file=sarif)
+    output.check_folders(sarif)
     subject = opening.Opening(target, mesh, settings)
     inspection = subject.inspection(("shardy",))
     bench = subject.bench(inspection)
@@ -125,7 +121,7 @@ def command(
         effort=Effort(edits=edits, predictions=predictions, compiles=compiles),
         root=bench.root,
         alone=bench.alone,
-        notify=lambda what, part: progress.step(what, round(100 * part), 100),
+        notify=progress.part,
     )
     best = answer.proven[0] if answer.proven else None
     if write and best is not None:

@@ -175,7 +175,7 @@ def command(
         on=on,
         checks=checks,
         compiles=compiles,
-        notify=lambda what, part: progress.step(what, round(100 * part), 100),
+        notify=progress.part,
     )
     if (patch or write) and searched.plan:
         bench = target.bench(inspection)
@@ -185,7 +185,7 @@ def command(
             on=on,
             root=bench.root,
             alone=bench.alone,
-            notify=lambda what, part: progress.step(what, round(100 * part), 100),
+            notify=progress.part,
         )
         searched = replace(searched, patch=answer)
     proven = () if searched.patch is None else searched.patch.proven

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -115,15 +114,12 @@ def command(
     or nothing could be bisected.
     """
     from sdyscope.commands import upgrade_versions
-    from sdyscope.process import progress
+    from sdyscope.process import output, progress
 
     named = _named(first, last, versions)
     if (what or changelog) and not bisecting:
         raise TargetError("--what and --changelog go with --bisect.", hint="Give --bisect, too.")
-    for file in filter(None, (summary, page)):
-        # Before anything takes time.
-        if not Path(file).absolute().parent.is_dir():
-            raise TargetError("There is no such folder to write to.", file=file)
+    output.check_folders(summary, page)
     asked = upgrade_versions.Asked(
         subject=subject(),
         versions=named,

@@ -130,6 +130,17 @@ def make_folder(folder: Path) -> None:
         ) from error
 
 
+def check_folders(*files: str | None) -> None:
+    """Finds files that can't be written for want of a folder, before anything takes time.
+
+    Raises:
+        TargetError: there is no such folder.
+    """
+    for file in filter(None, files):
+        if not Path(file).absolute().parent.is_dir():
+            raise TargetError("There is no such folder to write to.", file=file)
+
+
 def write_atomically(path: str | Path, data: bytes | str) -> None:
     """Writes a file beside `path` and renames it, so that nobody ever sees half of it.
 

@@ -166,6 +166,11 @@ def doing(what: str) -> None:
             shown.what = what
 
 
+def part(what: str, done: float) -> None:
+    """Tells what is being done, and how much of it is done, from 0 to 1."""
+    step(what, round(100 * done), 100)
+
+
 def step(what: str, done: int, total: int) -> None:
     """Tells what is being done, how many steps of it are done, and how many there are."""
     for shown in _shown:
