@@ -143,7 +143,7 @@ def command(
         varied = (
             None if vary is None else varying.varying(vary, target, inspection, partitioner, on)
         )
-        answer = with_fits(answer, inspection, on, limit, varied)
+        answer = with_fits(answer, inspection, limit, varied)
     fit = all(row.fits for row in answer.fits)
     columns = output.answers().columns
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.totals import Collective
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.hlo import Computation, HloModule, Instruction, call_sites
+from sdyscope.hlo import Computation, Instruction, call_sites
 from sdyscope.lint.rule import FEW_BYTES, Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passes
@@ -74,7 +74,7 @@ def gathered_in_loop(subject: Subject) -> Iterator[Message]:
             passed = [name in same for name in site.operands]
             same = _invariant(called, passed)
         if collective.name in same:
-            yield _gathered(subject, module, collective)
+            yield _gathered(subject, collective)
 
 
 def _invariant(body: Computation, passed: Sequence[bool] | None = None) -> frozenset[str]:
@@ -127,7 +127,7 @@ def _element(body: Computation, name: str) -> str | None:
     return instruction.attributes.get("index") if is_own else None
 
 
-def _gathered(subject: Subject, module: HloModule, collective: Collective) -> Message:
+def _gathered(subject: Subject, collective: Collective) -> Message:
     explained = {
         collective.name: collective for collective in subject.explained_collectives.collectives
     }

@@ -55,7 +55,7 @@ def assert_no_collectives(
     for name in kinds:
         if name not in KINDS:
             raise TargetError(f"There is no collective {name!r}.", hint=f"Give {', '.join(KINDS)}.")
-    _check_axes(inspection, inspection.chosen(partitioner), axes)
+    _check_axes(inspection, axes)
     left = [
         collective for collective in collectives.collectives if _is_meant(collective, kinds, axes)
     ]
@@ -70,7 +70,7 @@ def assert_no_collectives(
             f"expected no {what}{over} in {inspection.name}, found {count:,}, with which a device "
             f"sends {size(sum(collective.sent for collective in left))} per step:"
         )
-        lines += _communicated(left, collectives)
+        lines += _communicated(left)
     if collectives.not_understood_count:
         lines.append(
             f"{collectives.not_understood_count:,} lines of the compiled program could not be "
@@ -130,7 +130,7 @@ def assert_max_bytes(
             lines.append(
                 _over("sent", collectives.total.sent, limits["sent"], "a device sends per step")
             )
-            lines += _communicated(collectives.collectives, collectives)
+            lines += _communicated(collectives.collectives)
         else:
             lines += _uncertain(collectives, limits["sent"], inspection.chosen(partitioner))
     if lines:
@@ -146,16 +146,14 @@ def _uncertain(collectives: Collectives, limit: int, partitioner: Partitioner) -
         known = f"{size(collectives.total.sent)} are known of, at most {size(limit)} expected"
         yield f"sent: it can't be said that a device sends no more: {known}"
         yield from (f"  {doubt}" for doubt in doubts)
-        yield from _communicated(
-            [each for each in collectives.collectives if each.unknown_trips], collectives
-        )
+        yield from _communicated([each for each in collectives.collectives if each.unknown_trips])
 
 
 def _listed(words: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if words is None else (words,) if isinstance(words, str) else tuple(words)
 
 
-def _check_axes(inspection: Inspection, chosen: Partitioner, axes: Sequence[str]) -> None:
+def _check_axes(inspection: Inspection, axes: Sequence[str]) -> None:
     if not axes:
         return
     meshes = inspection.meshes.values()
@@ -173,11 +171,11 @@ def _is_meant(collective: Collective, kinds: Sequence[str], axes: Sequence[str])
     return not axes or collective.axes is None or any(ref.name in axes for ref in collective.axes)
 
 
-def _communicated(some: Sequence[Collective], collectives: Collectives) -> Iterator[str]:
+def _communicated(some: Sequence[Collective]) -> Iterator[str]:
     largest = sorted(some, key=lambda collective: -collective.sent)
     for collective in largest[:_NAMED]:
         part = collective.largest
-        words = [f"  {collective.kind}", _axes(collective, collectives), f"of {part.shape}"]
+        words = [f"  {collective.kind}", _axes(collective), f"of {part.shape}"]
         words.append(f"{collective.count:,} ×, {size(collective.sent)}")
         if len(collective.parts) > 1:
             words.append(f"with {len(collective.parts) - 1:,} more tensors")
@@ -193,7 +191,7 @@ def _communicated(some: Sequence[Collective], collectives: Collectives) -> Itera
         yield f"  and {len(rest):,} more, {size(sum(collective.sent for collective in rest))}"
 
 
-def _axes(collective: Collective, collectives: Collectives) -> str:
+def _axes(collective: Collective) -> str:
     if collective.axes:
         return f"over {' x '.join(map(str, collective.axes))}"
     if collective.axes is None:

@@ -258,7 +258,7 @@ def _annotated(inspection: Inspection, chosen: Partitioner, name: str, at: At) -
         place, opened, text = (
             _requested(row.requested, rank)
             if at == "requested"
-            else _lowered(row.lowered.get(chosen), rank, mesh)
+            else _lowered(row.lowered.get(chosen), mesh)
         )
         shown = shown_name(row.name, row.kind)
         yield _Found(shown, type_, rank, place, text, opened, row.source)
@@ -293,7 +293,7 @@ def _requested(
 
 
 def _lowered(
-    there: Annotation | None, rank: int, mesh: Mesh | None
+    there: Annotation | None, mesh: Mesh | None
 ) -> tuple[Placement | None, tuple[int, ...], str]:
     if there is None:
         return None, (), "not in the module"

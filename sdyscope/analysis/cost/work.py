@@ -299,7 +299,7 @@ def _fused(inner: Computation, operands: list[Shape | None], result: Shape) -> t
     pieces: list[tuple[Shape | None, float]] = []
     for number, shape in enumerate(operands):
         parameter = numbers.get(number)
-        read = None if parameter is None else _read(inner, parameter, users)
+        read = None if parameter is None else _read(parameter, users)
         whole = 0 if shape is None else shape.bytes
         share = 1.0 if read is None or not whole else min(read / whole, 1.0)
         pieces.append((shape, share))
@@ -318,9 +318,7 @@ def _fused(inner: Computation, operands: list[Shape | None], result: Shape) -> t
     return _weighed(pieces)
 
 
-def _read(
-    inner: Computation, parameter: Instruction, users: Mapping[str, list[Instruction]]
-) -> int | None:
+def _read(parameter: Instruction, users: Mapping[str, list[Instruction]]) -> int | None:
     """Bytes that a fusion reads of a parameter; None for all of it."""
     read = 0
     waiting = [parameter]

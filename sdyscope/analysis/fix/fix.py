@@ -262,7 +262,7 @@ class _Fixer:
                 proposals += [site.changed(spec, sent) for spec in near]
         proposals += self.of_expressions(about)
         proposals += self.of_arguments(about)
-        proposals += donations(self.workshop, self.mesh)
+        proposals += donations(self.workshop)
         proposals += open_results(self.workshop)
         proposals += map_specs(self.workshop, graph, self.mesh, about, self.spec_at)
         proposals += rewrites(self.workshop, graph, self.mesh, collectives)

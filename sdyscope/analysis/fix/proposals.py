@@ -353,7 +353,7 @@ def new_constraint(
 # --- donations ------------------------------------------------------------------------------------
 
 
-def donations(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
+def donations(workshop: Workshop) -> Iterator[Proposal]:
     """The edits that donate the arguments whose next values the program returns.
 
     An argument of the function is donated where that is so for most of its bytes.

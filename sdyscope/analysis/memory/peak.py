@@ -63,7 +63,6 @@ def with_peak(
 def with_fits(
     document: MemoryDocument,
     program: Staged,
-    on: Hardware | str | None,
     limit: int,
     vary: Varying | None = None,
 ) -> MemoryDocument:
@@ -72,7 +71,6 @@ def with_fits(
     Args:
         document: the document of the program.
         program: the program.
-        on: what it was compiled for.
         limit: bytes of a device.
         vary: what to vary; None to vary nothing.
 

@@ -158,7 +158,7 @@ def _made(
     answer = json.loads(result.read_text())
     if "refused" in answer:
         answer["refused"] = untagged(answer["refused"], names)
-    _raise_if_wrong(answer, on, log)
+    _raise_if_wrong(answer, on)
     hlo, tags = read_tags((folder / compiler_child.HLO).read_text(), names)
     if chosen == "shardy" and FELL_BACK in log:
         raise FallbackError(
@@ -261,7 +261,7 @@ def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:
         )
 
 
-def _raise_if_wrong(answer: dict[str, Any], on: Hardware, log: str) -> None:
+def _raise_if_wrong(answer: dict[str, Any], on: Hardware) -> None:
     if "wrong" in answer:
         raise TargetError(answer["wrong"], hint=answer["hint"], file=answer["file"])
     if "refused" in answer:
