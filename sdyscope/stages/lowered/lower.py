@@ -85,7 +85,6 @@ class LoweredModule:
         partitioner: which partitioner was asked for; None for a file.
         kept_arguments: flat index, among the arguments that jit was given, of each argument of
             `main` after the hoisted constants; None for a file, where all that is left is there.
-        donated_arguments: those of them that are donated, as flat indices.
         constants: how many hoisted constants come first among the arguments of `main`.
         num_devices: devices that the module is partitioned for; 0 when unknown.
         platforms: what it was lowered for.
@@ -104,7 +103,6 @@ class LoweredModule:
     context: Any
     partitioner: Partitioner | None = None
     kept_arguments: tuple[int, ...] | None = None
-    donated_arguments: tuple[int, ...] = ()
     constants: int = 0
     num_devices: int = 0
     platforms: tuple[str, ...] = ()
@@ -306,7 +304,6 @@ def lower(
         context=module.context,
         partitioner=partitioner,
         kept_arguments=arguments.kept,
-        donated_arguments=arguments.donated,
         constants=arguments.constants,
         num_devices=arguments.num_devices,
         platforms=arguments.platforms,

@@ -11,14 +11,12 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, caret_snippet
 from sdyscope.facts.remarks import Remark
-from sdyscope.graph.donation import ALIASED, DONOR
 from sdyscope.process.child import cpu_limit
 from sdyscope.process.compiler_log import last_words
 from sdyscope.stages import compat
@@ -249,7 +247,6 @@ def _module(module: Any, context: Any, path: Path | None, stderr: str) -> Lowere
         name=name,
         module=module,
         context=context,
-        donated_arguments=tuple(_donated(main)),
         path=path,
         stderr=stderr,
     )
@@ -282,16 +279,6 @@ def _main(module: Any) -> Any:
         if compat.text(function.operation.attributes["sym_name"]) == "main":
             return function
     return functions[0] if functions else None
-
-
-def _donated(function: Any) -> Iterator[int]:
-    attributes = function.operation.attributes
-    if "arg_attrs" not in attributes:
-        return
-    for index, argument in enumerate(compat.ir.ArrayAttr(attributes["arg_attrs"])):
-        named = compat.ir.DictAttr(argument)
-        if DONOR in named or ALIASED in named:
-            yield index
 
 
 def _exported(data: bytes) -> bytes | None:

@@ -113,16 +113,6 @@ def test_hlo_text_and_protos(hlo):
     assert read.read_bytes(comment).name == "jit_straight"
 
 
-def test_donated_arguments(tmp_path):
-    import jax
-    import jax.numpy as jnp
-
-    jitted = jax.jit(lambda a, b: (a + b, b), donate_argnums=0)
-    shape = jax.ShapeDtypeStruct((4,), jnp.float32)
-    text = jitted.trace(shape, shape).lower().as_text()
-    assert read.read_bytes(text.encode()).donated_arguments == (0,)
-
-
 def test_the_name_of_a_file_is_not_believed(shardy, hlo, tmp_path):
     (tmp_path / "hlo.mlir").write_text(hlo)
     (tmp_path / "mlir.txt").write_bytes(shardy.bytecode())

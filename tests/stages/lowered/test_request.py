@@ -445,7 +445,6 @@ def test_arguments_keep_their_names(simplified):
     ]
     for module in modules:
         assert module.kept_arguments == tuple(t.index for t in arguments if not t.dropped)
-        assert module.donated_arguments == (0, 4)
         names, result_names = main_arguments(module)
         assert names[-len(module.kept_arguments) :] == [t.path for t in arguments if not t.dropped]
         assert result_names == [t.path for t in results]
