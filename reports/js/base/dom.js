@@ -21,6 +21,16 @@ export function svg(tag, properties = {}, ...children) {
   return filled(document.createElementNS(SVG, name), classes, properties, children);
 }
 
+/** A button that stands in a text as a word of it. */
+export function button(words, run) {
+  return el("button.more", { type: "button", on: { click: run } }, words);
+}
+
+/** The head of a table: one row of cells. */
+export function tableHead(...cells) {
+  return el("thead", {}, el("tr", {}, cells));
+}
+
 /** What stands below a view: a text and its tone each. */
 export function remarks(notes) {
   return notes.map(([words, tone]) => el("p.note", { dir: "auto", data: { tone } }, words));

@@ -1,6 +1,6 @@
 // A table of any length: only the rows in sight are elements. Rows can be a tree.
 
-import { el } from "./dom.js";
+import { el, tableHead } from "./dom.js";
 
 /** Rows drawn above and below what is in sight. */
 const BEYOND = 6;
@@ -390,15 +390,9 @@ export function miniTable(what, columns, rows, name = "table.mini") {
   return el(
     name,
     {},
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        el("th", { scope: "col" }, el("span.unseen", {}, what)),
-        columns.map((words) => el("th", { scope: "col" }, words)),
-      ),
+    tableHead(
+      el("th", { scope: "col" }, el("span.unseen", {}, what)),
+      columns.map((words) => el("th", { scope: "col" }, words)),
     ),
     el(
       "tbody",

@@ -1,7 +1,7 @@
 // Taking things along: rows and tables as CSV or Markdown, pictures as SVG or PNG, paper.
 
 import { openDialog } from "./dialog.js";
-import { el } from "./dom.js";
+import { button, el } from "./dom.js";
 import { GridTable } from "./table.js";
 
 /** A picture is wider and higher than this, in pixels; what is smaller is a sign. */
@@ -73,10 +73,6 @@ function items(main, say) {
 
 function item(name, ...buttons) {
   return el("li.take-item", {}, el("bdi.take-name", {}, name), el("span", {}, buttons));
-}
-
-function button(words, run) {
-  return el("button.more", { type: "button", on: { click: run } }, words);
 }
 
 // --- tables --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // A collective, or several that look the same, as a row that opens.
 
 import { factList } from "../base/details_frame.js";
-import { el } from "../base/dom.js";
+import { button, el } from "../base/dom.js";
 import { count, size, whole } from "../base/format.js";
 import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
@@ -63,10 +63,8 @@ function members(row, context) {
     {},
     all.map((one) => member(one, row, context)),
     row.of > all.length && row.members.length > all.length
-      ? el(
-          "button.more",
-          { type: "button", on: { click: () => state.set({ members: "1" }) } },
-          `Show ${count(left, "more collective")} like these`,
+      ? button(`Show ${count(left, "more collective")} like these`, () =>
+          state.set({ members: "1" }),
         )
       : row.of > all.length
         ? el("p.muted", {}, `and ${count(row.of - all.length, "more")} like these`)

@@ -1,6 +1,6 @@
 // What a device sends: in all, by kind, axis, scope and cause, and the collectives themselves.
 
-import { append, el, remarks } from "../base/dom.js";
+import { append, button, el, remarks } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
 import { escapeSearch } from "../base/keys.js";
 import { axisColour, coloured } from "../base/spec.js";
@@ -94,11 +94,7 @@ export function mount(_root, context) {
     const left = rows.length - shown.length;
     slots.more.hidden = !left;
     slots.more.replaceChildren(
-      el(
-        "button.more",
-        { type: "button", on: { click: () => state.set({ more: "1" }) } },
-        `Show ${count(left, "more row")}`,
-      ),
+      button(`Show ${count(left, "more row")}`, () => state.set({ more: "1" })),
     );
   }
   const step = (by) => {
@@ -261,13 +257,7 @@ function barList(data, by, pick, all, state) {
         ),
       ),
     ),
-    left
-      ? el(
-          "button.more",
-          { type: "button", on: { click: () => state.set({ all: "1" }) } },
-          `Show ${count(left, "more bar")}`,
-        )
-      : null,
+    left ? button(`Show ${count(left, "more bar")}`, () => state.set({ all: "1" })) : null,
   ].filter(Boolean);
 }
 
@@ -283,7 +273,7 @@ function picked(pick, state) {
     "Only ",
     el("bdi", {}, coloured(second ? `${first} over ${second}` : first)),
     " ",
-    el("button.more", { type: "button", on: { click: () => state.set({ pick: "" }) } }, "Show all"),
+    button("Show all", () => state.set({ pick: "" })),
   ];
 }
 

@@ -1,7 +1,7 @@
 // A place where differences begin: both shardings, and what follows from it.
 
 import { Table } from "../base/data.js";
-import { el } from "../base/dom.js";
+import { button, el, tableHead } from "../base/dom.js";
 import { count, size, type } from "../base/format.js";
 import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
@@ -114,17 +114,11 @@ function values(beginning, { state, labels, list }) {
       el(
         "table.follows",
         {},
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            ["value", "type", ...labels].map((words) =>
-              el("th", { scope: "col" }, el("bdi", {}, words)),
-            ),
-            el("th.end", { scope: "col" }, "per device"),
+        tableHead(
+          ["value", "type", ...labels].map((words) =>
+            el("th", { scope: "col" }, el("bdi", {}, words)),
           ),
+          el("th.end", { scope: "col" }, "per device"),
         ),
         el(
           "tbody",
@@ -133,13 +127,7 @@ function values(beginning, { state, labels, list }) {
         ),
       ),
     ),
-    left
-      ? el(
-          "button.more",
-          { type: "button", on: { click: () => state.set({ list: "1" }) } },
-          `Show ${count(left, "more value")}`,
-        )
-      : null,
+    left ? button(`Show ${count(left, "more value")}`, () => state.set({ list: "1" })) : null,
   ];
 }
 

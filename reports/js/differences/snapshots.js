@@ -1,6 +1,6 @@
 // Two snapshot files: what each program says otherwise, tensor by tensor and stage by stage.
 
-import { el } from "../base/dom.js";
+import { button, el, tableHead } from "../base/dom.js";
 import { count, whole } from "../base/format.js";
 import { colourAxes, coloured } from "../base/spec.js";
 import { nowNamed } from "./tables.js";
@@ -83,10 +83,8 @@ function program(one, labels, all, state) {
       ? el(
           "p",
           {},
-          el(
-            "button.more",
-            { type: "button", on: { click: () => state.set({ all: "1" }) } },
-            `Show ${count(found.length - shown.length, "more difference")}`,
+          button(`Show ${count(found.length - shown.length, "more difference")}`, () =>
+            state.set({ all: "1" }),
           ),
         )
       : null,
@@ -100,15 +98,9 @@ function table(changes, labels) {
     el(
       "table.compared.snapshots",
       {},
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, "tensor"),
-          labels.map((words) => el("th", { scope: "col" }, el("bdi", {}, words))),
-        ),
+      tableHead(
+        el("th", { scope: "col" }, "tensor"),
+        labels.map((words) => el("th", { scope: "col" }, el("bdi", {}, words))),
       ),
       el(
         "tbody",

@@ -1,6 +1,6 @@
 // Tables of what differs: totals, memory, collectives, and tensors as they are lowered.
 
-import { el } from "../base/dom.js";
+import { el, tableHead } from "../base/dom.js";
 import { count, size, type, whole } from "../base/format.js";
 import { link, sourceLink } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
@@ -15,16 +15,10 @@ export function changeText(bytes) {
 }
 
 function head(labels, first) {
-  return el(
-    "thead",
-    {},
-    el(
-      "tr",
-      {},
-      first.map((words) => el("th", { scope: "col" }, words)),
-      labels.map((words) => el("th.end", { scope: "col" }, el("bdi", {}, words))),
-      el("th.end", { scope: "col" }, "change"),
-    ),
+  return tableHead(
+    first.map((words) => el("th", { scope: "col" }, words)),
+    labels.map((words) => el("th.end", { scope: "col" }, el("bdi", {}, words))),
+    el("th.end", { scope: "col" }, "change"),
   );
 }
 
@@ -33,15 +27,9 @@ export function figureTable({ header, rows }) {
   const [first, ...others] = header;
   return table(
     "Figures",
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        el("th", { scope: "col" }, first),
-        others.map((words) => el("th.end", { scope: "col" }, el("bdi", {}, words))),
-      ),
+    tableHead(
+      el("th", { scope: "col" }, first),
+      others.map((words) => el("th.end", { scope: "col" }, el("bdi", {}, words))),
     ),
     rows.map(([name, ...cells]) =>
       el(
@@ -116,15 +104,7 @@ function byPart(rows) {
 export function entryTable(entries, labels) {
   return table(
     "Arguments and results that differ",
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        ["argument or result", ...labels].map((text) => el("th", { scope: "col" }, text)),
-      ),
-    ),
+    tableHead(["argument or result", ...labels].map((text) => el("th", { scope: "col" }, text))),
     entries.map(([, name, a, b, otherName]) =>
       el(
         "tr",
@@ -219,16 +199,10 @@ function tensorTable(tensors, { labels, state }) {
     );
   return table(
     "Tensors that differ",
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
-        el("th", { scope: "col" }, "tensor"),
-        labels.map((words) => el("th", { scope: "col" }, el("bdi", {}, words))),
-        el("th", { scope: "col" }, "what"),
-      ),
+    tableHead(
+      el("th", { scope: "col" }, "tensor"),
+      labels.map((words) => el("th", { scope: "col" }, el("bdi", {}, words))),
+      el("th", { scope: "col" }, "what"),
     ),
     tensors.map((one) =>
       el(

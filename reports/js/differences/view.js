@@ -1,6 +1,6 @@
 // Two partitioners, programs or kinds of hardware: what differs, by where it begins.
 
-import { el } from "../base/dom.js";
+import { button, el } from "../base/dom.js";
 import { count, partitionerName } from "../base/format.js";
 import { places, withoutPlace } from "./model.js";
 import { place } from "./places.js";
@@ -47,11 +47,7 @@ export function mount(_root, context) {
     const left = found.length - shown.length;
     slots.more.hidden = !left;
     slots.more.replaceChildren(
-      el(
-        "button.more",
-        { type: "button", on: { click: () => state.set({ all: "1" }) } },
-        `Show ${count(left, "more place")}`,
-      ),
+      button(`Show ${count(left, "more place")}`, () => state.set({ all: "1" })),
     );
   }
   const move = (by) => {

@@ -1,6 +1,6 @@
 // Memory over a step: an area for each thing that memory is held for, the peak, what is held there.
 
-import { el, svg } from "../base/dom.js";
+import { button, el, svg } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
 import { link, sourceLink, withLine } from "../base/link.js";
 
@@ -179,13 +179,7 @@ export function heldAtPeak(step, { all, several, state }) {
       {},
       shown.map((one) => holding(one, most, state)),
     ),
-    left
-      ? el(
-          "button.more",
-          { type: "button", on: { click: () => state.set({ all: "held" }) } },
-          `Show ${whole(left)} more`,
-        )
-      : null,
+    left ? button(`Show ${whole(left)} more`, () => state.set({ all: "held" })) : null,
     step.more && all ? el("p.muted", {}, `${count(step.more, "more")}, ${size(step.rest)}`) : null,
     ...step.basis.map((words) => el("p.note", { data: { tone: "plain" } }, words)),
   ].filter(Boolean);

@@ -1,6 +1,6 @@
 // What a device holds: in all, by group, and what other devices could hold.
 
-import { el, remarks } from "../base/dom.js";
+import { button, el, remarks, tableHead } from "../base/dom.js";
 import {
   count,
   memoryPart,
@@ -170,17 +170,11 @@ function groups(one, state) {
       el(
         "table.groups-table",
         {},
-        el(
-          "thead",
-          {},
-          el(
-            "tr",
-            {},
-            heads
-              .filter(Boolean)
-              .map((words, at) => el(at ? "th.end" : "th", { scope: "col" }, words)),
-            el("th", { scope: "col" }, el("span.unseen", {}, "bar")),
-          ),
+        tableHead(
+          heads
+            .filter(Boolean)
+            .map((words, at) => el(at ? "th.end" : "th", { scope: "col" }, words)),
+          el("th", { scope: "col" }, el("span.unseen", {}, "bar")),
         ),
         el("tbody", {}, section("argument", "arguments"), section("result", "results")),
       ),
@@ -235,13 +229,7 @@ function savings(one, { open, all, state }) {
       {},
       shown.map((row) => saving(row, { most, open: open === row.name, state })),
     ),
-    left
-      ? el(
-          "button.more",
-          { type: "button", on: { click: () => state.set({ all: "1" }) } },
-          `Show ${count(left, "more tensor")}`,
-        )
-      : null,
+    left ? button(`Show ${count(left, "more tensor")}`, () => state.set({ all: "1" })) : null,
     ...beyond,
   ].filter(Boolean);
 }
