@@ -58,10 +58,10 @@ def test_a_program_is_not_blamed_for_the_pair(installed):
     on = parse_hardware("tpu:v5p:4x4x4")
     refused = {"refused": "INTERNAL: async-update instruction should have 1 operands"}
     with pytest.raises(CompilerError, match=r"^The compiler refuses the program") as caught:
-        compiler._raise_if_wrong(refused, on, "")
+        compiler._raise_if_wrong(refused, on)
     installed["libtpu"] = "0.0.51"
     with pytest.raises(CompilerError) as caught:
-        compiler._raise_if_wrong(refused, on, "")
+        compiler._raise_if_wrong(refused, on)
     assert caught.value.message == (
         "The compile for tpu:v5p:4x4x4 failed: async-update instruction should have 1 operands. "
         "libtpu 0.0.51 is installed, and JAX 0.10.2 asks for libtpu==0.0.42.*."
