@@ -3,6 +3,7 @@
 import { append, button, el, remarks } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
 import { escapeSearch } from "../base/keys.js";
+import { press, segments } from "../base/segments.js";
 import { axisColour, coloured } from "../base/spec.js";
 import { causeOf } from "./cause.js";
 import { estimates } from "./estimates.js";
@@ -33,10 +34,10 @@ export function mount(_root, context) {
   if (trace) append(slots.trace, trace.elements);
   slots.notes.append(...remarks(data.notes));
   slots.partitioner.hidden = !several;
-  const byButtons = segments(slots.by, Object.entries(BY), (by) =>
+  segments(slots.by, Object.entries(BY), (by) =>
     state.set({ by: by === "kind" ? "" : by, all: "" }),
   );
-  const underButtons = segments(
+  segments(
     slots.partitioner,
     programs.map((one) => [one.partitioner, partitionerName(one.partitioner), one.count]),
     (under) => state.set({ under: under === programs[0].partitioner ? "" : under, open: "" }),
@@ -60,10 +61,10 @@ export function mount(_root, context) {
   }) {
     trace?.update(sort);
     const chosen = by in BY ? by : "kind";
-    press(byButtons, chosen);
+    press(slots.by, chosen);
     const found = programs.findIndex((one) => one.partitioner === under);
     const program = Math.max(found, 0);
-    press(underButtons, programs[program]?.partitioner);
+    press(slots.partitioner, programs[program]?.partitioner);
     if (slots.search.value !== q) slots.search.value = q;
     slots.bars.replaceChildren(...barList(data, chosen, pick, all, state));
     const words = q.toLowerCase().split(/\s+/).filter(Boolean);
@@ -114,25 +115,6 @@ export function mount(_root, context) {
 
 function named(row, open) {
   return Boolean(open) && (row.key === open || row.members.some((one) => one.name === open));
-}
-
-function segments(slot, entries, choose) {
-  const buttons = entries.map(([value, words, number]) =>
-    el(
-      "button.segment",
-      { type: "button", data: { value }, on: { click: () => choose(value) } },
-      words,
-      number === undefined ? null : el("span.segment-count", {}, whole(number)),
-    ),
-  );
-  slot.append(...buttons);
-  return buttons;
-}
-
-function press(buttons, value) {
-  for (const button of buttons) {
-    button.setAttribute("aria-pressed", String(button.dataset.value === value));
-  }
 }
 
 // --- in all --------------------------------------------------------------------------------------

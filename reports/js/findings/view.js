@@ -3,32 +3,25 @@
 import { el } from "../base/dom.js";
 import { count, partitionerName } from "../base/format.js";
 import { sourceLink } from "../base/link.js";
+import { press, segments } from "../base/segments.js";
 import { coloured } from "../base/spec.js";
 
 const SEVERITIES = ["error", "warning", "note"];
 const TITLES = { error: "Errors", warning: "Warnings", note: "Notes" };
 
 export function mount(_root, { data, slots, state, shared }) {
-  const buttons = ["", ...SEVERITIES].map((severity) => {
-    const found = data.findings.filter((one) => !severity || one.severity === severity);
-    return el(
-      "button.segment",
-      {
-        type: "button",
-        data: { severity },
-        on: { click: () => state.set({ severity }) },
-      },
-      severity ? TITLES[severity] : "All",
-      el("span.segment-count", {}, String(found.length)),
-    );
-  });
-  slots.severity.append(...buttons);
+  segments(
+    slots.severity,
+    ["", ...SEVERITIES].map((severity) => {
+      const found = data.findings.filter((one) => !severity || one.severity === severity);
+      return [severity, severity ? TITLES[severity] : "All", found.length];
+    }),
+    (severity) => state.set({ severity }),
+  );
   slots.toolbar.hidden = !data.findings.length;
 
   function update({ severity = "", rule = "" }) {
-    for (const button of buttons) {
-      button.setAttribute("aria-pressed", String(button.dataset.severity === severity));
-    }
+    press(slots.severity, severity);
     const shown = data.findings.filter(
       (one) => (!severity || one.severity === severity) && (!rule || one.rule === rule),
     );

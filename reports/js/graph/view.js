@@ -3,6 +3,7 @@
 import { el, whileIdle } from "../base/dom.js";
 import { count, partitionerName, whole } from "../base/format.js";
 import { sourceLink } from "../base/link.js";
+import { press, segments } from "../base/segments.js";
 import { graphDetails } from "./details.js";
 import { edgeRows, legend, signRows } from "./legend.js";
 import { ROOT } from "./model.js";
@@ -99,14 +100,10 @@ class GraphView {
     const modes = this.partitioners.length > 1 ? [...this.partitioners, "both"] : [];
     this.modes = modes;
     slots.modes.hidden = !modes.length;
-    slots.modes.append(
-      ...modes.map((mode) =>
-        el(
-          "button.segment",
-          { type: "button", data: { mode }, on: { click: () => this.state.set({ show: mode }) } },
-          mode === "both" ? "Both" : partitionerName(mode),
-        ),
-      ),
+    segments(
+      slots.modes,
+      modes.map((mode) => [mode, mode === "both" ? "Both" : partitionerName(mode)]),
+      (show) => state.set({ show }),
     );
     slots.outline.addEventListener("change", () => this.#toggleOutline());
     slots.all.addEventListener("change", () => state.set({ all: slots.all.checked ? "1" : "" }));
@@ -242,9 +239,7 @@ class GraphView {
 
   #setMode(mode) {
     this.mode = mode;
-    for (const button of this.slots.modes.children) {
-      button.setAttribute("aria-pressed", String(button.dataset.mode === mode));
-    }
+    press(this.slots.modes, mode);
     this.panes.setPartitioners(mode === "both" ? this.partitioners : [mode]);
   }
 

@@ -5,6 +5,7 @@ import { part } from "../base/data.js";
 import { el, whileIdle } from "../base/dom.js";
 import { count, partitionerName, whole } from "../base/format.js";
 import { escapeSearch } from "../base/keys.js";
+import { press, segments } from "../base/segments.js";
 import { valueDetails } from "./details.js";
 import { Text } from "./lines.js";
 import { Tensors } from "./tensors.js";
@@ -27,19 +28,17 @@ export async function mount(_root, context) {
   let again = false;
 
   const partitioners = data.modules.map((one) => one.partitioner);
-  const stageButtons = STAGES.map((stage) =>
-    segment(stage[0].toUpperCase() + stage.slice(1), () => other({ at: stage })),
+  segments(
+    slots.stage,
+    STAGES.map((stage) => [stage, stage[0].toUpperCase() + stage.slice(1)]),
+    (at) => other({ at }),
   );
-  const buttons = partitioners.map((name) =>
-    segment(partitionerName(name), () => other({ under: name })),
+  segments(
+    slots.partitioner,
+    partitioners.map((name) => [name, partitionerName(name)]),
+    (under) => other({ under }),
   );
-  slots.stage.append(...stageButtons);
-  slots.partitioner.append(...buttons);
-  slots.partitioner.hidden = buttons.length < 2;
-
-  function segment(words, click) {
-    return el("button.segment", { type: "button", on: { click } }, words);
-  }
+  slots.partitioner.hidden = partitioners.length < 2;
 
   /** Shows another text at the same value, or at the one that is in sight. */
   function other({ under = wanted.under, at = wanted.at }) {
@@ -176,8 +175,8 @@ export async function mount(_root, context) {
   function update(params) {
     const under = partitioners.includes(params.under) ? params.under : partitioners[0];
     const at = STAGES.includes(params.at) ? params.at : STAGES[0];
-    press(buttons, partitioners.indexOf(under));
-    press(stageButtons, STAGES.indexOf(at));
+    press(slots.partitioner, under);
+    press(slots.stage, at);
     const found = textOf(under, at);
     if (found instanceof Promise) {
       slots.count.textContent = "Reading …";
@@ -193,12 +192,6 @@ export async function mount(_root, context) {
       slots.count.textContent = "";
       showDetails();
     } else show(found, under, at, params);
-  }
-
-  function press(those, pressed) {
-    those.forEach((button, at) => {
-      button.setAttribute("aria-pressed", String(at === pressed));
-    });
   }
 
   function show(found, under, stage, params) {

@@ -11,6 +11,7 @@ import {
   whole,
 } from "../base/format.js";
 import { link } from "../base/link.js";
+import { press, segments } from "../base/segments.js";
 import { spec } from "../base/spec.js";
 import { miniTable } from "../base/table.js";
 import { charts, heldAtPeak } from "./step.js";
@@ -22,25 +23,12 @@ export function mount(_root, { data, slots, state }) {
   const { programs } = data;
   slots.totals.append(el("h2.view-title", {}, data.title), ...totals(programs));
   const distinct = distinctPrograms(programs);
-  const buttons = distinct.map(([names, one]) =>
-    el(
-      "button.segment",
-      {
-        type: "button",
-        data: { value: one.partitioner },
-        on: {
-          click: () =>
-            state.set({
-              under: one.partitioner === programs[0].partitioner ? "" : one.partitioner,
-              all: "",
-            }),
-        },
-      },
-      names.map(partitionerName).join(" and "),
-    ),
+  segments(
+    slots.partitioner,
+    distinct.map(([names, one]) => [one.partitioner, names.map(partitionerName).join(" and ")]),
+    (under) => state.set({ under: under === programs[0].partitioner ? "" : under, all: "" }),
   );
-  slots.partitioner.append(...buttons);
-  slots.partitioner.hidden = buttons.length < 2;
+  slots.partitioner.hidden = distinct.length < 2;
   slots.notes.append(...remarks(data.notes));
   const { steps } = data;
   slots.step.hidden = !steps.length;
@@ -55,9 +43,7 @@ export function mount(_root, { data, slots, state }) {
       slots.held.replaceChildren(...heldAtPeak(step, { all: all === "held", several, state }));
     }
     const [, chosen] = distinct.find(([names]) => names.includes(under)) ?? distinct[0];
-    for (const button of buttons) {
-      button.setAttribute("aria-pressed", String(button.dataset.value === chosen.partitioner));
-    }
+    press(slots.partitioner, chosen.partitioner);
     slots.groups.replaceChildren(...groups(chosen, state));
     slots.savings.replaceChildren(...savings(chosen, { open, all: all === "1", state }));
   }

@@ -5,6 +5,7 @@ import { detailsHead } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
 import { count, whole } from "../base/format.js";
 import { sourceLink } from "../base/link.js";
+import { press, segments } from "../base/segments.js";
 import { GridTable } from "../base/table.js";
 import { openGraphs } from "../graph/read.js";
 import { chainOf, open, rowOf, untouched } from "./chain.js";
@@ -44,15 +45,7 @@ class PropagationView {
       state.set({ all: slots.sharded.checked ? "" : "1" }),
     );
     slots.modes.hidden = !this.hasGraph;
-    slots.modes.append(
-      ...Object.entries(MODES).map(([mode, words]) =>
-        el(
-          "button.segment",
-          { type: "button", data: { mode }, on: { click: () => state.set({ show: mode }) } },
-          words,
-        ),
-      ),
-    );
+    segments(slots.modes, Object.entries(MODES), (show) => state.set({ show }));
     slots.note.append(propagation.data.notes.join(" "));
   }
 
@@ -314,9 +307,7 @@ class PropagationView {
     if (mode === this.mode) return;
     this.mode = mode;
     this.slots.split.dataset.show = mode;
-    for (const button of this.slots.modes.children) {
-      button.setAttribute("aria-pressed", String(button.dataset.mode === mode));
-    }
+    press(this.slots.modes, mode);
     this.slots.main.hidden = mode === "table";
     this.slots.listed.hidden = mode === "graph";
     this.values.refresh();
