@@ -199,6 +199,34 @@ def one_of(choices: Sequence[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
+def read_text(
+    file: str | Path,
+    what: str,
+    *,
+    encoding: str = "utf-8",
+    newline: str | None = None,
+    hint: str | None = None,
+) -> str:
+    """The text of a file of the user's.
+
+    Args:
+        file: the file.
+        what: what it is to them: `configuration`.
+        encoding: UTF-8, or with the mark that some editors begin with.
+        newline: as of `open`.
+        hint: what to do where it can't be read.
+
+    Raises:
+        TargetError: it can't be read, or is no text.
+    """
+    try:
+        with open(file, encoding=encoding, newline=newline) as opened:
+            return opened.read()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise TargetError(f"The {what} can't be read: {why}.", file=file, hint=hint) from error
+
+
 def did_you_mean(
     word: str,
     known: Iterable[str],

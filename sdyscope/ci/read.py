@@ -23,7 +23,7 @@ from sdyscope.ci.tables import (
 )
 from sdyscope.ci.toml_places import Path as TomlPath
 from sdyscope.ci.toml_places import nearest, toml_places
-from sdyscope.errors import SdyscopeError, TargetError, did_you_mean, one_of
+from sdyscope.errors import SdyscopeError, TargetError, did_you_mean, one_of, read_text
 from sdyscope.facts.program import PARTITIONERS
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.hardware.rates import parse_size
@@ -56,20 +56,12 @@ def find_config(folder: Path) -> Path:
 
 
 def _is_configured(file: Path) -> bool:
-    text = _text(file)
+    text = read_text(file, "configuration")
     try:
         tool = tomllib.loads(text).get("tool", {})
     except (ValueError, RecursionError):
         return "tool.sdyscope" in text  # then it is told of what is wrong with it
     return isinstance(tool, Mapping) and "sdyscope" in tool
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise TargetError(f"The configuration can't be read: {why}.", file=file) from error
 
 
 def read_config(file: Path) -> Config:
@@ -79,7 +71,7 @@ def read_config(file: Path) -> Config:
         TargetError: the file can't be read, is not TOML, has no ``[tool.sdyscope]``, or something
             in that is unknown or impossible; with the line, and what to write.
     """
-    text = _text(file).replace("\r\n", "\n")
+    text = read_text(file, "configuration", newline="").replace("\r\n", "\n")
     whole = read_toml(text, file)
     return _Reader(file, whole, text).config()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, read_text
 
 #: In place of a file: what is installed beside sdyscope.
 INSTALLED = "installed"
@@ -87,7 +87,7 @@ def _installed() -> Iterator[str]:
 
 def _of_project(path: Path) -> Iterator[str]:
     try:
-        project = tomllib.loads(_text(path)).get("project", {})
+        project = tomllib.loads(read_text(path, "requirements")).get("project", {})
     except tomllib.TOMLDecodeError as error:
         raise TargetError(f"It is not TOML: {error}.", file=path) from error
     dependencies = project.get("dependencies") if isinstance(project, dict) else None
@@ -100,19 +100,11 @@ def _of_project(path: Path) -> Iterator[str]:
     return map(str, dependencies)
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise TargetError(f"The requirements can't be read: {why}.", file=path) from error
-
-
 def _lines(path: Path, within: Sequence[Path]) -> Iterator[str]:
     """The lines of a file and of those that it includes, without comments and hashes."""
     if path.resolve() in within:
         raise TargetError("It includes itself.", file=path)
-    for raw in _text(path).replace("\\\n", " ").splitlines():
+    for raw in read_text(path, "requirements").replace("\\\n", " ").splitlines():
         line = _HASH.sub("", _COMMENT.sub("", raw)).strip()
         if nested := _NESTED.fullmatch(line):
             yield from _lines(path.parent / nested[1], (*within, path.resolve()))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from sdyscope.errors import SdyscopeError, TargetError, did_you_mean, one_of
+from sdyscope.errors import SdyscopeError, TargetError, did_you_mean, one_of, read_text
 from sdyscope.mesh_config.mapped_mesh import MappedMesh
 from sdyscope.mesh_config.mesh_rules import MeshRule, MeshRules
 from sdyscope.mesh_config.mesh_shape import MeshShape, check_name, unknown_axis
@@ -196,11 +196,8 @@ def _short(value: Any) -> str:
 
 
 def _load(path: Path) -> Mapping[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise TargetError(f"The mesh configuration can't be read: {why}.", file=path) from error
+    # Some editors begin with a mark.
+    text = read_text(path, "mesh configuration", encoding="utf-8-sig")
     if path.suffix in _YAML:
         loaded = _yaml(text, path)
         loaded = {} if loaded is None else loaded

@@ -9,7 +9,7 @@ from functools import cached_property
 import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper, ParentNodeProvider
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +186,7 @@ def read_source(file: str) -> Source:
     Raises:
         TargetError: it can't be read, or is no Python.
     """
-    try:
-        with open(file, encoding="utf-8", newline="") as opened:
-            text = opened.read()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise TargetError(f"The source can't be read: {why}.", file=file) from error
-    return Source(file, text)
+    return Source(file, read_text(file, "source", newline=""))
 
 
 def spliced(text: str, splices: Iterable[Splice]) -> str:

@@ -10,11 +10,10 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, read_text
 from sdyscope.upgrade.bisected import Note
 
 #: Where JAX's changelog is as text, and as a page.
@@ -41,11 +40,7 @@ def read_changelog(file: str | None) -> str:
         TargetError: it can't be read.
     """
     if file is not None:
-        try:
-            return Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise TargetError(f"The changelog can't be read: {why}.", file=file) from error
+        return read_text(file, "changelog")
     try:
         with urllib.request.urlopen(SOURCE, timeout=_PATIENCE) as answer:
             text: str = answer.read().decode("utf-8", "replace")

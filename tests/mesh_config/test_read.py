@@ -134,7 +134,11 @@ def test_what_is_wrong_is_said(data, words):
     [
         ("axes = ]", None, "mesh.toml:1:8: The file is not TOML: Invalid value."),
         ("axes = ", None, "mesh.toml: The file is not TOML: Invalid value (at end of document)."),
-        (b"\xff\xfe", None, "mesh.toml: The mesh configuration can't be read: it is not text."),
+        (
+            b"\xff\xfe",
+            None,
+            "mesh.toml: The mesh configuration can't be read: it is not UTF-8 text.",
+        ),
         ("x = 1", None, "no mesh configuration in the file"),
         (
             "mesh_shap = {a = 1}",

@@ -10,13 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from jaxlib import xla_client
 from packaging.requirements import Requirement
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, read_text
 from sdyscope.hardware.gpus import gpus, target_config
 from sdyscope.hardware.names import Hardware
 
@@ -204,12 +203,5 @@ def _gpu(config: str) -> str:
     """The description of a GPU that is known by name, or that is in a file."""
     if config in gpus():
         return target_config(gpus()[config])
-    try:
-        return Path(config).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise TargetError(
-            f"The description of the GPU can't be read: {why}.",
-            file=config,
-            hint=f"Name one of {', '.join(gpus())}, or a text file with a GpuTargetConfigProto.",
-        ) from error
+    hint = f"Name one of {', '.join(gpus())}, or a text file with a GpuTargetConfigProto."
+    return read_text(config, "description of the GPU", hint=hint)

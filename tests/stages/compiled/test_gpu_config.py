@@ -43,7 +43,7 @@ def test_no_gpu_is_one_sentence():
 
 
 @pytest.mark.parametrize(
-    ("written", "words"), [(None, "No such file"), (b"\xff\xfe", "it is not text")]
+    ("written", "words"), [(None, "No such file"), (b"\xff\xfe", "it is not UTF-8 text")]
 )
 def test_a_description_that_can_not_be_read(tmp_path, written, words):
     path = tmp_path / "gpu.txtpb"
