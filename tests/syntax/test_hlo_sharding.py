@@ -18,7 +18,7 @@ from hlo_oracle import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from mangling import mangled
+from mangling import in_the_text, mangled
 
 from sdyscope.errors import SyntaxTextError
 from sdyscope.syntax.hlo_sharding import LANGUAGE, parse_hlo_sharding, parse_unspecified_dims
@@ -285,17 +285,6 @@ def read(text: str) -> AnyHloSharding | SyntaxTextError:
         return parse_hlo_sharding(text)
     except SyntaxTextError as error:
         return error
-
-
-def in_the_text(error: SyntaxTextError, text: str) -> bool:
-    lines = text.split("\n")
-    return (
-        error.line is not None
-        and error.column is not None
-        and 1 <= error.line <= len(lines)
-        and 1 <= error.column <= len(lines[error.line - 1]) + 1
-        and "\n" in str(error)
-    )
 
 
 @given(st.deferred(lambda: mangled(CLASSIC + (NAMED if reads_named_form() else []), PIECES)))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
+from mangling import in_the_text, mangled
 from mlir_text import knows_max_and_min, reprinted
 
 from sdyscope.errors import SyntaxTextError
@@ -255,22 +256,10 @@ PIECES = [
 
 
 @st.composite
-def mangled(draw: st.DrawFn) -> tuple[str, str]:
-    """One of the seeds with one to three small changes behind its first four characters."""
+def changed(draw: st.DrawFn) -> tuple[str, str]:
+    """One of the seeds with small changes behind its first four characters."""
     kind, text = draw(st.sampled_from(SEEDS))
-    for _ in range(draw(st.integers(1, 3))):
-        start = draw(st.integers(4, len(text)))
-        end = min(len(text), start + draw(st.sampled_from([0, 0, 1, 1, 2, 5])))
-        other = draw(st.integers(4, len(text)))
-        insert = draw(
-            st.one_of(
-                st.just(""),
-                st.sampled_from(PIECES),
-                st.just(text[other : other + draw(st.integers(1, 12))]),
-            )
-        )
-        text = text[:start] + insert + text[end:]
-    return kind, text
+    return kind, draw(mangled([text], PIECES, behind=4))
 
 
 def stricter_on_purpose(kind: str, text: str, error: SyntaxTextError, theirs: str) -> bool:
@@ -325,22 +314,11 @@ def read(kind: str, text: str) -> Any:
         return error
 
 
-def in_the_text(error: SyntaxTextError, text: str) -> bool:
-    lines = text.split("\n")
-    return (
-        error.line is not None
-        and error.column is not None
-        and 1 <= error.line <= len(lines)
-        and 1 <= error.column <= len(lines[error.line - 1]) + 1
-        and "\n" in str(error)
-    )
-
-
 def mnemonic(text: str) -> str:
     return re.split(r"[.<]", text)[1].partition("{")[0].partition("[")[0].partition('"')[0]
 
 
-@given(mangled())
+@given(changed())
 def test_reads_exactly_what_the_compiler_reads(case: tuple[str, str]) -> None:
     kind, text = case
     ours, theirs = read(kind, text), reprinted(text)
