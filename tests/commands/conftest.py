@@ -49,19 +49,23 @@ class Done:
 
 @pytest.fixture
 def sdyscope(monkeypatch, capsys):
-    """Runs a command line; the width of its tables is `columns`, None for any."""
+    """Runs a command line; the width of its tables is `columns`, None for any.
 
-    def run(*words, columns=None):
-        # As in the child, where commands do their work: what is printed is no part of an answer.
+    As in the child, where commands do their work: what is printed is no part of an answer. As in
+    its parent where it is `supervising`: children of its own are real.
+    """
+
+    def run(*words, columns=None, supervising=False):
         raw = io.BytesIO()
         stream = io.TextIOWrapper(raw, encoding="utf-8")
-        monkeypatch.setattr(child, "_serving", [None])
+        if not supervising:
+            monkeypatch.setattr(child, "_serving", [None])
         monkeypatch.setattr(output, "_kept_apart", [output.Output(stream, False, columns)])
         capsys.readouterr()
         status = __main__.run_here([str(word) for word in words])
         stream.flush()
         # The child's answer is only shown when it has one.
-        answer = raw.getvalue().decode() if status in (0, 1) else ""
+        answer = raw.getvalue().decode() if supervising or status in (0, 1) else ""
         return Done(status, answer, capsys.readouterr().err)
 
     return run

@@ -1,10 +1,7 @@
 """Bad input of every kind: one sentence on standard error, status 2, no answer, no file."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from own_process import in_own_process
 
 from sdyscope.commands import COMMANDS
 
@@ -151,14 +148,7 @@ def test_modules_of_a_directory(sdyscope, mlp_files):
 
 
 def from_the_shell(*words, folder):
-    return subprocess.run(
-        [sys.executable, "-m", "sdyscope", *words],
-        cwd=folder,
-        env={**os.environ, "TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return in_own_process(*words, cwd=folder, TMPDIR=str(folder))
 
 
 def test_a_module_that_makes_the_compiler_abort(tmp_path):

@@ -1,15 +1,14 @@
 """`sdyscope bisect` on repositories of the test's own."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 
 import jsonschema
 import pytest
 from git_commands import git, repository, text
+from own_process import command_line, in_own_process
 from xla_flags import QUICK
 
 from sdyscope.commands import document_type
@@ -19,14 +18,7 @@ from sdyscope.terminal.document import schema
 @pytest.fixture
 def bisect(monkeypatch):
     def run(root, *words):
-        done = subprocess.run(
-            [sys.executable, "-m", "sdyscope", "bisect", *words],
-            env={**os.environ, "XLA_FLAGS": QUICK},
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = in_own_process("bisect", *words, cwd=root, XLA_FLAGS=QUICK)
         assert "Traceback" not in done.stderr
         assert git(root, "worktree", "list").count("\n") == 0
         return done
@@ -116,14 +108,8 @@ def test_the_package_of_another_checkout_is_not_taken_for_the_commit_s(tmp_path,
     code = f"import sys; sys.path.insert(0, {str(root / 'own')!r})"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "-m", "sdyscope", "bisect", "--good", "HEAD~1", "own_step:program"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("bisect", "--good", "HEAD~1", "own_step:program")
+    done = in_own_process(*words, cwd=root, PYTHONPATH=str(tmp_path / "site"))
     assert done.returncode == 2
     assert "was imported from" in done.stderr
     assert "not from the commit's own files" in done.stderr
@@ -161,9 +147,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_no_worktree_behind(tmp_path):
     sleeps = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(60)"
     root = repository(tmp_path / "repo", [sleeps, "two = 2"])
     words = ["bisect", "--good", "HEAD~1", "step.py:program"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sdyscope", *words], cwd=root, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command_line(*words), cwd=root, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 120
     while not begun.exists():
         assert time.monotonic() < end

@@ -1,29 +1,26 @@
 """`sdyscope ci`: targets in processes of their own, and what is told of them."""
 
 import contextlib
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import jsonschema
 import msgspec
 import pytest
+from own_process import in_own_process
 from page_files import fenced
 
-from sdyscope import __main__
 from sdyscope.ci import Outcome
 from sdyscope.ci import run as running
-from sdyscope.commands import document_type
 from sdyscope.process import output
 from sdyscope.snapshots import read_snapshots, update
 from sdyscope.stages.compiled import compiler
-from sdyscope.terminal.document import schema
 
 pytestmark = pytest.mark.compiles
 
@@ -76,18 +73,6 @@ snapshot = { file = "golden.snap" }
 """
 
 
-@dataclass(frozen=True)
-class Done:
-    status: int
-    out: str
-    err: str
-
-    def document(self):
-        found = json.loads(self.out)
-        jsonschema.validate(found, schema(document_type("ci")))
-        return found
-
-
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A repository with a program; further targets are written to its pyproject.toml."""
@@ -105,19 +90,9 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def ci(monkeypatch, capsys):
+def ci(sdyscope):
     """Runs `sdyscope ci` here; its children are real."""
-
-    def run(*words, columns=None):
-        raw = io.BytesIO()
-        stream = io.TextIOWrapper(raw, encoding="utf-8")
-        monkeypatch.setattr(output, "_kept_apart", [output.Output(stream, False, columns)])
-        capsys.readouterr()
-        status = __main__.run_here(["ci", *map(str, words)])
-        stream.flush()
-        return Done(status, raw.getvalue().decode(), capsys.readouterr().err)
-
-    return run
+    return partial(sdyscope, "ci", supervising=True)
 
 
 @pytest.fixture
@@ -235,7 +210,7 @@ def test_ignored_findings_are_told_with_the_reason(project, ci):
         '[[tool.sdyscope.ignore]]\nrule = "donation-unusd"\nreason = "no"',
     )
     done = ci("--json")
-    document = done.document()
+    document = done.document("ci")
     (target,) = document["targets"]
     (known,) = [
         finding for finding in target["findings"] if finding["finding"]["rule"] == "not-divisible"
@@ -387,13 +362,7 @@ def test_a_signal_stops_the_children(project):
 def test_a_file_for_gspmd_needs_no_partitioner(tmp_path, mlp_texts):
     (tmp_path / "mlp.mlir").write_text(mlp_texts["gspmd"])
     (tmp_path / "pyproject.toml").write_text('[tool.sdyscope.targets.mlp]\ntarget = "mlp.mlir"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "sdyscope", "ci", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = in_own_process("ci", "--json", cwd=tmp_path)
     (target,) = json.loads(done.stdout)["targets"]
     assert (target["partitioners"], target["error"]) == (["gspmd"], None)
 

@@ -1,9 +1,7 @@
 """`sdyscope diff`."""
 
-import subprocess
-import sys
-
 import pytest
+from own_process import in_own_process
 
 
 def test_one_program_under_both_partitioners(sdyscope):
@@ -16,12 +14,7 @@ def test_one_program_under_both_partitioners(sdyscope):
 
 
 def test_from_a_cold_start():
-    done = subprocess.run(
-        [sys.executable, "-m", "sdyscope", "diff", "mlp"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = in_own_process("diff", "mlp")
     assert (done.returncode, done.stderr) == (0, "")
     assert "the same under Shardy and GSPMD" in done.stdout
 

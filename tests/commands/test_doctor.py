@@ -1,28 +1,20 @@
 """`sdyscope doctor`."""
 
 import json
-import os
 import platform
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import jax
 import jsonschema
 import pytest
+from own_process import in_own_process
 
 from sdyscope.commands import document_type
 from sdyscope.terminal.document import schema
 
 
 def doctor(*words, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "sdyscope", "doctor", *words],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return in_own_process("doctor", *words, **environment)
 
 
 @pytest.fixture(scope="module")

@@ -1,30 +1,18 @@
 """`sdyscope models`."""
 
 import json
-import os
-import subprocess
-import sys
 
 import jsonschema
 import pytest
+from own_process import in_own_process
 
 from sdyscope.commands import document_type
 from sdyscope.targets import reference_models
 from sdyscope.terminal.document import schema
 
 
-def sdyscope(*words, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "sdyscope", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
-    )
-
-
 def test_lists_every_model_with_its_settings():
-    done = sdyscope("models")
+    done = in_own_process("models")
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("fsdp-transformer", "mlp --mesh data=4,model=2", "--set", "layers"):
         assert words in done.stdout
@@ -32,14 +20,14 @@ def test_lists_every_model_with_its_settings():
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_model_takes_few_lines(columns):
-    done = sdyscope("models", COLUMNS=str(columns))
+    done = in_own_process("models", COLUMNS=str(columns))
     overview = done.stdout.partition("\n\n")[0].splitlines()
     assert max(map(len, done.stdout.splitlines())) <= columns
     assert len(overview) <= 2 + 2 * len(reference_models())
 
 
 def test_json():
-    done = sdyscope("models", "--json")
+    done = in_own_process("models", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     jsonschema.validate(document, schema(document_type("models")))
@@ -52,7 +40,7 @@ def test_json():
 
 @pytest.mark.parametrize("words", [("models", "mlp"), ("models", "--no-such")])
 def test_bad_usage(words):
-    done = sdyscope(*words)
+    done = in_own_process(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
     assert done.stderr.endswith("Try 'sdyscope models --help'.\n")

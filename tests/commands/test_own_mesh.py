@@ -1,11 +1,7 @@
 """Programs that make their own mesh of the devices there are, as most scripts do."""
 
-import os
-import subprocess
-import sys
-
 import pytest
-from xla_flags import QUICK
+from own_process import DEVICES_UNSAID, in_own_process
 
 pytestmark = pytest.mark.compiles
 
@@ -42,17 +38,9 @@ strict = false
 def command(tmp_path):
     """Runs a command line where nothing says how many devices there are."""
     (tmp_path / "train.py").write_text(PROGRAM)
-    inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
 
     def run(*words, **environment):
-        return subprocess.run(
-            [sys.executable, "-m", "sdyscope", *words],
-            env={**inherited, "XLA_FLAGS": QUICK, **environment},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return in_own_process(*words, cwd=tmp_path, **DEVICES_UNSAID | environment)
 
     return run
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from own_process import in_own_process
 
 from sdyscope.commands import record_run
 from sdyscope.facts.recorded import SCHEMA
@@ -58,10 +59,7 @@ if __name__ == "__main__":
 def record(folder, script, *options, constraint='"data", "model"', sizes=(8, 16, 8), end="0"):
     text = TRAIN.replace("CONSTRAINT", constraint).replace("SIZES", str(sizes)).replace("END", end)
     script.write_text(text)
-    words = [sys.executable, "-m", "sdyscope", "record", "-o", str(folder), *options, "--"]
-    return subprocess.run(
-        [*words, str(script)], cwd=folder.parent, capture_output=True, text=True, check=False
-    )
+    return in_own_process("record", "-o", folder, *options, "--", script, cwd=folder.parent)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """What JAX refuses while it traces is followed by what to write, in commands and in `record`."""
 
-import subprocess
-import sys
-
 import pytest
+from own_process import in_own_process
 
 pytestmark = pytest.mark.compiles
 
@@ -86,8 +84,7 @@ def test_another_error_is_as_it_was(sdyscope, step):
 
 
 def test_behind_the_traceback_of_a_recorded_script(step, tmp_path):
-    words = [sys.executable, "-m", "sdyscope", "record", "-o", str(tmp_path / "run"), "--"]
-    done = subprocess.run([*words, str(step)], capture_output=True, text=True, check=False)
+    done = in_own_process("record", "-o", tmp_path / "run", "--", step)
     assert done.returncode == 1
     traceback, _, text = done.stderr.partition("sdyscope record: ")
     assert "ShardingTypeError: Contracting dimensions are sharded" in traceback

@@ -1,13 +1,10 @@
 """`sdyscope run`."""
 
 import json
-import os
-import subprocess
-import sys
 
 import jsonschema
 import pytest
-from xla_flags import QUICK
+from own_process import DEVICES_UNSAID, in_own_process
 
 from sdyscope.commands import document_type
 from sdyscope.terminal.document import schema
@@ -90,15 +87,7 @@ MESH = {"data": 4}
 
 
 def run(*words, **environment):
-    # How many devices there are is what is tested, whatever runs the tests has set.
-    inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
-    return subprocess.run(
-        [sys.executable, "-m", "sdyscope", "run", *map(str, words)],
-        env={**inherited, "XLA_FLAGS": QUICK, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return in_own_process("run", *words, **DEVICES_UNSAID | environment)
 
 
 @pytest.fixture

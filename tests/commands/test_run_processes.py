@@ -7,12 +7,11 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import jsonschema
 import pytest
-from xla_flags import QUICK
+from own_process import DEVICES_UNSAID, command_line, environment, in_own_process
 
 from sdyscope.commands import document_type
 from sdyscope.process import launch
@@ -89,26 +88,12 @@ def programs(tmp_path):
 
 
 def command(target, *words):
-    return [
-        *(sys.executable, "-m", "sdyscope", "run", str(target), "--partitioner", "shardy"),
-        *("--steps", "1", *map(str, words)),
-    ]
-
-
-def environment(**variables):
-    inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
-    return {**inherited, "XLA_FLAGS": QUICK, **variables}
+    return "run", target, "--partitioner", "shardy", "--steps", 1, *words
 
 
 def run(target, *words, processes=2, **variables):
-    return subprocess.run(
-        command(target, "--processes", processes, *words),
-        env=environment(COLUMNS="80", **variables),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    words = command(target, "--processes", processes, *words)
+    return in_own_process(*words, timeout=120, COLUMNS="80", **DEVICES_UNSAID | variables)
 
 
 def is_there(pid):
@@ -250,8 +235,9 @@ def test_nobody_is_left_when_the_command_itself_is_killed(programs, tmp_path):
             f"(open({str(pids)!r}, 'w').write(str(os.getpid())), time.sleep(600))",
         )
     )
+    words = command(f"{programs}:hangs", "--processes", 2)
     with subprocess.Popen(
-        command(f"{programs}:hangs", "--processes", 2), env=environment(), stderr=subprocess.PIPE
+        command_line(*words), env=environment(**DEVICES_UNSAID), stderr=subprocess.PIPE
     ) as process:
         until(lambda: pids.exists() and pids.read_text())
         process.send_signal(signal.SIGKILL)
@@ -268,10 +254,12 @@ def until(holds, seconds=60.0):
 @pytest.mark.thorough
 def test_the_processes_of_a_slurm_job_find_each_other(programs):
     job = str(os.getpid())  # JAX derives the coordinator's port from it
+    words = command(f"{programs}:plain", "--processes", "auto", "--devices", 4)
     tasks = [
         subprocess.Popen(
-            command(f"{programs}:plain", "--processes", "auto", "--devices", 4),
+            command_line(*words),
             env=environment(
+                **DEVICES_UNSAID,
                 JAX_PLATFORMS="cpu",
                 SLURM_JOB_ID=job,
                 SLURM_STEP_NODELIST="localhost",

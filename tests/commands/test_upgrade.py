@@ -16,6 +16,7 @@ import venv
 
 import jsonschema
 import pytest
+from own_process import command_line, in_own_process
 from xla_flags import QUICK
 
 from sdyscope.commands import document_type
@@ -98,14 +99,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def upgrade(folder):
     def run(*words, **environment):
-        done = subprocess.run(
-            [sys.executable, "-m", "sdyscope", "upgrade", *words],
-            env={**os.environ, "XLA_FLAGS": f"{QUICK} {DEVICES}", **environment},
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        flags = {"XLA_FLAGS": f"{QUICK} {DEVICES}"}
+        done = in_own_process("upgrade", *words, cwd=folder, **flags | environment)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
@@ -207,9 +202,7 @@ def test_ctrl_c_is_one_sentence_and_stops_the_script(folder, tmp_path):
         "pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\ntime.sleep(60)\n"
     )
     words = ["upgrade", *ENDS, "--", "python", "sleeps.py", str(begun)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sdyscope", *words], cwd=folder, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command_line(*words), cwd=folder, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 120
     while not (begun.exists() and begun.read_text()):
         assert time.monotonic() < end

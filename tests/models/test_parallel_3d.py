@@ -4,9 +4,6 @@ import collections
 import functools
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -16,7 +13,7 @@ import pytest
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 from model_references import latent_attention_logits
-from xla_flags import QUICK
+from own_process import DEVICES_UNSAID, in_own_process
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.findings import Regrouped
@@ -488,20 +485,13 @@ def test_eight_devices_compute_and_drop_what_one_does():
 @pytest.mark.thorough
 def test_stages_in_two_processes():
     settings = (f"{name}={value}" for name, value in TINIEST.items())
-    command = [
-        *(sys.executable, "-m", "sdyscope", "run", "parallel-3d", "--mesh", "pp=2,dp=2,tp=2"),
+    done = in_own_process(
+        *("run", "parallel-3d", "--mesh", "pp=2,dp=2,tp=2"),
         *(word for setting in settings for word in ("--set", setting)),
         *("--partitioner", "shardy", "--steps", "1", "--json"),
         *("--processes", "2", "--devices", "4"),
-    ]
-    inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
-    done = subprocess.run(
-        command,
-        env={**inherited, "XLA_FLAGS": QUICK},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=300,
+        **DEVICES_UNSAID,
     )
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from own_process import in_own_process
 
 from sdyscope.process.child import GRACE
 
@@ -137,9 +138,7 @@ def test_a_reader_that_finds_no_end_is_ended(start):
 @pytest.mark.parametrize("command", ["show", "lint"])
 def test_what_the_system_refuses_is_no_internal_error(command):
     words = [command, "x" * 300]
-    done = subprocess.run(
-        [sys.executable, "-m", "sdyscope", *words], capture_output=True, text=True, check=False
-    )
+    done = in_own_process(*words)
     assert done.returncode == 2
     assert done.stderr == f"error: File name too long: {'x' * 200}...\n"
 
