@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.facts.execution import InputSource
-from sdyscope.values.sharding import PartitionSpec
+from sdyscope.values.sharding import NamedSharding, PartitionSpec
 from sdyscope.values.source import PathWords, SourceLocation
 
 EditKind: TypeAlias = Literal[
@@ -105,3 +105,18 @@ class Numbers:
     devices: str = ""
     inputs: InputSource | None = None
     reason: PathWords = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedResult:
+    """A result that an edited program leaves elsewhere.
+
+    Attributes:
+        name: pytree path.
+        before: where it is in the program as it is; null where no PartitionSpec says that.
+        after: where it is in the edited program; likewise.
+    """
+
+    name: str
+    before: NamedSharding | None
+    after: NamedSharding | None

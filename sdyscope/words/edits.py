@@ -13,7 +13,7 @@ from sdyscope.facts.counterfactuals import (
     Removals,
     TriedEdits,
 )
-from sdyscope.facts.edits import NotTakenBecause, Numbers, SourceEdit
+from sdyscope.facts.edits import MovedResult, NotTakenBecause, Numbers, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
 from sdyscope.words.places import shown_name, source_text
@@ -161,15 +161,6 @@ def numbers_text(numbers: Numbers) -> tuple[str, Tone]:
     return texts[numbers.verdict]
 
 
-class _MovedResult(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def before(self) -> object | None: ...
-    @property
-    def after(self) -> object | None: ...
-
-
 #: How many results are named that an edited program leaves elsewhere.
 _MOVED: Final = 3
 
@@ -177,7 +168,7 @@ _MOVED: Final = 3
 _ELSEWHERE: Final = "what no PartitionSpec says"
 
 
-def moved_text(moved: Sequence[_MovedResult]) -> str:
+def moved_text(moved: Sequence[MovedResult]) -> str:
     """That results are sharded otherwise than before: ``result is P('x'), not P('x', 'y')``."""
     named = [
         f"{result.name} is {result.after or _ELSEWHERE}, not {result.before or _ELSEWHERE}"

@@ -37,7 +37,7 @@ from sdyscope.analysis.fix.proposals import (
 from sdyscope.analysis.fix.prove import Twin
 from sdyscope.analysis.fix.rewrites import mesh_orders, mesh_sizes, partitionable, rewrites
 from sdyscope.analysis.fix.states import like_parameters
-from sdyscope.analysis.fix.values import Figures, Fix, MovedResult, NotTaken, Remedy, Verdict
+from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy, Verdict
 from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.naming.paths import Leaf, kept_for, mirrored
@@ -47,7 +47,7 @@ from sdyscope.analysis.trials.traffic import traffic
 from sdyscope.analysis.trials.trials import Trials
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.edits import EditKind, NotTakenBecause, Numbers, SourceEdit
+from sdyscope.facts.edits import EditKind, MovedResult, NotTakenBecause, Numbers, SourceEdit
 from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.remarks import Remark

@@ -8,13 +8,12 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.facts.account import Account
-from sdyscope.facts.edits import NotTakenBecause, Numbers, SourceEdit
+from sdyscope.facts.edits import MovedResult, NotTakenBecause, Numbers, SourceEdit
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
 from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.sharding import NamedSharding
 
 Verdict: TypeAlias = Literal["pays", "trade", "loses", "corrects"]
 """``pays``: less time or memory, and not more of the other; ``trade``: less of one for more of the
@@ -47,21 +46,6 @@ class Figures:
     temporaries: int
     total: int | None
     seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class MovedResult:
-    """A result that an edited program leaves elsewhere.
-
-    Attributes:
-        name: pytree path.
-        before: where it is in the program as it is; null where no PartitionSpec says that.
-        after: where it is in the edited program; likewise.
-    """
-
-    name: str
-    before: NamedSharding | None
-    after: NamedSharding | None
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,11 @@ from sdyscope.analysis.fix.fix import (
 )
 from sdyscope.analysis.fix.focus import focus_on, focus_on_difference
 from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results, specs_near
-from sdyscope.analysis.fix.values import MovedResult
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.space import Member
 from sdyscope.errors import TargetError
-from sdyscope.facts.edits import SourceEdit
+from sdyscope.facts.edits import MovedResult, SourceEdit
 from sdyscope.inspection import Inspection
 from sdyscope.patches.diff import applied
 from sdyscope.patches.source import spliced
