@@ -225,16 +225,12 @@ def _compare_open(
 ) -> Iterator[Observation]:
     rank = len(asked.shape)
     expected = unspecified_dims(sharding, rank)
-    if asked.kind.startswith("shard_map") and _is_partly_manual(asked, sharding.mesh):
+    if asked.is_partly_manual:
         # The other axes stay the compiler's, so JAX leaves every dimension open to them.
         expected = tuple(range(rank))
     if lowered.open_dims != expected:
         fact = OtherOpenDims(sharding, expected, lowered)
         yield _observed(tensor, "open-dims-differ", fact, partitioner)
-
-
-def _is_partly_manual(asked: RequestedTensor, mesh: Mesh) -> bool:
-    return any(axis.name not in asked.manual_axes for axis in mesh.axes)
 
 
 def _compare_manual(

@@ -153,6 +153,13 @@ class RequestedTensor:
     notes: tuple[Remark, ...] = ()
 
     @property
+    def is_partly_manual(self) -> bool:
+        """Whether a shard_map says it, and leaves some axes of the mesh to the partitioner."""
+        axes = () if self.sharding is None else self.sharding.mesh.axes
+        is_boundary = self.kind.startswith("shard_map")
+        return is_boundary and any(axis.name not in self.manual_axes for axis in axes)
+
+    @property
     def memory(self) -> str:
         """The kind of memory that was asked for, where it is not the device's own."""
         return next((note.said for note in self.notes if note.kind == "memory kind"), "")

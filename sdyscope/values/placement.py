@@ -126,6 +126,20 @@ class Placement:
         """The same with nothing said about manual axes."""
         return replace(self, manual=()) if self.manual else self
 
+    def refines(self, other: Placement) -> bool:
+        """Whether it cuts every dimension as another does, or cuts those blocks further."""
+        if self.device is not None or other.device is not None:
+            return self == other
+        if len(self.dims) != len(other.dims):
+            return False
+        leading = [
+            digits for digits in map(_leading, self.dims, other.shards) if digits is not None
+        ]
+        if len(leading) < len(self.dims):
+            return False
+        unreduced, manual = other.unreduced, other.manual
+        return other == replace(self, dims=tuple(leading), unreduced=unreduced, manual=manual)
+
     @cached_property
     def is_replicated(self) -> bool:
         """Whether every device holds the whole tensor."""
@@ -220,6 +234,20 @@ def _value(digits: Digits, number: int) -> int:
     for digit in digits:
         value = value * digit.size + digit.of(number)
     return value
+
+
+def _leading(digits: Digits, count: int) -> Digits | None:
+    """The most significant digits, of which there are so many values; None where none have."""
+    leading: list[Digit] = []
+    for size, stride in digits:
+        if count == 1:
+            break
+        taken = min(size, count)
+        if size % taken or count % taken:
+            return None
+        leading.append(Digit(taken, stride * (size // taken)))
+        count //= taken
+    return tuple(leading) if count == 1 else None
 
 
 def _merged(digits: Iterable[tuple[int, int]]) -> Digits:

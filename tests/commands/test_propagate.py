@@ -199,6 +199,29 @@ def program(mesh):
 """
 
 
+PARTLY_MANUAL = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+MESH = {"a": 2, "b": 2}
+
+def program(mesh):
+    x = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=NamedSharding(mesh, P(("a", "b"))))
+    mapped = jax.shard_map(jnp.sin, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
+    return Program("f", jax.jit(mapped), (x,), mesh=mesh)
+"""
+
+
+def test_a_shard_map_over_some_axes_leaves_the_others_to_the_partitioner(sdyscope, tmp_path):
+    path = tmp_path / "mapped.py"
+    path.write_text(PARTLY_MANUAL)
+    document = sdyscope("propagate", f"{path}:program", "--json").document("propagate")
+    entering, leaving = (v for v in document["values"] if v["name"].endswith(("input", "output")))
+    for value in (entering, leaving):
+        assert value["propagated"]["shardy"]["sharding"]["short"] == "P(('a', 'b'), None)"
+        assert value["as_requested"] == {"shardy": True}
+
+
 @pytest.mark.compiles
 def test_shard_map(sdyscope, tmp_path):
     path = tmp_path / "mapped.py"

@@ -115,6 +115,25 @@ def _reordered(mesh: Mesh, data: st.DataObject) -> Mesh:
 
 
 @given(st.data())
+def test_refines_exactly_when_every_block_is_in_one_of_the_other(data):
+    mesh = data.draw(meshes(max_devices=48))
+    finer, coarser = (
+        to_placement(data.draw(named_shardings(mesh, rank=2, unconstrained=False)), 2)
+        for _ in range(2)
+    )
+    cuts = list(zip(finer.shards, coarser.shards, strict=True))
+    inside = all(many % few == 0 for many, few in cuts) and all(
+        own // (many // few) == other
+        for device in range(mesh.size)
+        for own, other, (many, few) in zip(
+            finer.block(device), coarser.block(device), cuts, strict=True
+        )
+    )
+    assert finer.refines(coarser) == inside
+    assert finer.refines(finer)
+
+
+@given(st.data())
 def test_renaming_and_splitting_axes_is_no_difference(data):
     """A mesh with every axis cut into its prime factors, and the sharding said over those."""
     mesh = data.draw(meshes(max_devices=64, reorder=False))

@@ -456,6 +456,9 @@ def _is_as_requested(asked: RequestedTensor, place: Placement | None) -> bool:
     wanted = to_placement(asked.sharding, rank)
     if place is None:
         return False
+    if asked.is_partly_manual:
+        # What a body's own axes cut the partitioner may cut further, over the others.
+        return place.refines(wanted)
     opened = unspecified_dims(asked.sharding, rank)
     if not opened:
         return wanted == place.without_manual
