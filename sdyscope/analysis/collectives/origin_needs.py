@@ -141,22 +141,57 @@ class Needs:
 
     def needs(self, op: Op, axes: tuple[AxisPart, ...]) -> Iterator[Need]:
         """The values around an op that are sharded on the axes, and what needs them otherwise."""
-        if op.is_constraint:
-            # The value that it is on stands for the one that it was before.
-            given = self.operands(op)[:1]
-            users = [Need(value, op) for value in given]
-        else:
-            users = [Need(value, op) for value in self.operands(op)]
+        # The value that a constraint is on stands for the one that it was before.
+        given = self.graph.operands(op)[: 1 if op.is_constraint else None]
+        users = [
+            need
+            for producer, edge in given
+            for need in self.taken((producer.id, edge.result), op, edge.operand)
+        ]
         for result in range(len(op.types)):
             for user, edge in self.graph.uses(op.id, result):
                 if kind_of(user) == "return" and self.is_end(user):
                     users.append(Need((op.id, result), None, edge.operand))
                 elif user.types:
-                    users.append(Need((op.id, result), user))
+                    users += self.taken((op.id, result), user, edge.operand)
         users += [Need(value, op, result) for result, value in self.bodies.get(op.id, ())]
         for need in users:
             if self.is_need(need, axes):
                 yield need
+
+    def taken(self, value: ValueId, user: Op, number: int) -> Iterator[Need]:
+        """A value as operand of an op: of a call, as what the function does with it needs it.
+
+        A loop needs it itself, and where the value is the same each time what is in the loop does:
+        XLA moves what it does to that out of the loop.
+        """
+        inside = self.entered(user, number)
+        if inside is None or user.mnemonic == "while":
+            yield Need(value, user)
+        if inside is not None and (user.mnemonic != "while" or inside in self.invariant):
+            for further, edge in self.graph.uses(*inside):
+                if further.types:
+                    yield from self.taken(inside, further, edge.operand)
+
+    def entered(self, user: Op, number: int) -> ValueId | None:
+        """What an operand of a call or loop is inside of it; None of any other op."""
+        function = None if self.graph.calls_shard_map_body(user) else self.graph.callee(user)
+        if function is not None:
+            given = next((each for each in function.arguments if each.index == number), None)
+            return None if given is None else (given.node, 0)
+        if user.mnemonic != "while":
+            return None
+        body = self.graph.children(user, 1)
+        return next(((each.id, 0) for each in body if each.argument == number), None)
+
+    @cached_property
+    def invariant(self) -> set[ValueId]:
+        """The arguments of loops that are passed on as they are."""
+        return {
+            target
+            for kind, source, target in self.graph.crossings()
+            if kind == "loop" and source == target
+        }
 
     def is_need(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether the value, or what is wanted, is sharded on the axes, and not both alike."""
@@ -171,6 +206,10 @@ class Needs:
             return after != before
         if not any(before):
             return False
+        if need.op.mnemonic == "while":
+            inside = self.passed.get(need.value, ())
+            within = [other for other in inside if self.graph.ops[other[0]].parent == need.op.id]
+            return any(self.on(self.decided.axes(other), axes) != before for other in within)
         shape = self.decided.shape(need.value)
         results = _results(need.op)
         if kind_of(need.op) in _TOGETHER:

@@ -161,7 +161,13 @@ class _Search:
             )
         if any(need.value in values for need in self.needs(part.tags, axes)):
             return True
-        return not any(self.needs(part.makers, axes))
+        if any(self.needs(part.makers, axes)):
+            return False
+        moved_for = [
+            self.moved_before(self.ops(tags), collective, part, values) is not None
+            for tags in (part.tags, part.makers)
+        ]
+        return moved_for != [False, True]
 
     def needs(self, tags: Sequence[tuple[int, ...]], axes: tuple[AxisPart, ...]) -> Iterator[Need]:
         """What is needed with another sharding around the ops that tags name."""
@@ -395,6 +401,8 @@ class _Search:
             part_of(AxisRef(axis.name), self.decided.mesh) for axis in self.decided.mesh.axes
         )
         needs = [need for op in ops for need in self.around.needs(op, every)]
+        if part.argument is not None:
+            needs = [need for need in needs if need.value in values]
         for need in sorted(needs, key=lambda need: need.value not in values):
             own = tuple(self.around.carried(need.value, every))
             if self.around.misfit(need, collective, part, own) == 0:
