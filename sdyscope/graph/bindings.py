@@ -24,7 +24,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import add_results, function_of, tell_apart
+from sdyscope.graph.functions import add_results, function_of, name_bodies, tell_apart
 from sdyscope.graph.locations import LocationReader
 from sdyscope.graph.model import (
     ARGUMENT,
@@ -405,6 +405,7 @@ class _Builder:
             "bindings",
         )
         tell_apart(graph)
+        name_bodies(graph)
         add_results(graph)
         return graph
 

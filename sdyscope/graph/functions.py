@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sdyscope.graph.attributes import result_shardings
-from sdyscope.graph.locations import UNKNOWN, Location, with_sites
+from sdyscope.graph.locations import UNKNOWN, Location, is_of_scan, scope_in, with_sites
 from sdyscope.graph.model import RESULT, Argument, AttributeValue, Function, Op, Result
 from sdyscope.graph.types import TensorType
 from sdyscope.syntax.strings import label
@@ -59,6 +59,32 @@ def tell_apart(graph: OpGraph) -> None:
             op._replace(location=sited[id(op.location)]) if id(op.location) in sited else op
             for op in graph.ops
         ]
+
+
+def name_bodies(graph: OpGraph) -> None:
+    """Gives ops in the body of a scan the scope that it is in.
+
+    JAX makes a function of it before 0.12, in which scopes begin anew, and calls it once.
+    """
+    arounds: dict[str, str] = {}
+
+    def around(function: str) -> str:
+        if function not in arounds:
+            calls = graph.callers(function)
+            is_body = len(calls) == 1 and is_of_scan(calls[0].scope)
+            arounds[function] = (
+                scope_in(around(calls[0].function), calls[0].scope) if is_body else ""
+            )
+        return arounds[function]
+
+    named: dict[tuple[str, int], Location] = {}
+    for at, op in enumerate(graph.ops):
+        if op.is_argument or not op.scope or not (outer := around(op.function)):
+            continue
+        key = outer, id(op.location)
+        if key not in named:
+            named[key] = replace(op.location, scope=scope_in(outer, op.scope), in_body=op.scope)
+        graph.ops[at] = op._replace(location=named[key])
 
 
 def add_results(graph: OpGraph) -> None:

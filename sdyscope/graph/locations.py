@@ -8,6 +8,7 @@ more name around it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,8 +31,9 @@ class Location:
     """Where an op comes from.
 
     Attributes:
-      scope: The scope path (`jit(step)/jvp(layer0)/dot_general`), a pytree path for arguments;
-        empty when there is none.
+      scope: The scope path (`jit(step)/jvp(layer0)/dot_general`) as the author wrote it
+        (`written_scope`), a pytree path for arguments; empty when there is none.
+      in_body: Of an op in the body of a scan the scope from there on; None elsewhere.
       frames: The call stack without JAX's own frames, innermost first.
       names: All names around the frames, outermost first: the scope and any tags.
       sites: Which lines of the program tell its ops apart.
@@ -41,6 +43,7 @@ class Location:
     frames: tuple[SourceLocation, ...] = ()
     names: tuple[str, ...] = ()
     sites: Sites = EVERY_LINE
+    in_body: str | None = None
 
     @cached_property
     def source(self) -> SourceLocation | None:
@@ -59,6 +62,38 @@ class Location:
 
 
 UNKNOWN = Location()
+
+#: Parts of a scope that JAX writes and no author did: a scan's body and how it takes its slices.
+_OF_SCANS = re.compile(
+    r"(?<![^/])(?:closed_call|eval_jaxpr|p?jit\(dynamic_(?:update_)?index_in_dim\))/"
+)
+#: A scope up to the body of the innermost scan that it is in.
+_OF_BODIES = re.compile(r".*(?<![^/])(?:closed_call|eval_jaxpr)/")
+
+
+def written_scope(scope: str) -> str:
+    """A scope path without what JAX has in it for itself, which each version calls otherwise.
+
+    ``jit(step)/while/body/eval_jaxpr/layer0/dot_general`` is
+    ``jit(step)/while/body/layer0/dot_general``. The last part names an op, and is kept.
+    """
+    return _OF_SCANS.sub("", scope)
+
+
+def scope_in(outer: str, scope: str) -> str:
+    """The scope of an op with that of the call that it is in, or of another op around it.
+
+    As XLA writes it of what it inlines; as it is where it has that already.
+    """
+    if not scope or not outer:
+        return scope or outer
+    around = written_scope(f"{outer}/")
+    return scope if scope.startswith(around) else f"{around}{scope}"
+
+
+def is_of_scan(scope: str) -> bool:
+    """Whether the last part of a scope is what JAX calls a function that a scan makes."""
+    return _OF_SCANS.fullmatch(f"{scope.rpartition('/')[2]}/") is not None
 
 
 def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
@@ -91,22 +126,26 @@ def named(name: str, child: Location, *, frame: bool) -> Location:
         place = child.frames[0]
         return Location(frames=(SourceLocation(place.file, place.line, place.column, name),))
     # The innermost name is the scope: what is around it are tags (`sid7`, `scatter-add:`).
-    return Location(child.scope or name, child.frames, (name, *child.names))
+    names = (name, *child.names)
+    if child.scope:
+        return replace(child, names=names)
+    body = _OF_BODIES.match(name)
+    in_body = None if body is None else written_scope(name[body.end() :])
+    return Location(written_scope(name), child.frames, names, in_body=in_body)
 
 
 def call_site(callee: Location, caller: Location) -> Location:
     """`callsite(callee at caller)`."""
-    return Location(
-        callee.scope or caller.scope, callee.frames + caller.frames, callee.names + caller.names
-    )
+    scoped = callee if callee.scope else caller
+    return replace(scoped, frames=callee.frames + caller.frames, names=callee.names + caller.names)
 
 
 def fused(parts: list[Location]) -> Location:
     """`fused[parts]`; the stack is that of the first part that has one."""
-    return Location(
-        next((part.scope for part in parts if part.scope), ""),
-        next((part.frames for part in parts if part.frames), ()),
-        tuple(name for part in parts for name in part.names),
+    return replace(
+        next((part for part in parts if part.scope), UNKNOWN),
+        frames=next((part.frames for part in parts if part.frames), ()),
+        names=tuple(name for part in parts for name in part.names),
     )
 
 

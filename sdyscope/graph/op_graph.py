@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sdyscope.graph.attribute_values import has_unparsed
 from sdyscope.graph.boundaries import boundary_edges
+from sdyscope.graph.locations import scope_in
 from sdyscope.graph.model import (
     AttributeValue,
     Edge,
@@ -255,8 +256,8 @@ class OpGraph:
         scope = at.scope
         while at.parent is not None:
             at = self.ops[at.parent]
-            if at.kind == "sdy.manual_computation" and not scope.startswith(at.scope):
-                scope = f"{at.scope}/{scope}"
+            if at.kind == "sdy.manual_computation":
+                scope = scope_in(at.scope, scope)
         return scope.strip("/")
 
     def unparsed(self) -> Iterator[tuple[int, str]]:

@@ -25,7 +25,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import add_results, function_of, tell_apart
+from sdyscope.graph.functions import add_results, function_of, name_bodies, tell_apart
 from sdyscope.graph.locations import file_place
 from sdyscope.graph.model import (
     ARGUMENT,
@@ -93,6 +93,7 @@ class _Assembly:
         graph.name = label(str(top.get("sym_name", "")))
         graph.attributes = {key: value for key, value in top.items() if key != "sym_name"}
         tell_apart(graph)
+        name_bodies(graph)
         add_results(graph)
         return graph
 

@@ -17,7 +17,7 @@ from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import Op, OpGraph, scope_in
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import HloModule
 from sdyscope.lint.placed import Placed, placed
@@ -227,9 +227,7 @@ class Subject:
         """The scope of an op, with that of the calls that it is from."""
         scope = ""
         for location in self.graph.called_from(op):
-            if not scope.startswith(location.scope):
-                scope = f"{location.scope}/{scope}"
-            scope = scope or location.scope
+            scope = scope_in(location.scope, scope)
         return scope.strip("/")
 
     def words(self, place: Placement) -> str:

@@ -27,7 +27,7 @@ _REGIONS = LOOPS | BRANCHES | REGIONS | BARRIERS
 _WRAPPED = re.compile(r"(?:transpose|jvp|vmap|pmap|remat|jit|pjit|checkpoint|custom_\w+)\((.*)\)")
 
 #: Parts of a scope that say how JAX runs something, not what it is.
-_MACHINERY = frozenset({"closed_call", "body", "cond", "while", "branch", "shard_map", "pjit"})
+_MACHINERY = frozenset({"body", "cond", "while", "branch", "shard_map", "pjit"})
 
 #: Calls are written out while there are at most this many times as many nodes as ops.
 _GROWTH = 3

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final, Literal, TypeAlias, get_args
 
+from sdyscope.graph import written_scope
 from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
 from sdyscope.snapshots.items import in_order, reduced, without_marks, without_places
@@ -134,7 +135,7 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
     """
     shared = tuple(s for s in STAGES if s in before.stages and s in after.stages)
     missing = tuple(s for s in STAGES if (s in before.stages) != (s in after.stages))
-    first, second = reduced(before, shared), reduced(after, shared)
+    first, second = (_as_written(reduced(each, shared)) for each in (before, after))
     left_out: tuple[NotCompared, ...] = missing
     if "compiled" in shared and _has_memory(first) != _has_memory(second):
         # Version 1 of the format did not have it.
@@ -177,6 +178,17 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
         }
         blocks = blocks_between(first, second, became)
     return Comparison(before.name, tuple(header), tuple(changes), same, left_out, blocks)
+
+
+def _as_written(snapshot: Snapshot) -> Snapshot:
+    """With scopes as the author wrote them: older files have what JAX has in them for itself."""
+    items: dict[Key, tuple[Item, ...]] = {}
+    for key, own in snapshot.items.items():
+        is_named = key.kind in ("argument", "result")
+        name = key.name if is_named else written_scope(f"{key.name}/")[:-1]
+        written = key if name == key.name else replace(key, name=name)
+        items[written] = (*items.get(written, ()), *own)
+    return replace(snapshot, items=items)
 
 
 def _has_memory(snapshot: Snapshot) -> bool:

@@ -108,7 +108,8 @@ def values_inside(
     """For the tensors of a type in a scope, every sharding that one of them has.
 
     How many ops there are and in which order is left out: it changes with every version of JAX. So
-    are scalars, constants and what the compiler folds away.
+    are scalars, constants, what the compiler folds away, and calls of the bodies of scans, which
+    are functions in some versions: a scope begins anew in them.
 
     Args:
         sides: the propagations.
@@ -126,7 +127,11 @@ def values_inside(
                 continue
             if decided.fate in _FATES or is_row(partitioner, value):
                 continue
-            written.setdefault((op.scope, type_), set()).add(side.value(value))
+            if op.kind == "func.call" and op.scope.endswith("/closed_call"):
+                continue
+            in_body = op.location.in_body
+            scope = op.scope if in_body is None else in_body
+            written.setdefault((scope, type_), set()).add(side.value(value))
         for (scope, type_), texts in written.items():
             name = scope_name(split_scope(scope)[0])
             key = Key("value", name, value_type_text(type_.shape, type_.dtype))

@@ -45,6 +45,14 @@ def test_same_is_said_exactly_where_each_value_has_its_sharding(drawn):
         assert comparison.not_compared == ()
 
 
+def test_scopes_that_older_files_have_of_jax_are_no_difference():
+    now = taken(lambda x, y: constrained(jnp.sin(x) @ y, "data"))
+    text = write([now]).replace("constraint  .  ", "constraint  while/body/mlp  ")
+    older = text.replace("while/body/", "while/body/closed_call/")
+    assert older != text
+    assert compare(one_of(older), one_of(text)).is_same
+
+
 def one_of(text):
     (snapshot,) = read_snapshots(text)
     return snapshot

@@ -44,7 +44,7 @@ from sdyscope.facts.origins import (
     Together,
 )
 from sdyscope.facts.propagated import Propagated, ValueId
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import Op, OpGraph, scope_in
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import HloSharding, TupleSharding
@@ -177,8 +177,10 @@ class _Search:
         """A tensor that is for the op that makes it."""
         path = part.makers[0]
         op = self.graph.ops[path[-1]]
-        name = "/".join(filter(None, (self.graph.ops[node].scope for node in path)))
-        scope, primitive = scope_of(name)
+        scope = op.scope
+        for call in reversed(path[:-1]):
+            scope = scope_in(self.graph.ops[call].scope, scope)
+        scope, primitive = scope_of(scope)
         return replace(
             part,
             scope=scope,

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from sdyscope.annotations import op_name, scope_of
 from sdyscope.facts.propagated import ValueId
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import Op, OpGraph, scope_in
 
 #: How many ops a name is looked for through.
 _STEPS = 16
@@ -129,6 +129,6 @@ def _op_name(op: Op, call: Op | None = None) -> str:
         return "a constant"
     scope, primitive = scope_of(op)
     if call is not None:
-        scope = "/".join(filter(None, (op_name(call), scope)))
+        scope = scope_in(op_name(call), scope)
     name = primitive or op.mnemonic
     return f"{name} in {scope}" if scope else name

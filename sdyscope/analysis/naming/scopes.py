@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from sdyscope.facts.over_time import Phase
+from sdyscope.graph import written_scope
 
 #: The program itself: ``jit(step)``, ``pjit(step)``, ``jit__step``.
 _PROGRAM = re.compile(r"p?jit\([^()]*\)/")
@@ -18,10 +19,11 @@ _NUMBER = re.compile(r"\d+")
 def scope_of(op_name: str) -> tuple[str, str]:
     """(scope, primitive): ``jit(step)/jvp(layer0)/dot_general`` -> (``jvp(layer0)``, ...).
 
+    Without what JAX has in it for itself (``graph.written_scope``).
     Of a name that XLA joined of several (``jit(f)/(a:b)``) the primitive is empty, and the scope
     is what they begin with.
     """
-    rest = op_name
+    rest = written_scope(op_name)
     match = _PROGRAM.match(rest)
     if match is not None:
         rest = rest[match.end() :]

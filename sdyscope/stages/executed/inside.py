@@ -41,7 +41,6 @@ _SCOPES: Mapping[str, str] = {
     "checkpoint": "checkpoint",
     "remat": "checkpoint",
     "remat2": "checkpoint",
-    "closed_call": "closed_call",
     "core_call": "core_call",
     "scan": "while/body",
 }

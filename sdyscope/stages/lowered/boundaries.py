@@ -33,7 +33,7 @@ class Boundary:
 
     Attributes:
         role: what the author wrote there.
-        scope: the name stack, functions included: `jit(step)/while/body/closed_call/layer`.
+        scope: the name stack, functions included: `jit(step)/while/body/layer`.
         source: the innermost line of user code.
         avals: JAX's abstract values: of the constrained value, or of a shard_map's operands.
         shardings: JAX's sharding for each of `avals`; of a shard_map None, see `shard_map`.
@@ -132,7 +132,9 @@ class _Walk:
             case "custom_linear_solve":
                 # Its matvec is for the derivative; only the solver is lowered.
                 yield from self.jaxpr(params["jaxprs"].solve, outside, stack)
-            case "closed_call" | "core_call" as name:
+            case "closed_call" as name:
+                yield from self.call(name, params["call_jaxpr"], scope)
+            case "core_call" as name:
                 yield from self.call(name, params["call_jaxpr"], f"{scope}/{name}")
             case "custom_partitioning" | "pallas_call":
                 pass  # their jaxprs are not part of the module
@@ -223,6 +225,6 @@ class _Walk:
         copies = [f"{scope}/while/body"] * (unroll if trips else 0) + [scope] * rest
         for copy in copies:
             if compat.scan_body_is_inlined():
-                yield from self.jaxpr(params["jaxpr"], f"{copy}/eval_jaxpr")
+                yield from self.jaxpr(params["jaxpr"], copy)
             else:
-                yield from self.call("closed_call", params["jaxpr"], f"{copy}/closed_call")
+                yield from self.call("closed_call", params["jaxpr"], copy)
