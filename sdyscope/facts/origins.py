@@ -117,7 +117,8 @@ class CollectiveOrigin:
         source: that op's line.
         annotations: where the axes come from: first those of the value, then those of the need.
         together: all annotations that say the axes of the value on dimensions that hold them
-            together with its own: any of them can be where they come from.
+            together with its own, or on another one that the op sums: any of them can be where they
+            come from.
         not_found: why it is not known.
         followed: whether the op was found along the value in the compiled program, since XLA
             names the collective after what makes the value, or not at all.

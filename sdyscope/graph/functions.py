@@ -64,7 +64,8 @@ def tell_apart(graph: OpGraph) -> None:
 def name_bodies(graph: OpGraph) -> None:
     """Gives ops in the body of a scan the scope that it is in.
 
-    JAX makes a function of it before 0.12, in which scopes begin anew, and calls it once.
+    JAX makes a function of it before 0.12, in which scopes begin anew, and calls it once. Those in
+    a `shard_map` begin anew with every JAX (`OpGraph.scope`).
     """
     arounds: dict[str, str] = {}
 
@@ -78,8 +79,14 @@ def name_bodies(graph: OpGraph) -> None:
         return arounds[function]
 
     named: dict[tuple[str, int], Location] = {}
+    mapped: set[int | None] = set()
     for at, op in enumerate(graph.ops):
-        if op.is_argument or not op.scope or not (outer := around(op.function)):
+        if op.kind == "sdy.manual_computation" or op.parent in mapped:
+            mapped.add(at)
+        if op.is_argument or not op.scope or op.parent in mapped:
+            continue
+        outer = around(op.function)
+        if not outer:
             continue
         key = outer, id(op.location)
         if key not in named:

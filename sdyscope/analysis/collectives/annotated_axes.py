@@ -7,6 +7,7 @@ that are sharded on it, to the nearest annotation with it.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -43,6 +44,9 @@ RESIZED: Final = frozenset(
         "slice",
     }
 )
+
+#: How many values of its shape are looked at around one.
+_NEAR: Final = 60
 
 _Link: TypeAlias = Literal["any", "size", "place"] | tuple[tuple[int, int], ...]
 """Which dimensions of two values can be the same: any, equally large ones, those at one place; or
@@ -154,6 +158,22 @@ class AnnotatedAxes:
                         queue.append((other, at))
             self._without[part] = nearest
         return self._without[part].get((value, dim))
+
+    def giving_way(self, value: ValueId, dim: int, part: AxisPart) -> Iterator[ValueId]:
+        """The nearest values of its shape that have an axis on a dimension, if this one has not.
+
+        It has the axis elsewhere, and on one dimension only: one of the two gives way.
+        """
+        shape, seen = self.decided.shape(value), {value}
+        queue = deque(seen)
+        while queue and len(seen) < _NEAR:
+            for other, _ in self._neighbours.get(queue.popleft(), ()):
+                if other not in seen and self.decided.shape(other) == shape:
+                    seen.add(other)
+                    if dim in self._dims(other, part):
+                        yield other
+                    else:
+                        queue.append(other)
 
     def _dims_without(self, value: ValueId, part: AxisPart) -> list[int]:
         dims = self._dims(value, part)
@@ -393,13 +413,20 @@ class AnnotatedAxes:
         # XLA merges reshapes before it propagates: the value between two of them has no sharding.
         for op in reversed(list(graph.operations())):
             value = op.id, 0
-            if not op.is_form or self.decided.is_known(value):
+            if not (op.is_form or self._adds_ones(op)) or self.decided.is_known(value):
                 continue
             for source in graph.operand_values[op.id]:
                 for other, link in [each for each in alike[value] if each[0] != source]:
                     alike[source].append((other, link))
                     alike.setdefault(other, []).append((source, link))
         return alike
+
+    def _adds_ones(self, op: Op) -> bool:
+        """Whether an op broadcasts a value to as many elements, which is a reshape to XLA."""
+        if op.mnemonic != "broadcast_in_dim":
+            return False
+        shapes = map(self.decided.shape, (*self.graph.operand_values[op.id], (op.id, 0)))
+        return len({None if shape is None else math.prod(shape) for shape in shapes}) == 1
 
 
 def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:

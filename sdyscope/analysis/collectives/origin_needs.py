@@ -262,6 +262,10 @@ class Needs:
             score = 1
         else:
             score = 2 if elements == math.prod(block) else NO_FIT
+        if collective.kind == "all-gather":
+            own = self.carried(need.value, axes)
+            if any(axis.without(own) for axis in axes):
+                score = max(score, 2)  # it is not in pieces along all of them
         wants = need.op is None or need.op.is_constraint or kind_of(need.op) in _WHOLE
         return score + (0 if wants or self.conflicting(need, axes) else 1)
 
@@ -457,11 +461,28 @@ class Needs:
                 values.append(value)
         return values
 
+    def giving_way(self, op: Op, axes: tuple[AxisPart, ...]) -> list[ValueId]:
+        """Values that would have the axes on another dimension that an op sums.
+
+        What it is given has them on one, be that the one that it sums or not, and only once.
+        """
+        given = self.graph.operands(op)
+        values: dict[ValueId, None] = {}
+        for producer, edge in given:
+            value = (producer.id, edge.result)
+            rank = self.decided.rank(value)
+            summed = summed_dims(op, edge.operand, rank, len(given))
+            for part in self.carried(value, axes):
+                for dim in range(rank) if summed is None else sorted(summed):
+                    if not self.carried(value, axes, (dim,)):
+                        values |= dict.fromkeys(self.annotated.giving_way(value, dim, part))
+        return list(values)
+
     def is_torn(self, op: Op, axes: tuple[AxisPart, ...]) -> bool:
         """Whether another axis is on dimensions of an op's operands that don't go together.
 
-        It is summed in one and not so in another, or splits two of the result's. One of the two
-        gives way, and XLA then splits the op over whatever axes are idle.
+        It is summed in one and not so in another or in the result, or splits two of the result's.
+        One of the two gives way, and XLA then splits the op over whatever axes are idle.
         """
         given = self.graph.operands(op)
         summing: list[set[str]] = []
@@ -479,6 +500,8 @@ class Needs:
             if own & free:
                 return True
             free |= own
+        for result in _results(op):
+            kept |= self._besides(result, range(self.decided.rank(result)), axes)
         anywhere = set().union(*summing)
         return bool(anywhere & kept) or any(anywhere - summed for summed in summing)
 

@@ -293,6 +293,7 @@ class _Search:
             sharded = self.around.summed(op, axes)
             if not sharded or (kind == "custom_call" and op.is_constraint):
                 continue
+            beside = self.around.giving_way(op, axes) if kind in SUMMING else []
             if kind in LOOKING_UP:
                 sharded = sharded[:1]
             largest = max(sharded, key=lambda value: math.prod(self.decided.shape(value) or ()))
@@ -303,7 +304,7 @@ class _Search:
                 *_scope(op),
                 **self.moved(largest),
                 annotations=annotations,
-                together=self.together(sharded, axes),
+                together=self.together([*sharded, *beside], axes),
                 may_split=kind in _SPLIT and self.around.is_torn(op, axes),
             )
         return None

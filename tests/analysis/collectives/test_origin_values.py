@@ -399,6 +399,22 @@ def test_under_gspmd_an_axis_is_followed_through_what_xla_merges() -> None:
     assert names == {"b", "w"}
 
 
+def test_under_gspmd_an_axis_is_followed_through_a_broadcast_that_only_adds_ones() -> None:
+    def step(x: Any, gates: Any) -> Any:
+        mask = jnp.sin(gates)[:, None, :].transpose(0, 2, 1) * jnp.ones((1, 1, 4))
+        return jnp.einsum("ti,tec->eci", x, mask)
+
+    x, gates = abstract((16, 16), ("model", "data")), abstract((16, 4), "model")
+    parts = parts_of(collectives_of(jax.jit(step), x, gates, partitioner="gspmd"))
+    origins = [
+        origin for each, _, origin in parts if "model" in [axis.name for axis in each.axes or ()]
+    ]
+    assert origins
+    for origin in origins:
+        names = {annotation.name for annotation in (*origin.annotations, *origin.otherwise)}
+        assert names == {"x", "gates"}
+
+
 def test_what_xla_moves_to_another_axis_and_gathers_is_one_value() -> None:
     """Of `w` it makes pieces over `data`, which only the other operand has, and gathers them."""
     numbers = ("NHWC", "HWIO", "NHWC")
@@ -435,6 +451,38 @@ def test_what_a_loop_moves_to_another_axis_and_gathers_is_what_its_product_takes
     gathers = [part.shape.leaves[0].dimensions for c, part, o in parts if o.value == "layers"]
     assert sorted(gathers) == [(4, 16, 32), (4, 32, 16)]
     assert {o.op for _, _, o in parts if o.value == "layers"} == {"dynamic_slice"}
+
+
+def test_a_sum_stays_for_what_has_its_axes_on_another_summed_dimension() -> None:
+    """The groups are on `model`, on which `x` is as well: without them the sum is for `x`."""
+    mesh = compat.abstract_mesh(MESH)
+    sizes = jax.ShapeDtypeStruct((4,), jnp.int32, sharding=NamedSharding(mesh, P("model")))
+    step = jax.jit(lambda x, w, sizes, v: jnp.tanh(jax.lax.ragged_dot(x, w, sizes)) @ v)
+    arguments = (abstract((16, 32), "data", "model"), abstract((4, 32, 8)), sizes)
+    parts = parts_of(collectives_of(step, *arguments, abstract((8, 16), None, "data")))
+    (origin,) = (o for c, _, o in parts if c.kind == "all-reduce")
+    assert {name for name, _ in named(origin, "has")} == {"sizes"}
+    assert {annotation.name for annotation in origin.otherwise} == {"x"}
+
+
+def test_what_is_gathered_over_two_axes_is_what_is_in_pieces_along_both() -> None:
+    """The result of the scatter is on `data` alone, for `w`: XLA moves what `x` is on."""
+
+    def step(x: Any, updates: Any, w: Any) -> Any:
+        write = jax.vmap(lambda row, new: jax.lax.dynamic_update_slice(row, new, (3,)))
+        rows = write(x, updates)
+        return jnp.tanh(jnp.concatenate([rows[:, ::-1], rows], 0)) @ w
+
+    x, updates = abstract((16, 32), ("model", "data")), abstract((16, 8), "data")
+    parts = parts_of(collectives_of(jax.jit(step), x, updates, abstract((32, 16), "data")))
+    gathers = [
+        origin
+        for each, _, origin in parts
+        if each.kind == "all-gather" and len(each.axes or ()) == 2
+    ]
+    for origin in gathers:
+        assert ("x", "P(('model', 'data'), None)") in named(origin, "has")
+    assert gathers
 
 
 def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
