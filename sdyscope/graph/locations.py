@@ -88,7 +88,7 @@ def scope_in(outer: str, scope: str) -> str:
     if not scope or not outer:
         return scope or outer
     around = written_scope(f"{outer}/")
-    return scope if scope.startswith(around) else f"{around}{scope}"
+    return scope if f"{scope}/".startswith(around) else f"{around}{scope}"
 
 
 def is_of_scan(scope: str) -> bool:

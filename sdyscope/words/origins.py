@@ -256,8 +256,12 @@ def _resharding(origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], fi
         names = {annotation_text(annotation) for annotation in needed}
         # Of another tensor of the op an annotation says what that has, and not what is required.
         says_it = all(spec_text(annotation.spec) == after for annotation in needed)
-        if op and not says_it and origin.op != "sharding_constraint":
-            return f"{value} but {op}, given {_listed(needed, file)}, requires {wanted}"
+        if op and origin.op != "sharding_constraint" and (not says_it or origin.op == "while"):
+            has = {annotation.key for annotation in origin.annotations if annotation.role == "has"}
+            # What an annotation gives the value and another tensor of the op is two things.
+            too = has.issuperset(annotation.key for annotation in needed)
+            given = _listed(needed, file) + (" on its other tensors too" if too else "")
+            return f"{value} but {op}, given {given}, requires {wanted}"
         verb = "requires" if len(names) == 1 else "require"
         return f"{value} but {_listed(needed, file)} {verb} {wanted}"
     return f"{value} but {op} requires {wanted}" if op else f"{value} but {wanted} is required"

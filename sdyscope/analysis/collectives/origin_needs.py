@@ -31,7 +31,7 @@ from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of, primitive_of
-from sdyscope.graph.summed_dims import free_dims, summed_dims
+from sdyscope.graph.summed_dims import free_dims, spatial_dims, summed_dims
 from sdyscope.values.sharding_rule import OpShardingRule
 
 #: Collectives that a program writes in a shard_map, by the names of their ops.
@@ -84,17 +84,19 @@ class Need:
     Attributes:
         value: which value.
         op: the op that needs it; None where the program returns it.
-        result: as which result of the program it is needed, or of a `shard_map` whose body returns
-            it; None where an op takes it.
+        result: as which result of the program it is needed, or of a `shard_map` or loop whose body
+            returns it; None where an op takes it.
+        call: the call by which the op is given it, of a function that is called several times.
     """
 
     value: ValueId
     op: Op | None
     result: int | None = None
+    call: int | None = None
 
     @property
     def output(self) -> ValueId | None:
-        """The result of a `shard_map` that the value becomes."""
+        """The result of a `shard_map` or loop that the value becomes."""
         return None if self.op is None or self.result is None else (self.op.id, self.result)
 
 
@@ -146,12 +148,15 @@ class Needs:
         users = [
             need
             for producer, edge in given
-            for need in self.taken((producer.id, edge.result), op, edge.operand)
+            for value, call in self.given((producer.id, edge.result))
+            for need in self.taken((producer.id, edge.result), op, edge.operand, value, call)
         ]
         for result in range(len(op.types)):
             for user, edge in self.graph.uses(op.id, result):
                 if kind_of(user) == "return" and self.is_end(user):
                     users.append(Need((op.id, result), None, edge.operand))
+                elif (loop := self.ended(user)) is not None:
+                    users.append(Need((op.id, result), loop, edge.operand))
                 elif user.types:
                     users += self.taken((op.id, result), user, edge.operand)
         users += [Need(value, op, result) for result, value in self.bodies.get(op.id, ())]
@@ -159,19 +164,55 @@ class Needs:
             if self.is_need(need, axes):
                 yield need
 
-    def taken(self, value: ValueId, user: Op, number: int) -> Iterator[Need]:
+    def ended(self, op: Op) -> Op | None:
+        """The loop whose body an op ends."""
+        around = None if op.parent is None else self.graph.ops[op.parent]
+        is_loop = around is not None and around.mnemonic == "while" and op.region == 1
+        return around if is_loop and kind_of(op) == "return" else None
+
+    def given(self, value: ValueId) -> list[tuple[ValueId | None, int | None]]:
+        """What the calls of a function give as an argument of it, and which; if several do."""
+        op = self.graph.ops[value[0]]
+        calls = self.graph.callers(op.function) if op.is_argument else []
+        is_own = op.parent is not None and self.graph.ops[op.parent].mnemonic == "func"
+        if not is_own or len(calls) < 2:
+            return [(None, None)]
+        return [
+            (given, call.id)
+            for call in calls
+            if (given := self.graph.operand(call, op.argument)) is not None
+        ]
+
+    def taken(
+        self,
+        value: ValueId,
+        user: Op,
+        number: int,
+        given: ValueId | None = None,
+        call: int | None = None,
+    ) -> Iterator[Need]:
         """A value as operand of an op: of a call, as what the function does with it needs it.
 
         A loop needs it itself, and where the value is the same each time what is in the loop does:
         XLA moves what it does to that out of the loop.
+
+        Args:
+            value: which value.
+            user: the op.
+            number: which operand.
+            given: what it is outside of a function that is called several times, in which it has
+                the sharding of one call.
+            call: that call.
         """
         inside = self.entered(user, number)
         if inside is None or user.mnemonic == "while":
-            yield Need(value, user)
+            yield Need(given or value, user, call=call)
         if inside is not None and (user.mnemonic != "while" or inside in self.invariant):
+            if user.callee is not None and len(self.graph.callers(user.callee)) > 1:
+                given, call = given or value, call or user.id
             for further, edge in self.graph.uses(*inside):
                 if further.types:
-                    yield from self.taken(inside, further, edge.operand)
+                    yield from self.taken(inside, further, edge.operand, given, call)
 
     def entered(self, user: Op, number: int) -> ValueId | None:
         """What an operand of a call or loop is inside of it; None of any other op."""
@@ -219,6 +260,11 @@ class Needs:
             by_dim = self.decided.axes(need.value)
             moved = tuple(by_dim[dim] for dim in order)
             return self.on(self.decided.axes(results[0]), axes) != self.on(moved, axes)
+        if need.op.mnemonic == "reshape" and shape is not None:
+            # One that only adds or drops ones keeps the axes of all others.
+            after = self.on(self.decided.axes(results[0]), axes)
+            kept = _by_size(after, self.decided.shape(results[0]) or ())
+            return kept is None or kept != _by_size(before, shape)
         if any(self.decided.shape(result) != shape for result in results):
             return True
         return any(self.on(self.decided.axes(result), axes) != before for result in results)
@@ -262,11 +308,10 @@ class Needs:
             score = 1
         else:
             score = 2 if elements == math.prod(block) else NO_FIT
-        if collective.kind == "all-gather":
-            own = self.carried(need.value, axes)
-            if any(axis.without(own) for axis in axes):
-                score = max(score, 2)  # it is not in pieces along all of them
-        wants = need.op is None or need.op.is_constraint or kind_of(need.op) in _WHOLE
+        if collective.kind == "all-gather" and not self.covers(need.value, axes):
+            score = max(score, 2)
+        wants = need.op is None or need.output is not None or need.op.is_constraint
+        wants = wants or (need.op is not None and kind_of(need.op) in _WHOLE)
         return score + (0 if wants or self.conflicting(need, axes) else 1)
 
     def unlikeness(self, need: Need, part: Part) -> tuple[int, float]:
@@ -329,10 +374,10 @@ class Needs:
 
     @cached_property
     def bodies(self) -> dict[int, list[tuple[int, ValueId]]]:
-        """By `shard_map`, the values that its body returns, each with the number of the result."""
+        """By `shard_map` or loop, what its body returns, each with the number of the result."""
         returned: dict[int, list[tuple[int, ValueId]]] = {}
         for kind, source, (op, result) in self.graph.crossings():
-            if kind == "yield" and kind_of(self.graph.ops[op]) == _SHARD_MAP:
+            if kind == "yield" and kind_of(self.graph.ops[op]) in (_SHARD_MAP, "while"):
                 returned.setdefault(op, []).append((result, source))
         return returned
 
@@ -349,18 +394,17 @@ class Needs:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""
         if need.op is None or need.output is not None or kind_of(need.op) in _WHOLE:
             return []
-        others = [other for other in self.tensors(need.op) if other != need.value]
+        tensors = self.tensors(need.op)
+        if need.value not in tensors:
+            return []  # It is given by one of several calls, and the others by any.
+        others = [other for other in tensors if other != need.value]
         carried = [other for other in others if self.carried(other, axes)]
         by_rule = self._by_rule(need.op)
         own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
         kind = kind_of(need.op)
-        if by_rule is None and (kind not in _TOGETHER or kind in RESIZED):
+        if by_rule is None and (kind not in _TOGETHER - {"convolution"} or kind in RESIZED):
             # Without a rule a tensor goes with the value where it has the same dimensions.
-            return [
-                other
-                for other in carried
-                if not self._alike(need.value, other, axes, resized=kind in RESIZED)
-            ]
+            return [other for other in carried if not self._alike(need.op, need.value, other, axes)]
         if by_rule is None or not own:
             return carried
         held = ((other, by_rule.held(self.annotated.in_flow(other), axes)) for other in carried)
@@ -389,7 +433,7 @@ class Needs:
         """
         if self.annotated.pointers is not None or need.op is None or need.output is not None:
             return []
-        if kind_of(need.op) in _WHOLE:
+        if kind_of(need.op) in _WHOLE or need.value not in self.tensors(need.op):
             return []
         written: dict[int, WrittenSpec] = {}
         for other in self.tensors(need.op):
@@ -400,13 +444,17 @@ class Needs:
                         written[id(nearest)] = nearest
         return list(written.values())
 
-    def _alike(
-        self, value: ValueId, other: ValueId, axes: tuple[AxisPart, ...], *, resized: bool
-    ) -> bool:
+    def _alike(self, op: Op, value: ValueId, other: ValueId, axes: tuple[AxisPart, ...]) -> bool:
         """Whether another tensor of an op has the axes where the value has them."""
-        dims = dict(self._dims_with(value, axes))
-        return dims == dict(self._dims_with(other, axes)) and all(
-            resized or self._same_dimension(value, other, dim) for dim in dims
+        held, others = (set(self._dims_with(each, axes)) for each in (value, other))
+        pairs = spatial_dims(op)
+        if pairs and (value, other) == (self.operands(op)[0], _results(op)[0]):
+            turned = dict(pairs)  # Windows move over these, whatever their sizes.
+            return all(dim in turned for dim, _ in held) and others == {
+                (turned[dim], part) for dim, part in held
+            }
+        return held == others and all(
+            kind_of(op) in RESIZED or self._same_dimension(value, other, dim) for dim, _ in held
         )
 
     def _dims_with(
@@ -516,6 +564,11 @@ class Needs:
             if at in dims and not any(map(part.shared, axes))
         }
 
+    def covers(self, value: ValueId, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether a value is in pieces along all of the axes."""
+        own = self.carried(value, axes)
+        return not any(axis.without(own) for axis in axes)
+
     def carried(
         self, value: ValueId, axes: tuple[AxisPart, ...], dims: Container[int] | None = None
     ) -> list[AxisPart]:
@@ -545,6 +598,16 @@ def _results(op: Op) -> list[ValueId]:
 
 def _sizes(dimensions: Sequence[int]) -> list[int]:
     return sorted(size for size in dimensions if size != 1)
+
+
+def _by_size(
+    by_dim: AxesByDim, dimensions: Sequence[int]
+) -> list[tuple[int, tuple[AxisPart, ...]]] | None:
+    """Size and axes of the dimensions that are no ones; None where such a one has axes."""
+    sized = list(zip(dimensions, by_dim or ((),) * len(dimensions), strict=True))
+    if any(size == 1 and own for size, own in sized):
+        return None
+    return [(size, own) for size, own in sized if size != 1]
 
 
 def _gathered(by_dim: AxesByDim, axes: Sequence[AxisPart]) -> Iterator[AxesByDim]:

@@ -113,6 +113,8 @@ class _Search:
         if part.named_after == "value" and not self.leads(collective, part, axes, values):
             # The op makes its own result as it is needed.
             part = self.named_after_op(part)
+            if any(kind_of(op) == "convolution" for op in self.ops(part.tags)):
+                values = self.values(part)  # It is not what that makes.
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         origin = self.origin(collective, part, axes, values)
         if part.named_after != "op" and origin.kind != "unknown":
@@ -137,7 +139,7 @@ class _Search:
         """The values that a tensor may be; empty where that is not known."""
         makers = self.ops(part.makers)
         values = [(op.id, at) for op in makers for at in range(len(op.types))]
-        # What the body of a shard_map returns is named after the shard_map.
+        # What the body of a shard_map or loop returns is named after these.
         values += [value for op in makers for _, value in self.around.bodies.get(op.id, ())]
         argument = self.around.argument(part.argument)
         values += [] if argument is None else [argument]
@@ -159,7 +161,18 @@ class _Search:
                 self.could_be_for(value, collective, axes)
                 and self.around.is_need(Need(value, None, part.result), axes)
             )
-        if any(need.value in values for need in self.needs(part.tags, axes)):
+        whole = collective.kind != "all-gather"
+        needs = [
+            need
+            for need in self.needs(part.tags, axes)
+            if need.value in values and (whole or self.around.covers(need.value, axes))
+        ]
+        windows = [op for op in self.ops(part.makers) if kind_of(op) == "convolution"]
+        at_edges = collective.kind == "collective-permute" and bool(windows)
+        if any(
+            not at_edges or self.around.misfit(need, collective, part, axes) < NO_FIT
+            for need in needs
+        ):
             return True
         if any(self.needs(part.makers, axes)):
             return False
@@ -375,11 +388,13 @@ class _Search:
             needs = [need for op in ring for need in self.around.needs(op, axes)]
             needs = [need for need in needs if self.could_be_for(need.value, collective, axes)]
             if needs:
+                calls = {call for path in part.tags for call in path[:-1]}
                 misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
                 # What is gathered over several axes, one after the other, fits only in the end.
                 best = min(
                     range(len(needs)),
                     key=lambda at: (
+                        needs[at].call is not None and calls.isdisjoint((needs[at].call,)),
                         misfits[at] > 1,
                         needs[at].value not in values,
                         misfits[at],
@@ -390,8 +405,11 @@ class _Search:
                     moved_before := self.moved_before(ops, collective, part, values)
                 ):
                     return moved_before
-                kind = collective.kind if misfits[best] < NO_FIT else ""
-                return self.origin_for(needs[best], axes, part, kind)
+                need = needs[best]
+                # What windows reach into is the edge of a block, and fits none.
+                at_edges = need.op is not None and kind_of(need.op) == "convolution"
+                kind = collective.kind if misfits[best] < NO_FIT or at_edges else ""
+                return self.origin_for(need, axes, part, kind)
         return self.moved_before(ops, collective, part, values)
 
     def moved_before(
@@ -450,6 +468,9 @@ class _Search:
             if written is not None:
                 needed.append(self.needed(written, axes))
             after = self.decided.spec((op.id, 0))
+        elif need.output is not None and kind_of(op) == "while":
+            needed = self.annotations([need.output], axes, "needed")
+            after = self.decided.spec(need.output)
         else:
             needed = [self.binding(binding, axes) for binding in self.around.closing(need, axes)]
             if not needed:

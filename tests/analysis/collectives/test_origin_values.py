@@ -485,6 +485,32 @@ def test_what_is_gathered_over_two_axes_is_what_is_in_pieces_along_both() -> Non
     assert gathers
 
 
+def test_what_several_calls_give_a_function_is_sharded_as_each_gives_it() -> None:
+    """Both stacks are cut by one function; only of the second XLA gathers what it cuts."""
+
+    def step(x: Any, a: Any, b: Any) -> Any:
+        return jax.lax.scan(lambda c, w: (c + jnp.tanh(c @ w[0]) @ w[1], None), x, (a, b))[0]
+
+    a, b = abstract((4, 32, 32), None, None, "data"), abstract((4, 32, 32), "data", "model")
+    parts = parts_of(collectives_of(jax.jit(step), abstract((16, 32), "model"), a, b))
+    (origin,) = (origin for each, _, origin in parts if each.kind == "all-gather")
+    assert named(origin, "has") == {("b", "P('data', 'model', None)")}
+
+
+def test_what_a_loop_passes_on_is_needed_as_its_carry() -> None:
+    def step(x: Any, layers: Any) -> Any:
+        return jax.lax.scan(lambda c, w: (constrained(jnp.tanh(c @ w), "data"), None), x, layers)[0]
+
+    layers = abstract((4, 32, 32), "model", None, "data")
+    collectives = collectives_of(jax.jit(step), abstract((16, 32), None, "data"), layers)
+    (origin,) = (origin for _, _, origin in parts_of(collectives) if origin.op == "while")
+    assert (origin.value, spec_text(origin.after)) == ("tanh in while/body", "P(None, 'data')")
+    assert {kind for kind, *_ in (annotation.key for annotation in origin.annotations)} == {
+        "constraint",
+        "argument",
+    }
+
+
 def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
     """Shardy splits a convolution's channels, XLA its rows: a kernel is moved, and halos are."""
     x, w = (
@@ -499,9 +525,34 @@ def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
     moved = {
         (each.kind, origin.value)
         for each, _, origin in parts_of(collectives_of(jax.jit(step), x, w))
-        if origin.kind == "resharding"
+        if origin.kind in ("resharding", "exchange")
     }
     assert moved == {("all-to-all", "w"), ("collective-permute", "x")}
+
+
+def test_under_gspmd_a_window_reads_neighbouring_blocks_of_what_its_result_is_sharded_like() -> (
+    None
+):
+    step = jax.jit(lambda a, b: jnp.convolve(a, b))
+    arguments = (abstract((64,), "data"), abstract((16,), "model"))
+    parts = parts_of(collectives_of(step, *arguments, partitioner="gspmd"))
+    words = {origin_text(origin) for each, _, origin in parts if each.kind == "collective-permute"}
+    assert words == {
+        "it reads neighbouring blocks of a dimension sharded over data by a P('data') "
+        "(followed, not recorded)"
+    }
+
+
+def test_what_an_annotation_gives_another_tensor_of_the_op_is_told_apart() -> None:
+    """Both sides of the loop's product are on `model` by `x`."""
+
+    def step(x: Any, w: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c @ w), x)
+
+    arguments = abstract((16, 32), None, "model"), abstract((32, 32), "data")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments))
+    words = [origin_text(origin) for _, _, origin in parts]
+    assert any("given x P(None, 'model') on its other tensors too" in text for text in words)
 
 
 def test_the_table_shards_the_residual_stream() -> None:
