@@ -548,10 +548,25 @@ class Needs:
             if own & free:
                 return True
             free |= own
+        results: set[str] = set()
         for result in _results(op):
-            kept |= self._besides(result, range(self.decided.rank(result)), axes)
+            results |= self._besides(result, range(self.decided.rank(result)), axes)
+            if self.carried(result, axes) and free - results and self._is_looped(op):
+                return True  # Without these axes it has those, and so what the loop gives it next.
+        kept |= results
         anywhere = set().union(*summing)
         return bool(anywhere & kept) or any(anywhere - summed for summed in summing)
+
+    def _is_looped(self, op: Op) -> bool:
+        """Whether an op is in a loop, or in a function that is called in one."""
+        at: Op | None = op
+        while at is not None:
+            if at.mnemonic == "while":
+                return True
+            calls = self.graph.callers(at.function) if at.mnemonic == "func" else []
+            above = at.parent if at.mnemonic != "func" else calls[0].id if calls else None
+            at = None if above is None else self.graph.ops[above]
+        return False
 
     def _besides(
         self, value: ValueId, dims: Container[int], axes: tuple[AxisPart, ...]

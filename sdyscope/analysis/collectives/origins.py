@@ -394,7 +394,7 @@ class _Search:
                 best = min(
                     range(len(needs)),
                     key=lambda at: (
-                        needs[at].call is not None and calls.isdisjoint((needs[at].call,)),
+                        bool(calls) and needs[at].call not in (None, *calls),
                         misfits[at] > 1,
                         needs[at].value not in values,
                         misfits[at],

@@ -511,6 +511,19 @@ def test_what_a_loop_passes_on_is_needed_as_its_carry() -> None:
     }
 
 
+def test_xla_may_split_a_sum_whose_carry_would_have_the_axis_that_its_other_side_keeps() -> None:
+    """Without `x` the carry is on `model`, as `w` makes it, and so what the product sums is."""
+
+    def step(x: Any, w: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c @ w) + c, x)
+
+    arguments = abstract((16, 32), None, "data"), abstract((32, 32), None, "model")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments))
+    (origin,) = (o for each, _, o in parts if each.kind == "all-reduce")
+    assert {name for name, _ in named(origin, "has")} == {"x"}
+    assert origin.may_split
+
+
 def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
     """Shardy splits a convolution's channels, XLA its rows: a kernel is moved, and halos are."""
     x, w = (
