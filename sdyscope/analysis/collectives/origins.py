@@ -401,7 +401,8 @@ class _Search:
                         self.around.unlikeness(needs[at], part),
                     ),
                 )
-                if misfits[best] >= NO_FIT and (
+                is_other = part.argument is not None and needs[best].value not in values
+                if (is_other or misfits[best] >= NO_FIT) and (
                     moved_before := self.moved_before(ops, collective, part, values)
                 ):
                     return moved_before

@@ -524,6 +524,35 @@ def test_xla_may_split_a_sum_whose_carry_would_have_the_axis_that_its_other_side
     assert origin.may_split
 
 
+def test_of_an_argument_that_xla_moves_and_gathers_nothing_else_is_the_cause() -> None:
+    """The other side of the product has as many elements, and is on `data`, to which `w` is moved.
+
+    A device has all of what XLA gathers: which value it is the compiled program says.
+    """
+    step = jax.jit(
+        lambda x, layers, w: (
+            jnp.tanh(
+                jax.lax.scan(lambda c, layer: (jnp.sin(c @ layer), None), x, layers, reverse=True)[
+                    0
+                ]
+            )
+            @ w
+        )
+    )
+    arguments = (
+        abstract((16, 32), "model"),
+        abstract((4, 32, 32), None, "data", "model"),
+        abstract((32, 16), None, "model"),
+    )
+    parts = parts_of(collectives_of(step, *arguments, partitioner="gspmd"))
+    (origin,) = (
+        origin
+        for each, part, origin in parts
+        if each.kind == "all-gather" and part.shape.leaves[0].dimensions == (32, 16)
+    )
+    assert origin.value == "w"
+
+
 def test_what_is_moved_is_the_tensor_that_is_like_it() -> None:
     """Shardy splits a convolution's channels, XLA its rows: a kernel is moved, and halos are."""
     x, w = (
