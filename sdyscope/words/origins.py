@@ -87,8 +87,8 @@ class OriginDocument:
       scope: that op's scope, without the program's own name.
       source: that op's line; null where the module has none.
       annotations: where the axes come from.
-      otherwise: annotations that the axes of the value come from without those that are named, the
-        first ten of them.
+      otherwise: annotations that the axes of the value, or of another dimension that the op sums,
+        come from without those that are named, the first ten of them.
       otherwise_count: how many those are.
       words: all of it in a sentence, as every view prints it.
       followed: whether the op was found along the value in the compiled program, since XLA names
