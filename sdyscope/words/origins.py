@@ -17,7 +17,7 @@ from sdyscope.facts.origins import (
     OriginRole,
     Spec,
 )
-from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import callers_text, op_text, shown_name, source_text
@@ -206,7 +206,9 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         return f"{NOT_FOUND}: {_WHY[origin.not_found].format(op=op)}"
     has = [annotation for annotation in origin.annotations if annotation.role == "has"]
     needed = [annotation for annotation in origin.annotations if annotation.role == "needed"]
-    if origin.kind == "reduction":
+    if origin.kind == "reduction" and has and all(map(_is_unreduced, has)):
+        words = f"it reduces a value left unreduced over {_over(has, origin, file)}"
+    elif origin.kind == "reduction":
         words = f"it sums a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "exchange" and origin.after is None and not needed:
         words = f"it reads neighbouring blocks of a {_sharded_dimension(has, origin, file)}"
@@ -276,9 +278,21 @@ def _sharded_dimension(
 
 
 def _sharded(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, file: str) -> str:
+    return f"sharded over {_over(annotations, origin, file)}"
+
+
+def _over(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, file: str) -> str:
     axes = dict.fromkeys(axis_text(axis) for annotation in annotations for axis in annotation.axes)
     by = f"{_listed(annotations, file)}{_otherwise(origin, file)}"
-    return f"sharded over {' and '.join(axes)} by {by}"
+    return f"{' and '.join(axes)} by {by}"
+
+
+def _is_unreduced(annotation: OriginAnnotation) -> bool:
+    """Whether it says that a value is still to be reduced over all of its axes."""
+    spec, named = annotation.spec, {axis.name for axis in annotation.axes}
+    if isinstance(spec, TensorSharding):
+        return named <= {axis.name for axis in spec.unreduced_axes}
+    return isinstance(spec, PartitionSpec) and named <= spec.unreduced
 
 
 def _otherwise(origin: CollectiveOrigin, file: str) -> str:

@@ -509,6 +509,23 @@ class Needs:
                 values.append(value)
         return values
 
+    def as_constrained(self, ops: Iterable[Op]) -> Iterator[ValueId]:
+        """What ops make, as the constraints have it that are on it."""
+        for op in ops:
+            if op.is_constraint:
+                yield op.id, 0
+            for result in _results(op):
+                yield from (
+                    (user.id, 0) for user, _ in self.graph.uses(*result) if user.is_constraint
+                )
+
+    def summed_for(self, value: ValueId, axes: tuple[AxisPart, ...]) -> list[ValueId]:
+        """As ``summed``, of the op that makes a value, of which a constraint is none."""
+        op = self.graph.ops[value[0]]
+        while op.is_constraint and (given := self.operands(op)):
+            op = self.graph.ops[given[0][0]]
+        return self.summed(op, axes) if kind_of(op) in SUMMING else []
+
     def giving_way(self, op: Op, axes: tuple[AxisPart, ...]) -> list[ValueId]:
         """Values that would have the axes on another dimension that an op sums.
 

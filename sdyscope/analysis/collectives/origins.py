@@ -271,23 +271,29 @@ class _Search:
     # Reductions.
 
     def unreduced(self, part: Part, axes: tuple[AxisPart, ...]) -> CollectiveOrigin | None:
-        """The end of a value that the program says is still to be reduced."""
+        """The end of a value that the program says is still to be reduced.
+
+        What makes the value may sum a dimension besides, which is then not what it is for.
+        """
         ops = self.ops(part.tags)
         argument = self.around.argument(part.argument)
         given = [value for op in ops for value in self.around.operands(op)]
         results = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
-        for value in [*([] if argument is None else [argument]), *given, *results]:
+        own = [] if part.makers else list(self.around.as_constrained(ops))
+        for value in [*([] if argument is None else [argument]), *own, *given, *results]:
             annotated_axes = [
                 annotated for axis in axes for annotated in self.annotated.unreduced(value, axis)
             ]
             if annotated_axes:
                 op = next((op for op in ops if value in self.around.operands(op)), None)
+                op = op or (ops[0] if value in own else None)
                 return _origin(
                     "reduction",
                     op,
                     *(("", "return") if op is None else _scope(op)),
                     **self.moved(value),
                     annotations=tuple(self.grouped(annotated_axes, "has")),
+                    together=self.together(self.around.summed_for(value, axes), axes),
                 )
         return None
 

@@ -685,8 +685,52 @@ def test_the_end_of_an_unreduced_value_is_for_what_says_so() -> None:
     assert (one.kind, origin.kind) == ("all-reduce", "reduction")
     ((annotation,)) = origin.annotations
     assert annotation.kind == "argument"
-    assert "it sums a dimension sharded over y by" in origin_text(origin)
+    assert "it reduces a value left unreduced over y by" in origin_text(origin)
     assert "unreduced={'y'}" in origin_text(origin)
+
+
+UNREDUCED_SUM = """
+module @added attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["x"=4, "y"=2]>
+  func.func public @main(
+      %arg0: tensor<16x64xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"y"}]>},
+      %arg1: tensor<64x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})
+      -> (tensor<16x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>}) {
+    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0]
+        : (tensor<16x64xf32>, tensor<64x32xf32>) -> tensor<16x32xf32> loc("dot")
+    %1 = sdy.sharding_constraint %0 <@mesh, [{}, {}], unreduced={"y"}>
+        : tensor<16x32xf32> loc("dot")
+    ADDED
+    return %4 : tensor<16x32xf32>
+  }
+}
+"""
+ADDED = """
+    %2 = stablehlo.add %1, %1 : tensor<16x32xf32> loc("add")
+    %3 = sdy.sharding_constraint %2 <@mesh, [{}, {}], unreduced={"y"}>
+        : tensor<16x32xf32> loc("add")
+    %4 = sdy.sharding_constraint %3 <@mesh, [{"y"}, {}]> : tensor<16x32xf32> loc("reshard")
+"""
+DOUBLED = """
+    %3 = stablehlo.add %1, %1 : tensor<16x32xf32> loc("add")
+    %4 = sdy.sharding_constraint %3 <@mesh, [{"y"}, {}]> : tensor<16x32xf32> loc("reshard")
+"""
+
+
+@pytest.mark.skipif(compat.version_tuple() < (0, 9), reason="does not reduce what is unreduced")
+@pytest.mark.parametrize(
+    ("rest", "otherwise"), [(ADDED, 0), (DOUBLED, 2)], ids=["added", "doubled"]
+)
+def test_what_is_left_unreduced_is_reduced_for_that(rest: str, otherwise: int) -> None:
+    """It is so without sharded arguments: by these the op is one that sums, besides."""
+    lowered = read_bytes(UNREDUCED_SUM.replace("ADDED", rest).encode())
+    parts = parts_of(Inspection(lowered).collectives("shardy"))
+    assert parts
+    for one, _, origin in parts:
+        assert (one.kind, origin.kind) == ("all-reduce", "reduction")
+        assert [annotation.kind for annotation in origin.annotations] == ["constraint"]
+        assert [annotation.kind for annotation in origin.otherwise] == ["argument"] * otherwise
+        assert "it reduces a value left unreduced over y by constraint" in origin_text(origin)
 
 
 GATHERED = """
