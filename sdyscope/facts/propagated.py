@@ -51,6 +51,8 @@ class PropagatedValue(NamedTuple):
             nothing where it is gone.
         calls: of a value of a function that is called several times, where it is at each call, in
             order; nothing where that is the same at all of them.
+        counterparts: likewise, which value of the propagated graph it is at each call; None where
+            it is gone.
         read_origins: reads ``origins``, which are not asked of every value.
     """
 
@@ -62,6 +64,7 @@ class PropagatedValue(NamedTuple):
     result: int = 0
     values: tuple[ValueId, ...] = ()
     calls: tuple[Placement | None, ...] = ()
+    counterparts: tuple[ValueId | None, ...] = ()
     read_origins: Callable[[], Origins] | None = None
 
     @property

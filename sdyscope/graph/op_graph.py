@@ -293,6 +293,25 @@ class OpGraph:
             seen.add(at.function)
             at = next(iter(self.callers(at.function)), None)
 
+    def call_paths(self, function: str) -> Sequence[tuple[int, ...]]:
+        """The calls that lead to a function, outermost first, in the order in which they are run.
+
+        One path for each time that it is called; one without calls of the program itself.
+        """
+        if function not in self._call_paths:
+            main = self.main
+            within: list[tuple[int, ...]] = []
+            self._call_paths[function] = []  # Of one that calls itself nothing more is known.
+            for call in self.callers(function):
+                within += ((*path, call.id) for path in self.call_paths(call.function))
+            is_main = main is not None and main.name == function
+            self._call_paths[function] = [()] if is_main else sorted(within)
+        return self._call_paths[function]
+
+    @cached_property
+    def _call_paths(self) -> dict[str, list[tuple[int, ...]]]:
+        return {}
+
     def _numbers(self, node: int) -> Sequence[int]:
         """The numbers of an op's operands."""
         return self.operand_numbers.get(node) or range(len(self.operand_values[node]))

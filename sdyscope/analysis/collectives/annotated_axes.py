@@ -119,9 +119,17 @@ class AnnotatedAxes:
         self._dims_on: dict[AxisPart, tuple[dict[ValueId, list[int]], dict[int, list[int]]]] = {}
         self._without: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
 
-    def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
-        """Where an axis of a value comes from; nothing where none was found."""
-        recorded = tuple(self._recorded(value, part))
+    def of_value(
+        self, value: ValueId, part: AxisPart, calls: tuple[int, ...] = ()
+    ) -> tuple[AnnotatedAxis, ...]:
+        """Where an axis of a value comes from; nothing where none was found.
+
+        Args:
+            value: which value.
+            part: the axis.
+            calls: of a value of a function that is called several times, the calls that lead to it.
+        """
+        recorded = tuple(self._recorded(value, part, calls))
         if recorded:
             return recorded
         nearest = self._followed(part)
@@ -179,18 +187,30 @@ class AnnotatedAxes:
         dims = self._dims(value, part)
         return [dim for dim in range(len(self.decided.axes(value))) if dim not in dims]
 
-    def in_flow(self, value: ValueId) -> Ref | None:
+    def in_flow(self, value: ValueId, calls: tuple[int, ...] = ()) -> Ref | None:
         """A value as its dimensions are joined: in the propagated graph where Shardy made one."""
         if self.pointers is None:
             return value
+        at = self._counterpart(value, calls)
+        return None if at is None else self.pointers.flow.root(at)
+
+    def _counterpart(self, value: ValueId, calls: tuple[int, ...]) -> Ref | None:
+        """A value in the propagated graph: as the calls have it that lead to its function."""
         kept = self.decided.propagated.values.get(value)
         if kept is None or kept.node is None:
             return None
-        return self.pointers.flow.root((kept.node, kept.result))
+        if calls and kept.counterparts:
+            paths = self.graph.call_paths(self.graph.ops[value[0]].function)
+            for path, there in zip(paths, kept.counterparts, strict=False):
+                if there is not None and path[: len(calls)] == calls[: len(path)]:
+                    return there
+        return kept.node, kept.result
 
-    def components(self, value: ValueId, part: AxisPart) -> Iterator[tuple[HeldAxis, AxisPart]]:
+    def components(
+        self, value: ValueId, part: AxisPart, calls: tuple[int, ...] = ()
+    ) -> Iterator[tuple[HeldAxis, AxisPart]]:
         """What stands for all dimensions that hold an axis together with a value's."""
-        at = self.in_flow(value)
+        at = self.in_flow(value, calls)
         if at is not None:
             for dim in self._dims(value, part):
                 yield self._components.of(HeldAxis(at, dim, part.name)), part
@@ -230,11 +250,12 @@ class AnnotatedAxes:
             self._specs[key] = spec
         return WrittenSpec(annotation, *spec)
 
-    def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
-        kept = self.decided.propagated.values.get(value)
-        if self.pointers is None or kept is None or kept.node is None:
+    def _recorded(
+        self, value: ValueId, part: AxisPart, calls: tuple[int, ...]
+    ) -> Iterator[AnnotatedAxis]:
+        ref = self._counterpart(value, calls)
+        if self.pointers is None or ref is None:
             return
-        ref = (kept.node, kept.result)
         for _, own in self.pointers.flow.parts(ref):
             shared = own.shared(part)
             for piece in [] if shared is None else self.pointers.pieces(ref, shared):

@@ -293,7 +293,9 @@ class _Search:
                     *(("", "return") if op is None else _scope(op)),
                     **self.moved(value),
                     annotations=tuple(self.grouped(annotated_axes, "has")),
-                    together=self.together(self.around.summed_for(value, axes), axes),
+                    together=self.together(
+                        self.around.summed_for(value, axes), axes, _calls_of(part)
+                    ),
                 )
         return None
 
@@ -316,14 +318,15 @@ class _Search:
             if kind in LOOKING_UP:
                 sharded = sharded[:1]
             largest = max(sharded, key=lambda value: math.prod(self.decided.shape(value) or ()))
-            annotations = self.annotations(sharded, axes, "has")
+            calls = _calls_of(part)
+            annotations = self.annotations(sharded, axes, "has", calls)
             return _origin(
                 "lookup" if kind in LOOKING_UP else "reduction",
                 op,
                 *_scope(op),
                 **self.moved(largest),
                 annotations=annotations,
-                together=self.together([*sharded, *beside], axes),
+                together=self.together([*sharded, *beside], axes, calls),
                 may_split=kind in _SPLIT and self.around.is_torn(op, axes),
             )
         return None
@@ -461,7 +464,8 @@ class _Search:
         self, need: Need, axes: tuple[AxisPart, ...], part: Part, kind: str
     ) -> CollectiveOrigin | None:
         value, op = need.value, need.op
-        has = self.annotations([value], axes, "has")
+        calls = _calls_of(part)
+        has = self.annotations([value], axes, "has", calls)
         needed: list[OriginAnnotation] = []
         after: Spec | None = None
         if op is None:
@@ -476,7 +480,7 @@ class _Search:
                 needed.append(self.needed(written, axes))
             after = self.decided.spec((op.id, 0))
         elif need.output is not None and kind_of(op) == "while":
-            needed = self.annotations([need.output], axes, "needed")
+            needed = self.annotations([need.output], axes, "needed", calls)
             after = self.decided.spec(need.output)
         else:
             needed = [self.binding(binding, axes) for binding in self.around.closing(need, axes)]
@@ -487,7 +491,7 @@ class _Search:
                 ]
             if not needed:
                 conflicts = self.around.conflicting(need, axes)
-                needed = self.annotations(conflicts, axes, "needed")
+                needed = self.annotations(conflicts, axes, "needed", calls)
             if kind == "all-gather":
                 after = self.decided.spec_without(value, axes)
         reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
@@ -502,7 +506,7 @@ class _Search:
             **self.moved(value),
             after=after,
             annotations=(*has, *needed),
-            together=self.together([value], axes),
+            together=self.together([value], axes, calls),
             result=self.result_name(need.result) if op is None else "",
         )
 
@@ -525,25 +529,31 @@ class _Search:
         return main.results[index].label
 
     def annotations(
-        self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole
+        self,
+        values: Sequence[ValueId],
+        axes: tuple[AxisPart, ...],
+        role: OriginRole,
+        calls: tuple[int, ...],
     ) -> list[OriginAnnotation]:
         """The annotations that the axes of values come from, each once."""
         annotated_axes = (
             annotated
             for value in values
             for part in self.around.carried(value, axes)
-            for annotated in self.annotated.of_value(value, part)
+            for annotated in self.annotated.of_value(value, part, calls)
         )
         return list(self.grouped(annotated_axes, role))
 
-    def together(self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]) -> Together:
+    def together(
+        self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], calls: tuple[int, ...]
+    ) -> Together:
         """All annotations that can be where the axes of values come from."""
         components = tuple(
             dict.fromkeys(
                 component
                 for value in values
                 for part in self.around.carried(value, axes)
-                for component in self.annotated.components(value, part)
+                for component in self.annotated.components(value, part, calls)
             )
         )
         if components not in self._together:
@@ -640,6 +650,11 @@ def _origin(
         result=result,
         may_split=may_split,
     )
+
+
+def _calls_of(part: Part) -> tuple[int, ...]:
+    """The calls that lead to what a tensor is for."""
+    return next((path[:-1] for path in (*part.tags, *part.makers)), ())
 
 
 def _scope(op: Op) -> tuple[str, str]:

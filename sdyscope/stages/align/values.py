@@ -54,6 +54,7 @@ def aligned_values(
     chosen: dict[ValueId, ValueId | None] = {}
     together: dict[ValueId, list[ValueId]] = {}
     calls: dict[ValueId, tuple[Placement | None, ...]] = {}
+    at_calls: dict[ValueId, tuple[ValueId | None, ...]] = {}
     uncalled = split = 0
     counterparts, copies = alignment.counterparts, alignment.copies
     for value in _values(lowered):
@@ -75,6 +76,7 @@ def aligned_values(
         if value[0] in copies:
             split += copies[value[0]] > len(there)
         if len(there) > 1 and len(set(there)) > 1:
+            at_calls[value] = tuple(places)
             placed = tuple(map(placements, there))
             if len(set(placed)) > 1:
                 calls[value] = placed
@@ -93,7 +95,15 @@ def aligned_values(
         sharding, placement, read, became = decided[place]
         fate: Fate = "merged" if len(became) > 1 else "kept"
         values[value] = PropagatedValue(
-            value, fate, sharding, placement, *place, became, calls.get(value, ()), read
+            value,
+            fate,
+            sharding,
+            placement,
+            *place,
+            became,
+            calls.get(value, ()),
+            at_calls.get(value, ()),
+            read,
         )
     for result, after in zip(lowered.results(), propagated.results(), strict=False):
         values[result.id, 0] = _returned(result, after, propagated, placements, origins)

@@ -497,6 +497,22 @@ def test_what_several_calls_give_a_function_is_sharded_as_each_gives_it() -> Non
     assert named(origin, "has") == {("b", "P('data', 'model', None)")}
 
 
+def test_what_a_function_sums_is_sharded_as_its_call_gives_it() -> None:
+    """Both calls sum what is sharded alike, each for an annotation of its own."""
+    norm = jax.jit(lambda x: jnp.sqrt(jnp.sum(x * x, axis=0)))
+
+    def step(a: Any, b: Any) -> Any:
+        return norm(a), norm(b)
+
+    arguments = abstract((32, 16), "data"), abstract((32, 16), "data")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments))
+    sums = [origin for _, _, origin in parts if origin.op == "reduce_sum"]
+    assert [named(origin, "has") for origin in sums] == [
+        {("a", "P('data', None)")},
+        {("b", "P('data', None)")},
+    ]
+
+
 def test_what_a_loop_passes_on_is_needed_as_its_carry() -> None:
     def step(x: Any, layers: Any) -> Any:
         return jax.lax.scan(lambda c, w: (constrained(jnp.tanh(c @ w), "data"), None), x, layers)[0]
