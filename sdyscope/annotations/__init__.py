@@ -2,6 +2,7 @@
 
 from sdyscope.annotations.model import Annotation as Annotation
 from sdyscope.annotations.model import AnnotationKind as AnnotationKind
+from sdyscope.annotations.model import NamedKind as NamedKind
 from sdyscope.annotations.model import split_scope as split_scope
 from sdyscope.annotations.model import unplaced as unplaced
 from sdyscope.annotations.names import op_name as op_name

@@ -28,6 +28,10 @@ AnnotationKind: TypeAlias = Literal[
 """Where a sharding is written: the requested kinds, arguments and results of inner functions
 (a nested ``jit`` with shardings), and any other op that carries one."""
 
+NamedKind: TypeAlias = AnnotationKind | Literal["type"]
+"""What an annotation is called. ``type``: JAX wrote a constraint for the type of a value, which has
+its sharding on Explicit axes."""
+
 
 #: What JAX calls a constraint that the author wrote. A nested jit with shardings is named ``jit``
 #: by older versions of JAX, and not at all by newer ones.
@@ -58,6 +62,7 @@ class Annotation:
         index: which argument, result or operand.
         tokens: how many operands of a ``shard_map`` before it are tokens of ordered effects, which
             JAX adds and nobody asks for.
+        returned: of a constraint whether it is on what a function returned, written for the call.
         ordinal: position among constraints and ``shard_map``s in lowering order, else -1.
         op: node in the op graph.
         name: SSA name.
@@ -90,6 +95,7 @@ class Annotation:
     primitive: str = ""
     memory: str = ""
     tokens: int = 0
+    returned: bool = False
     donated: bool = False
     donated_to: str = ""
     attributes: tuple[str, ...] = ()
@@ -102,8 +108,19 @@ class Annotation:
         results of a nested ``shard_map``; they are named after what they are for.
         """
         if self.kind == "constraint":
-            return self.primitive in _CONSTRAINTS
+            return self.primitive in _CONSTRAINTS and not self.returned
         return self.ordinal >= 0
+
+    @property
+    def named_kind(self) -> NamedKind:
+        """What to call it.
+
+        JAX's own constraints are for types, but for those of a nested ``shard_map`` and of keys,
+        which it leaves open.
+        """
+        is_jax_s = self.kind == "constraint" and not self.is_authored
+        is_key = self.dtype == "ui32" and bool(self.open_dims)
+        return "type" if is_jax_s and self.primitive != "shard_map" and not is_key else self.kind
 
     def sharded(self, meshes: Mapping[str, Mesh | str], otherwise: Mesh | None) -> Sharded:
         """The sharding by itself.

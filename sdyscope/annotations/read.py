@@ -164,7 +164,23 @@ class _Walk:
             "constraint", op, 0, sharding, open_dims=open_dims, ordinal=self.ordinal
         )
         problem = annotation.problem or problem
-        return replace(annotation, manual_axes=manual[0], manual=manual[1], problem=problem)
+        return replace(
+            annotation,
+            manual_axes=manual[0],
+            manual=manual[1],
+            problem=problem,
+            returned=self.is_returned(op),
+        )
+
+    def is_returned(self, op: Op) -> bool:
+        """Whether a constraint is on what a call returns, and located where that is.
+
+        A nested jit's own are inside of its function.
+        """
+        return any(
+            self.graph.callee(call) is not None and call.location.frames == op.location.frames
+            for call, _ in self.graph.operands(op)
+        )
 
     def other(self, op: Op) -> Iterator[Annotation]:
         for index, sharding in enumerate(op.shardings):

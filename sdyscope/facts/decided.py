@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.annotations import AnnotationKind
+from sdyscope.annotations import NamedKind
 from sdyscope.facts.propagated import Fate
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.mesh import AxisRef
@@ -29,7 +29,7 @@ class AxisOrigin:
     """
 
     axis: AxisRef
-    kind: AnnotationKind | None
+    kind: NamedKind | None
     name: str
     source: SourceLocation | None
     own: bool

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from sdyscope.annotations import AnnotationKind
+from sdyscope.annotations import NamedKind
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.over_time import Phase
 from sdyscope.facts.program import Partitioner
@@ -259,7 +259,7 @@ class AnnotationTime:
     seconds: float
 
     @property
-    def kind(self) -> AnnotationKind:
+    def kind(self) -> NamedKind:
         """What is annotated."""
         return self.annotation.kind
 

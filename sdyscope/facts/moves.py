@@ -147,7 +147,7 @@ Allowed: TypeAlias = ByRule | ByDataFlow | ByGroup | ByConstraint
 # --- Where an axis begins -------------------------------------------------------------------------
 
 BeginningKind: TypeAlias = Literal[
-    "argument", "result", "constraint", "shard_map input", "shard_map output", "op"
+    "argument", "result", "constraint", "type", "shard_map input", "shard_map output", "op"
 ]
 
 

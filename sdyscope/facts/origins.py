@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from sdyscope.annotations import AnnotationKind
+from sdyscope.annotations import NamedKind
 from sdyscope.once import Once
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
@@ -55,7 +55,7 @@ class OriginAnnotation:
             otherwise they were followed along the data flow to the nearest annotation with them.
     """
 
-    kind: AnnotationKind
+    kind: NamedKind
     name: str
     spec: Spec
     axes: tuple[AxisRef, ...]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from sdyscope.annotations import AnnotationKind
+from sdyscope.annotations import NamedKind
 from sdyscope.facts.origins import (
     CollectiveOrigin,
     NotFound,
@@ -47,7 +47,7 @@ class OriginAnnotationDocument:
     """An annotation of the program that axes of a collective come from.
 
     Attributes:
-      kind: what is annotated.
+      kind: what is annotated; `type`: JAX wrote it for the type of a value on Explicit axes.
       name: pytree path of an argument or result, scope of anything else.
       spec: what is written there, as JAX writes it where it can be.
       axes: those of the collective's axes that come from it.
@@ -58,7 +58,7 @@ class OriginAnnotationDocument:
         flow to the nearest annotation with them.
     """
 
-    kind: AnnotationKind
+    kind: NamedKind
     name: str
     spec: str
     axes: tuple[str, ...]

@@ -189,6 +189,7 @@ _ON: Final[Mapping[BeginningKind, str]] = {
     "argument": "the argument",
     "result": "the result",
     "constraint": "the constraint in",
+    "type": "the type in",
     "shard_map input": "an input of the shard_map",
     "shard_map output": "an output of the shard_map",
     "op": "the op",
@@ -219,7 +220,7 @@ def _origin(origin: AxisOrigin) -> str:
     if origin.kind in ("argument", "result"):
         return origin.name
     line = source_text(origin.source)
-    if origin.kind == "constraint":
+    if origin.kind in ("constraint", "type"):
         return line or shown_name(origin.name, origin.kind)
     if origin.kind is not None:
         return f"{origin.kind} {line}".strip()

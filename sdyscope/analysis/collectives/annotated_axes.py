@@ -19,7 +19,7 @@ from sdyscope.analysis.propagation.components import AxisComponents, HeldAxis, j
 from sdyscope.analysis.propagation.flow import Ref
 from sdyscope.analysis.propagation.openness import Openness
 from sdyscope.analysis.propagation.pointers import Pointers
-from sdyscope.annotations import Annotation, AnnotationKind
+from sdyscope.annotations import Annotation, NamedKind
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
@@ -68,7 +68,7 @@ class AnnotatedAxis(NamedTuple):
         recorded: whether the partitioner says so; otherwise it was followed.
     """
 
-    kind: AnnotationKind
+    kind: NamedKind
     name: str
     spec: Spec
     part: AxisPart
@@ -457,5 +457,5 @@ def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:
 def _annotated(written: WrittenSpec, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
     annotation = written.annotation
     return AnnotatedAxis(
-        annotation.kind, annotation.path, written.spec, part, annotation.source, recorded
+        annotation.named_kind, annotation.path, written.spec, part, annotation.source, recorded
     )

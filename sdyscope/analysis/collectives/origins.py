@@ -611,7 +611,7 @@ class _Search:
         annotation, mesh = wanted.annotation, self.decided.mesh
         named = tuple(axis.axis(mesh) for axis in axes)
         return OriginAnnotation(
-            annotation.kind,
+            annotation.named_kind,
             annotation.path,
             wanted.spec,
             named,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.flow import Flow, Ref
@@ -15,6 +17,9 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
+
+#: What of an op an annotation is on.
+_OnOp: TypeAlias = Literal["constraint", "shard_map input", "shard_map output"]
 
 
 def _on_mesh(annotation: Annotation, mesh: Mesh | None) -> Sharding | None:
@@ -139,15 +144,13 @@ class Beginnings:
                     )
         return None
 
-    def _on_op(
-        self, kind: BeginningKind, ref: Ref, part: AxisPart, node: int, index: int
-    ) -> Beginning:
+    def _on_op(self, kind: _OnOp, ref: Ref, part: AxisPart, node: int, index: int) -> Beginning:
         op = self.flow.graph.ops[node]
         annotation = self._written_on(kind, op, index)
         scope, source = self.flow.scope(op), self.flow.source(op)
         return self._annotated(kind, ref, part, annotation, scope, source)
 
-    def _written_on(self, kind: BeginningKind, op: Op, index: int) -> Annotation | None:
+    def _written_on(self, kind: _OnOp, op: Op, index: int) -> Annotation | None:
         """The annotation of an op of the lowered module that became ``op``."""
         for lowered in self.flow.lowered_ops(op):
             if (annotation := self._by_op.get((lowered.id, kind, index))) is not None:
@@ -165,6 +168,7 @@ class Beginnings:
     ) -> Beginning:
         if annotation is not None:
             name, source = annotation.path, annotation.source or source
+            kind = "type" if annotation.named_kind == "type" else kind
         sharding = self._written(annotation) if annotation else None
         if annotation is None and ref is not None:
             sharding = self.flow.sharding(ref)

@@ -251,7 +251,7 @@ class Decisions:
             else:
                 is_own = is_own or (annotation.kind, annotation.path) == (op.kind, op.scope)
                 yield AxisOrigin(
-                    axis, annotation.kind, annotation.path, annotation.source, is_own, origin
+                    axis, annotation.named_kind, annotation.path, annotation.source, is_own, origin
                 )
 
     def _followed(

@@ -114,7 +114,10 @@ class Openness:
     def _constraint(self, op: Op) -> Iterator[Binding]:
         for lowered in self.flow.lowered_ops(op):
             if lowered.id in self._constraints:
-                yield _binding("constraint", self._constraints[lowered.id])
+                annotation = self._constraints[lowered.id]
+                yield _binding(
+                    "type" if annotation.named_kind == "type" else "constraint", annotation
+                )
                 return
 
     def _boundary(self, op: Op, name: str, kind: BeginningKind, index: int) -> Iterator[Binding]:

@@ -454,7 +454,7 @@ class RemovalTrials:
         """The annotations that an origin names."""
         for group in self.answers.groups:
             if any(
-                member.kind == annotation.kind
+                member.named_kind == annotation.kind
                 and (
                     # What is inside an inner function of JAX's may have no name at all.
                     bool(member.path) and member.path == annotation.name

@@ -21,7 +21,7 @@ from sdyscope.facts.tensors import TensorTable
 from sdyscope.stages.audit.facts import Audited, AuditedCollective
 from sdyscope.stages.propagated.what_if import find
 
-_REMOVABLE = ("argument", "result", "constraint")
+_REMOVABLE = ("argument", "result", "constraint", "type")
 
 #: How many times it is asked what a collective is for that is still there.
 _ROUNDS = 3

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.compiles
 
 MESH = Mesh.of({"data": 4, "model": 2})
 MOE_MESH = Mesh.of({"data": 2, "expert": 2, "tensor": 2})
-REMOVABLE = ("argument", "result", "constraint")
+REMOVABLE = ("argument", "result", "constraint", "type")
 PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
 
 

@@ -744,9 +744,9 @@ def test_what_is_left_unreduced_is_reduced_for_that(rest: str, otherwise: int) -
     assert parts
     for one, _, origin in parts:
         assert (one.kind, origin.kind) == ("all-reduce", "reduction")
-        assert [annotation.kind for annotation in origin.annotations] == ["constraint"]
+        assert [annotation.kind for annotation in origin.annotations] == ["type"]
         assert [annotation.kind for annotation in origin.otherwise] == ["argument"] * otherwise
-        assert "it reduces a value left unreduced over y by constraint" in origin_text(origin)
+        assert "it reduces a value left unreduced over y by type" in origin_text(origin)
 
 
 GATHERED = """
