@@ -46,6 +46,7 @@ class ShownTensor:
       source: line of user code; null for arguments and results.
       mapped: the function that a `shard_map` maps; empty for all else, and where it is not known.
       by_author: whether the program's author could name a sharding for it. What remains is JAX's.
+      by_jax: whether JAX wrote it on its own account, as its location in the module says.
       requested: what was asked for; null where it was left to the compiler, or is not known.
       returned: of a result that the program leaves open, what the out_specs of the shard_map that
         returns it say; null for all else.
@@ -66,6 +67,7 @@ class ShownTensor:
     source: SourceLocation | None
     mapped: str
     by_author: bool
+    by_jax: bool
     requested: Sharded | None
     returned: Sharded | None
     lowered: dict[Partitioner, Sharded]
@@ -249,6 +251,7 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
         source=row.source,
         mapped=row.mapped,
         by_author=asked is not None,
+        by_jax=row.kind == "constraint" and not row.is_authored,
         requested=None if asked is None else requested_sharding(asked),
         returned=None if asked is None else returned_sharding(asked),
         lowered={
@@ -309,7 +312,7 @@ def sections(
     tensors: Sequence[ShownTensor],
 ) -> Iterator[tuple[TensorSection, list[ShownTensor]]]:
     """The tensors in groups, in the order in which they are shown."""
-    # In a file, nobody knows who wrote what.
+    # In a file, which can be written by hand, nobody knows who wrote what.
     known = any(tensor.by_author for tensor in tensors)
     groups: dict[TensorSection, list[ShownTensor]] = {}
     for tensor in tensors:
@@ -329,4 +332,4 @@ def _section(tensor: ShownTensor, author_known: bool) -> TensorSection:
             return "of inner functions"
         case "op":
             return "other ops"
-    return "by JAX" if author_known and not tensor.by_author else "boundaries"
+    return "by JAX" if author_known and tensor.by_jax else "boundaries"

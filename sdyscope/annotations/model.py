@@ -33,9 +33,11 @@ NamedKind: TypeAlias = AnnotationKind | Literal["type"]
 its sharding on Explicit axes."""
 
 
-#: What JAX calls a constraint that the author wrote. A nested jit with shardings is named ``jit``
-#: by older versions of JAX, and not at all by newer ones.
-_CONSTRAINTS = frozenset({"sharding_constraint", "reshard", "jit", "pjit", ""})
+#: What JAX calls a constraint for a nested jit: for its shardings in older versions, and for the
+#: types of what it returns in newer ones.
+_JIT = frozenset({"jit", "pjit"})
+#: What JAX calls a constraint that the author wrote; nothing for a nested jit's in newer versions.
+_CONSTRAINTS = _JIT | {"sharding_constraint", "reshard", ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class Annotation:
         index: which argument, result or operand.
         tokens: how many operands of a ``shard_map`` before it are tokens of ordered effects, which
             JAX adds and nobody asks for.
-        returned: of a constraint whether it is on what a function returned, written for the call.
+        returned: of a constraint whether it is on what a call returns, and located where that is:
+            a nested jit's own are inside of its function.
         ordinal: position among constraints and ``shard_map``s in lowering order, else -1.
         op: node in the op graph.
         name: SSA name.
@@ -108,7 +111,8 @@ class Annotation:
         results of a nested ``shard_map``; they are named after what they are for.
         """
         if self.kind == "constraint":
-            return self.primitive in _CONSTRAINTS and not self.returned
+            is_type = self.returned and self.primitive in _JIT
+            return self.primitive in _CONSTRAINTS and not is_type
         return self.ordinal >= 0
 
     @property

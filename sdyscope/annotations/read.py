@@ -173,10 +173,7 @@ class _Walk:
         )
 
     def is_returned(self, op: Op) -> bool:
-        """Whether a constraint is on what a call returns, and located where that is.
-
-        A nested jit's own are inside of its function.
-        """
+        """Whether a constraint is on what a call returns, and located where that is."""
         return any(
             self.graph.callee(call) is not None and call.location.frames == op.location.frames
             for call, _ in self.graph.operands(op)

@@ -47,6 +47,15 @@ class Tensor(Displayed):
         return tensor_name(self.kind, self.path, self.index)
 
     @property
+    def is_authored(self) -> bool:
+        """Whether the program's author wrote it, or could have, and not JAX on its own account."""
+        return (
+            self.requested is not None
+            or self.kind in ("argument", "result")
+            or any(there.is_authored for there in self.lowered.values())
+        )
+
+    @property
     def mapped(self) -> str:
         """The function that a ``shard_map`` maps; empty for all else, and where it is not known."""
         return "" if self.requested is None else self.requested.mapped

@@ -137,7 +137,7 @@ class _Taken:
         """Arguments, results, constraints and boundaries of ``shard_map``."""
         for tensor in self.staged.tensors.tensors:
             kind = _ROWS.get(tensor.kind)
-            if kind is None or (tensor.requested is None and not _is_authored(tensor)):
+            if kind is None or not tensor.is_authored:
                 continue
             texts: dict[Stage, dict[Partitioner, str]] = {}
             for partitioner in self.staged.lowered:
@@ -223,12 +223,6 @@ class _Taken:
                     Key("not understood", f"the {asked.kind} {asked.path}"),
                     Item((StageText("lowered", "without its place in the module", partitioner),)),
                 )
-
-
-def _is_authored(tensor: Tensor) -> bool:
-    if tensor.kind in ("argument", "result"):
-        return True
-    return any(there.is_authored for there in tensor.lowered.values())
 
 
 def _requested(asked: RequestedTensor | None) -> str:

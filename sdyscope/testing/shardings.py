@@ -276,7 +276,7 @@ def _rows(inspection: Inspection, chosen: Partitioner, name: str) -> Sequence[Te
         if row.kind not in ("argument", "result")
         and chosen in row.lowered
         and row.lowered[chosen].op in ops
-        and (row.requested is not None or row.lowered[chosen].is_authored)
+        and row.is_authored
     ]
 
 

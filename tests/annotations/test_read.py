@@ -64,6 +64,43 @@ module @m {{
     assert annotations[4].function == "second"
 
 
+def test_what_jax_writes_for_types_is_not_the_authors(annotated):
+    """What a function returns has the location of the call; what a nested jit asks is inside."""
+    annotations = annotated(f"""
+module @m {{
+  {MESH}
+  func.func private @relu(%arg0: tensor<8xf32>) -> tensor<8xf32> {{
+    %0 = call @inner(%arg0) : (tensor<8xf32>) -> tensor<8xf32> loc("jit(inner)"("m.py":9:2))
+    %1 = sdy.sharding_constraint %0 <@mesh, [{{"a"}}]> : tensor<8xf32> loc("jit(m)/jit"("m.py":2:4))
+    return %1 : tensor<8xf32>
+  }}
+  func.func private @inner(%arg0: tensor<8xf32>) -> tensor<8xf32> {{
+    return %arg0 : tensor<8xf32>
+  }}
+  func.func public @main(%arg0: tensor<8xf32> loc("x"), %arg1: tensor<4x2xui32> loc("key")) -> (tensor<8xf32>, tensor<4x2xui32>) {{
+    %0 = stablehlo.tanh %arg0 : tensor<8xf32> loc("jit(m)/tanh"("m.py":1:4))
+    %1 = sdy.sharding_constraint %0 <@mesh, [{{"a"}}]> : tensor<8xf32> loc("jit(m)/tanh"("m.py":1:4))
+    %2 = call @relu(%1) : (tensor<8xf32>) -> tensor<8xf32> loc("jit(m)/jit(relu)"("m.py":2:4))
+    %3 = sdy.sharding_constraint %2 <@mesh, [{{"a"}}]> : tensor<8xf32> loc("jit(m)/jit"("m.py":2:4))
+    %4 = call @relu(%3) : (tensor<8xf32>) -> tensor<8xf32> loc("jit(m)/jit(relu)"("m.py":3:4))
+    %5 = sdy.sharding_constraint %4 <@mesh, [{{"b"}}]> : tensor<8xf32> loc("jit(m)/sharding_constraint"("m.py":3:4))
+    %6 = sdy.sharding_constraint %arg1 <@mesh, [{{"a", ?}}, {{}}]> : tensor<4x2xui32> loc("jit(m)/random_split"("m.py":4:4))
+    return %5, %6 : tensor<8xf32>, tensor<4x2xui32>
+  }}
+}}""")
+    assert [
+        (each.primitive, each.source.line, each.is_authored, each.named_kind)
+        for each in annotations
+        if each.kind == "constraint"
+    ] == [
+        ("tanh", 1, False, "type"),
+        ("jit", 2, True, "constraint"),
+        ("jit", 2, False, "type"),
+        ("sharding_constraint", 3, True, "constraint"),
+        ("random_split", 4, False, "constraint"),
+    ]
+
+
 def test_what_is_never_called_is_listed_all_the_same(annotated):
     annotations = annotated(f"""
 module @m {{
