@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import pytest
+from programs import EXPLICIT, array
 
 from sdyscope.analysis.naming.globs import glob
-from sdyscope.analysis.show import shown
+from sdyscope.analysis.show import sections, shown
 from sdyscope.errors import CompilerError
 from sdyscope.facts.tensors import TensorTable
-from sdyscope.inspection import Inspection
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.syntax.shardy import parse_tensor_sharding
@@ -166,3 +169,12 @@ def test_globs_take_brackets_as_they_are(pattern, matches, no_match):
 )
 def test_names_do_without_the_programs_own(name, kind, shown):
     assert shown_name(name, kind) == shown
+
+
+def test_what_jax_wrote_is_what_the_annotations_say():
+    """On Explicit axes, what a function returns has a constraint where it is called, too."""
+    x = array((16, 32), "data", "model", mesh=EXPLICIT)
+    inspection = inspect(jax.jit(lambda x: jax.nn.relu(jnp.tanh(x))), x, partitioners=["shardy"])
+    written = inspection.annotations("shardy")
+    by_jax = dict(sections(shown(inspection).tensors))["by JAX"]
+    assert len(by_jax) == sum(each.named_kind == "type" for each in written) > 1
