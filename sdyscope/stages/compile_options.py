@@ -46,7 +46,7 @@ def compiled_with(
     own: Sequence[tuple[str, CompilerOption]],
     given: Sequence[tuple[str, CompilerOption]],
 ) -> _Executable:
-    """Compiles with jit's `compiler_options`, without those that this compiler does not know.
+    """Compiles with jit's `compiler_options` and our own, but for those the compiler does not know.
 
     A program for TPUs has theirs, which the compiler for CPUs refuses.
 
@@ -58,8 +58,8 @@ def compiled_with(
     """
     left_out: list[str] = []
     while True:
-        known = [(name, value) for name, value in given if name not in left_out]
-        options.env_option_overrides = [*own, *known]
+        known = [option for option in (*own, *given) if option[0] not in left_out]
+        options.env_option_overrides = known
         try:
             return compiler(left_out)
         except RuntimeError as error:

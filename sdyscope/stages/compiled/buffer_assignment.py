@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sdyscope.stages import compat
+from sdyscope.stages.compile_options import CompilerOption
 
 _DUMP, _TEXT = ".cpu_after_optimizations.hlo.pb", ".cpu_after_optimizations.txt"
 
@@ -63,14 +64,18 @@ class Assigned(NamedTuple):
     memory: Mapping[str, int]
 
 
-def dump_options(folder: Path) -> list[tuple[str, Any]]:
+def dump_options(folder: Path) -> list[tuple[str, CompilerOption]]:
     """Debug options with which XLA dumps the module with its buffer assignment into a folder."""
-    return [
+    options: list[tuple[str, CompilerOption]] = [
         ("xla_dump_to", str(folder)),
         ("xla_dump_hlo_pass_re", "NOTHING"),
         ("xla_dump_hlo_as_proto", True),
         ("xla_dump_hlo_as_text", True),
     ]
+    if compat.version_tuple() >= (0, 11):
+        # Else operands are written that are no instructions: `%tuple#0`.
+        options.append(("xla_dump_compact_gte", False))
+    return options
 
 
 def dumped(folder: Path) -> Dump | None:
@@ -93,11 +98,8 @@ def assigned(dump: Dump) -> Assigned | None:
     if any(_encoded(_OPCODE, opcode.encode()) in dump.module for opcode in _REFUSABLE):
         return None
     module = compat.hlo.HloModule.from_serialized_hlo_module_proto(dump.module)
-    # The first line is of the configuration, which is not in the proto; below it JAX 0.12 dumps
-    # another syntax than that of an executable.
-    with dump.path.with_name(dump.path.name.removesuffix(_DUMP) + _TEXT).open() as dumped_text:
-        first = dumped_text.readline()
-    text = first + module.to_string().partition("\n")[2]
+    # That of the proto is without its configuration, and numbers source lines anew.
+    text = dump.path.with_name(dump.path.name.removesuffix(_DUMP) + _TEXT).read_text()
     return Assigned(module, text, _memory(dump.assignment))
 
 

@@ -122,7 +122,7 @@ def _end_as(status: int) -> NoReturn:
 def _compiled(
     folder: Path,
     hardware: Hardware,
-    debug_options: Sequence[tuple[str, Any]] = (),
+    debug_options: Sequence[tuple[str, CompilerOption]] = (),
     *,
     num_partitions: int,
     shardy: bool,
@@ -147,7 +147,8 @@ def _compiled(
 
     def compile_(left_out: Sequence[str]) -> Any:
         # This process may be ended before it has an executable.
-        (folder / LEFT_OUT).write_text(json.dumps(left_out))
+        names = [name for name in left_out if name in dict(compiler_options)]
+        (folder / LEFT_OUT).write_text(json.dumps(names))
         return _compile(devices, bytecode, options)
 
     executable = compiled_with(compile_, options, own, compiler_options)
