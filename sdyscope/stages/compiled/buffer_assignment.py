@@ -1,18 +1,19 @@
 """What XLA's compiler for CPUs has decided when only machine code is left to be made.
 
 It then dumps a module with its buffer assignment, an ``HloProto`` of ``xla/service/hlo.proto``.
-What a device sends, runs and holds is in it; the code, which nobody runs, takes about a third of a
-compile.
+What a device sends, runs and holds is in it; the code, which nobody runs, takes a third of a compile
+and more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sdyscope.stages import compat
 from sdyscope.stages.compile_options import CompilerOption
+from sdyscope.syntax.protobuf import encoded, fields
 
 _DUMP, _TEXT = ".cpu_after_optimizations.hlo.pb", ".cpu_after_optimizations.txt"
 
@@ -30,9 +31,6 @@ _ALLOCATIONS = 3
 _SIZE, _THREAD_LOCAL, _ARGUMENT, _OUTPUT, _CONSTANT, _ALIASED = 2, 3, 5, 7, 12, 13
 #: Of an HloInstructionProto.
 _OPCODE = 2
-
-#: How fields are encoded, of https://protobuf.dev/programming-guides/encoding.
-_VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 class Dump(NamedTuple):
@@ -85,7 +83,7 @@ def dumped(folder: Path) -> Dump | None:
         return None
     proto = paths[0].read_bytes()
     try:
-        parts = dict(_fields(proto))
+        parts = dict(fields(proto))
         # It is the last that is written.
         assignment = parts[_ASSIGNMENT]
     except (IndexError, KeyError):
@@ -95,7 +93,7 @@ def dumped(folder: Path) -> Dump | None:
 
 def assigned(dump: Dump) -> Assigned | None:
     """What is in a dump; None where XLA may refuse an op only when it makes the code."""
-    if any(_encoded(_OPCODE, opcode.encode()) in dump.module for opcode in _REFUSABLE):
+    if any(encoded(_OPCODE, opcode.encode()) in dump.module for opcode in _REFUSABLE):
         return None
     module = compat.hlo.HloModule.from_serialized_hlo_module_proto(dump.module)
     # That of the proto is without its configuration, and numbers source lines anew.
@@ -110,10 +108,10 @@ def _memory(assignment: bytes) -> dict[str, int]:
     (``xla/pjrt/compiled_memory_stats.cc``), and the peak as it is of CPUs: without temporaries.
     """
     arguments = aliases = outputs = temporaries = peak = 0
-    for field, allocation in _fields(assignment):
+    for field, allocation in fields(assignment):
         if field != _ALLOCATIONS:
             continue
-        allocated = dict(_fields(allocation))
+        allocated = dict(fields(allocation))
         size = allocated.get(_SIZE, 0)
         is_argument, is_output = _ARGUMENT in allocated, _OUTPUT in allocated
         arguments += size * is_argument
@@ -133,44 +131,3 @@ def _memory(assignment: bytes) -> dict[str, int]:
         "generated_code_size": 0,
         "peak_memory": peak,
     }
-
-
-def _encoded(field: int, data: bytes) -> bytes:
-    """A short field of bytes as it is written."""
-    return bytes((field << 3 | _BYTES, len(data))) + data
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a protobuf message: numbers as numbers, messages and texts as bytes.
-
-    Raises:
-        IndexError: the message is cut off.
-    """
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        field, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, at = _varint(data, at)
-            yield field, value
-            continue
-        if wire == _BYTES:
-            size, at = _varint(data, at)
-        else:
-            size = 8 if wire == _FIXED64 else 4
-        if at + size > len(data):
-            raise IndexError(field)
-        yield field, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7

@@ -22,6 +22,7 @@ from sdyscope.process.compiler_log import last_words
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
+from sdyscope.syntax.protobuf import fields
 from sdyscope.syntax.strings import label
 
 #: Larger files can't be addressed by MLIR's source locations.
@@ -373,14 +374,11 @@ def _first_field(data: bytes) -> bytes | None:
     """The bytes of field 1 at the beginning of a proto, if that is what `data` begins with."""
     if data[:1] != b"\x0a":
         return None
-    length = shift = 0
-    for position, byte in enumerate(data[1:11], 1):
-        length |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            end = position + 1 + length
-            return data[position + 1 : end] if end <= len(data) else None
-    return None
+    try:
+        _, first = next(fields(data))
+    except IndexError:
+        return None
+    return bytes(first)
 
 
 # --- in a process of its own ----------------------------------------------------------------------

@@ -3,12 +3,7 @@
 import pytest
 
 from sdyscope.stages.compiled.buffer_assignment import assigned, dumped
-
-
-def field(number, data):
-    """A field of bytes, as protobuf writes it."""
-    assert len(data) < 128
-    return bytes((number << 3 | 2, len(data))) + data
+from sdyscope.syntax.protobuf import encoded as field
 
 
 def dump(folder, proto):
