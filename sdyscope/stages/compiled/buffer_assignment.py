@@ -1,8 +1,8 @@
 """What XLA's compiler for CPUs has decided when only machine code is left to be made.
 
 It then dumps a module with its buffer assignment, an ``HloProto`` of ``xla/service/hlo.proto``.
-What a device sends, runs and holds is in it; the code, which nobody runs, takes a third of a compile
-and more.
+What a device sends, runs and holds is in it; the code, which nobody runs, takes a third of a
+compile and more.
 """
 
 from __future__ import annotations
