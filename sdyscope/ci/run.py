@@ -19,6 +19,7 @@ from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.hardware.names import parse_devices
 from sdyscope.process import child, children
 from sdyscope.process.output import locked, say, write_atomically
+from sdyscope.version import own_version
 
 
 def run(
@@ -125,7 +126,7 @@ def summed(
     return Ci(
         passed=not is_error and not failed,
         exit_status=2 if is_error else 1 if failed else 0,
-        version=version("sdyscope"),
+        version=own_version(),
         jax=jax,
         config=places.path(str(config.file)) or str(config.file),
         seconds=seconds,

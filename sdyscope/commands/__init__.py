@@ -88,13 +88,10 @@ def document_type(name: str) -> type | None:
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return
-    from importlib.metadata import PackageNotFoundError, version
+    from sdyscope.version import FROM_SOURCE, own_version
 
-    try:
-        text = version("sdyscope")
-    except PackageNotFoundError:
-        text = "from its source, not installed"
-    click.echo(f"sdyscope {text}")
+    text = own_version()
+    click.echo(f"sdyscope {'from its source, not installed' if text == FROM_SOURCE else text}")
     ctx.exit()
 
 

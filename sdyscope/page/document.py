@@ -34,6 +34,7 @@ from sdyscope.lint.source import SourceDocument, source_of
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.values.source import FilePath, PathWords
+from sdyscope.version import own_version
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.places import file_text, shortened
@@ -142,8 +143,6 @@ def document(
     Raises:
       SdyscopeError: the program can't be lowered at all.
     """
-    from importlib.metadata import version
-
     steps = (4 if compiled else 2) + (fix is not None) + (run is not None)
     missing: list[UnavailableStage] = []
     notify("lowering", 0, steps)
@@ -186,7 +185,7 @@ def document(
         name=inspection.name,
         file=None if shown.file is None else file_text(shown.file),
         jax_version=shown.jax_version,
-        sdyscope_version=version("sdyscope"),
+        sdyscope_version=own_version(),
         meshes=mesh_documents(inspection.meshes),
         partitioners=shown.partitioners,
         hardware=None if first is None else str(first.hardware),

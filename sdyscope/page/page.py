@@ -15,7 +15,6 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import chain
@@ -33,6 +32,7 @@ from sdyscope.page.columns import Pool, embedded
 from sdyscope.page.document import Report
 from sdyscope.page.templates import environment
 from sdyscope.snapshots.differences import DiffDocument
+from sdyscope.version import own_version
 from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
 from sdyscope.words.places import shortened
@@ -234,7 +234,7 @@ def _two_sides(
     views = VIEWS if sides else [view]
     labels = list(differences["labels"]) if sides else []
     embedded = chain(_packed(parts), sides)
-    return _rendered(title, version("sdyscope"), views, embedded, labels)
+    return _rendered(title, own_version(), views, embedded, labels)
 
 
 def _rendered(

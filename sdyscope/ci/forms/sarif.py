@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +15,7 @@ from sdyscope.ci.document import Ci, CiFinding, CiRemedy, CiTarget
 from sdyscope.ci.forms.renderer import Reader
 from sdyscope.ci.remedies import remedy_of
 from sdyscope.ci.rules import rule_words
+from sdyscope.version import own_version
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0-rtm.5.json"
 
@@ -64,7 +64,7 @@ def render_fix(fix: Fix, root: str) -> bytes:
         fix: what was found.
         root: the folder that files are named from.
     """
-    driver = {"name": "sdyscope", "semanticVersion": version("sdyscope"), "rules": [_REMEDY]}
+    driver = {"name": "sdyscope", "semanticVersion": own_version(), "rules": [_REMEDY]}
     run = {
         "tool": {"driver": driver},
         "automationDetails": {"id": f"sdyscope/fix/{fix.name}/"},

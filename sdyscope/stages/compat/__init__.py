@@ -77,6 +77,7 @@ from sdyscope.stages.compat.running import distributed_client as distributed_cli
 from sdyscope.stages.compat.running import distributed_place as distributed_place
 from sdyscope.stages.compat.running import hlo_sharding_text as hlo_sharding_text
 from sdyscope.stages.compat.running import lowered_on_stand_ins as lowered_on_stand_ins
+from sdyscope.stages.compat.running import lowering_client as lowering_client
 from sdyscope.stages.compat.running import lowering_devices as lowering_devices
 from sdyscope.stages.compat.running import lowering_platform as lowering_platform
 from sdyscope.stages.compat.running import random_keys as random_keys

@@ -73,6 +73,11 @@ def lowering_devices(lowered: Any) -> tuple[Any, ...] | None:
     return None if devices is None or is_stand_in(devices[0]) else tuple(devices)
 
 
+def lowering_client(lowered: Any) -> Any:
+    """The client of devices that a `jax.stages.Lowered` is compiled by, whatever these are."""
+    return lowered._lowering.compile_args["backend"]
+
+
 def lowered_on_stand_ins(lowered: Any) -> bool:
     """Whether a `jax.stages.Lowered` names devices only because callbacks ask for some."""
     devices = lowered._lowering._device_list

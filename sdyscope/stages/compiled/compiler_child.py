@@ -159,7 +159,7 @@ def _compiled(
         hardware,
         devices,
         text,
-        cost=_cost(executable, text),
+        cost=_cost(executable),
         memory=_memory(executable),
         parameters=executable.get_parameter_shardings(),
         results=executable.get_output_shardings(),
@@ -218,11 +218,11 @@ def _memory(executable: Any) -> dict[str, int] | None:
         return None
 
 
-def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, Remark | None]:
+def _cost(executable: Any) -> tuple[dict[str, float] | None, Remark | None]:
     """XLA's cost analysis, and what is to be said of it.
 
-    Where a platform has none, XLA's CPU client, which counts for no platform in particular, reads
-    the partitioned module.
+    Where a platform has none, XLA's CPU client, which counts for no platform in particular, counts
+    in the compiled module; not in its text, of which XLA does not read all that it writes.
     """
     try:
         analysis = executable.cost_analysis()
@@ -231,7 +231,7 @@ def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, Remark |
     except JaxRuntimeError:  # unimplemented on some platforms
         pass
     try:
-        module = compat.hlo.hlo_module_from_text(text)
+        (module,) = executable.hlo_modules()
         counts = _counts(xla_client.make_cpu_client(), module)
         return counts, Remark("general cost analysis")
     except Exception as error:  # MLIRError or XlaRuntimeError, by several names

@@ -356,8 +356,11 @@ class Runner:
             module is None
             or module.platforms != (platform,)
             or compat.lowered_on_stand_ins(module.lowered)
+            or compat.lowering_client(module.lowered) is not self.devices[0].client
         ):
-            module = lower(self.traced, partitioner, (platform,), devices=self.devices)
+            # JAX compiles a program without devices by the client of its default device.
+            with jax.default_device(self.local[0]):
+                module = lower(self.traced, partitioner, (platform,), devices=self.devices)
         own = compat.lowering_devices(module.lowered)
         # A program that names its devices takes no others.
         chosen = None if own is not None and own == self.devices else self.devices

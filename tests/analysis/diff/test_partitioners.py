@@ -15,7 +15,7 @@ pytestmark = pytest.mark.compiles
 
 
 @pytest.fixture(scope="module")
-def benchmark():
+def compared():
     spec = importlib.util.spec_from_file_location("partitioners", BENCHMARK)
     module = importlib.util.module_from_spec(spec)
     before = dict(os.environ)
@@ -25,13 +25,13 @@ def benchmark():
     return module
 
 
-def test_constraints_make_them_alike_and_gspmd_needs_none(benchmark):
+def test_constraints_make_them_alike_and_gspmd_needs_none(compared):
     def counted(partitioner, constrained):
-        module = benchmark.after_partitioning(MESH, partitioner, constrained=constrained)
-        return benchmark.counted(module)
+        module = compared.after_partitioning(MESH, partitioner, constrained=constrained)
+        return compared.counted(module)
 
     pinned = counted("gspmd", True)
-    kinds = dict(zip(benchmark.KINDS, pinned[0], strict=True))
+    kinds = dict(zip(compared.KINDS, pinned[0], strict=True))
     assert (kinds["all-reduce"], kinds["all-to-all"], kinds["collective-permute"]) == (36, 2, 1)
     assert 16 <= kinds["all-gather"] <= 20
     assert counted("gspmd", False) == pinned

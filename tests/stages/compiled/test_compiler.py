@@ -19,7 +19,7 @@ from sdyscope.facts.program import Program
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
-from sdyscope.stages.compiled import compiler, topology
+from sdyscope.stages.compiled import compiler, compiler_child, topology
 from sdyscope.targets import resolve
 from sdyscope.words.remarks import remark_text
 
@@ -328,3 +328,18 @@ def test_tpus_nobody_makes():
         inspection.compiled(on="tpu:v9:4x2")
     with pytest.raises(TargetError, match="has 16 devices, and the program is for 8"):
         inspection.compiled(on="tpu:v5e:4x4")
+
+
+def test_what_xla_writes_and_can_not_read_has_a_cost_analysis():
+    """As a compiled program of JAX 0.11 for GPUs, in whose text XLA's parser finds an error."""
+    (module,) = jax.jit(jnp.sin).lower(1.0).compile().runtime_executable().hlo_modules()
+
+    class Refused:
+        def cost_analysis(self):
+            raise jax.errors.JaxRuntimeError("UNIMPLEMENTED")
+
+        def hlo_modules(self):
+            return [module]
+
+    cost, remark = compiler_child._cost(Refused())
+    assert (cost["transcendentals"], remark.kind) == (1.0, "general cost analysis")

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.extend
 import jax.numpy as jnp
+import jaxlib.xla_client
 import numpy as np
 import pytest
 import user_programs
@@ -218,6 +219,16 @@ def test_what_raises_on_the_device_is_a_result():
     assert "no such luck" in ran.executions["shardy"].failure
     assert "no such luck" in ran.reference.failure
     assert not ran.passed
+
+
+def test_virtual_cpu_devices_run_beside_an_accelerator():
+    # A client of its own that JAX prefers, as a machine's GPU is.
+    other = jaxlib.xla_client.make_cpu_client()
+    with jax.default_device(other.local_devices()[0]):
+        ran = inspect(user_programs.USER_PROGRAMS["every_kind_of_argument"](ABSTRACT))
+        ran = ran.run(devices=DEVICES, steps=1)
+    assert [execution.failure for execution in ran.executions.values()] == ["", ""]
+    assert not [finding for finding in ran.findings if finding.severity != "note"]
 
 
 def test_too_few_devices():
