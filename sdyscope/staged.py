@@ -383,6 +383,11 @@ class Staged(Once):
         by = self.lowered[partitioner].recorded_by
         return by if by is not None and by.differs(self._versions()) else None
 
+    def recorded_platform(self, partitioner: Partitioner) -> str:
+        """What a recorded run compiled the program for: `cpu`, `gpu`, `tpu`; empty if unknown."""
+        recorded = self.recorded.get(partitioner)
+        return "" if recorded is None else recorded.device_kind
+
     def as_recorded(self) -> Self:
         """The same program, whose compiled stage is what the recorded run's own compiler made."""
         recorded = copy(self)

@@ -62,6 +62,12 @@ def _unknowns(program: Staged) -> Iterator[Unknown]:
         elif by is not None:
             reason = Remark("another JAX compiled", str(by))
             yield Unknown("approximate", "compiled", reason, (partitioner,))
+        else:
+            ran_on = program.recorded_platform(partitioner)
+            here = None if compiled.hardware is None else compiled.hardware.platform
+            if ran_on and here and ran_on != ("gpu" if here == "cuda" else here):
+                reason = Remark("another platform compiled", ran_on, other=str(compiled.hardware))
+                yield Unknown("approximate", "compiled", reason, (partitioner,))
 
 
 def _of_propagation(program: Staged, propagated: Propagated) -> Iterator[Unknown]:

@@ -19,6 +19,7 @@ RemarkKind: TypeAlias = Literal[
     "not imported",
     "another JAX propagated",
     "another JAX compiled",
+    "another platform compiled",
     # of a module that was read
     "read from an export",
     "read from HLO",

@@ -35,6 +35,9 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "another JAX propagated": "{said} lowered it, and {names} propagated it.",
     "another JAX compiled": "{said} lowered it, and this JAX compiled it.",
+    "another platform compiled": (
+        "The recorded run compiled it for {said}, and this is for {other}; --on names hardware."
+    ),
     "read from an export": "Read from what jax.export serialized.",
     "read from HLO": "Read from HLO, converted to StableHLO by XLA.",
     "read as text": (

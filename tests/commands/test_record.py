@@ -371,6 +371,20 @@ def test_what_another_jax_made_is_not_made_again(sdyscope, recorded, runs):
     assert "is gone: compiled/" in sdyscope("show", "other").out
 
 
+def test_what_was_compiled_for_a_gpu_is_not_passed_off_as_a_cpu_s(sdyscope, recorded, runs):
+    root = runs[0]
+    copy = root / "on_gpu"
+    shutil.copytree(root / "before", copy)
+    for path in (copy / "processes").glob("*.jsonl"):
+        path.write_text(path.read_text().replace('"platform": "cpu"', '"platform": "gpu"'))
+    program = "on_gpu:train_step.1"
+    done = sdyscope("memory", program, "--strict", "--partitioner", "shardy")
+    assert done.status == 1
+    assert "compiled it for gpu, and this is for cpu:" in " ".join(done.out.split())
+    done = sdyscope("diff", "before:train_step.1", program, "--at", "compiled", columns=200)
+    assert "compiled it for gpu in the recorded run" in done.out
+
+
 def test_a_directory_that_is_not_fit(sdyscope, recorded, tmp_path):
     words = ("--", sys.executable, "-c", "pass")
     sdyscope("record", "-o", "before", *words).said("--overwrite replaces the run, --add adds")

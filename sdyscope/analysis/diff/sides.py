@@ -203,13 +203,17 @@ def compiled_ends(
 
 
 def as_recorded(a: Staged, b: Staged) -> tuple[Staged, Staged]:
-    """Programs as their recorded runs compiled them, if another JAX than this one made any.
+    """Programs as their recorded runs compiled them, if one did so by another JAX, or for no CPU.
 
     What this JAX compiles is compared with what it compiles, what each run's own compiler made with
     what the other's made.
     """
-    others = [program.other_jax(recorded) for program in (a, b) for recorded in program.recorded]
-    return (a.as_recorded(), b.as_recorded()) if any(others) else (a, b)
+    elsewhere = [
+        program.other_jax(partitioner) or program.recorded_platform(partitioner) != "cpu"
+        for program in (a, b)
+        for partitioner in program.recorded
+    ]
+    return (a.as_recorded(), b.as_recorded()) if any(elsewhere) else (a, b)
 
 
 def compiled_between(
