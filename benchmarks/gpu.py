@@ -29,6 +29,7 @@ from sdyscope.analysis.profile.profile import traced_program
 from sdyscope.analysis.profile.traced import traced_cost, traced_module
 from sdyscope.facts.calibration import Calibration
 from sdyscope.facts.measured import Measured, TracedProgram
+from sdyscope.hardware.specs import chip_of
 from sdyscope.hlo import read_hlo
 from sdyscope.hlo.allocation import allocate
 from sdyscope.hlo.live import live_ranges
@@ -240,7 +241,9 @@ def compare_times(ran: Mapping[str, Ran], *, compiles: bool) -> None:
             program = resolve(target, mesh=mesh or None, settings=settings)
             assert isinstance(program, Program)
             inspection = Inspection(program, ["shardy"])
-            absent = cost_of(inspection, "shardy", "cuda:h200:1x1x1", calibration=rates)
+            chip = chip_of(each.said["device"])
+            assert chip is not None
+            absent = cost_of(inspection, "shardy", f"cuda:{chip.key}:1x1x1", calibration=rates)
             ahead = with_step(absent).step
             assert ahead is not None
             offs.append(ahead / each.clock - 1)

@@ -24,7 +24,7 @@ from sdyscope.facts.calibration import ComputeRates
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
-from sdyscope.hardware.specs import estimate_errors
+from sdyscope.hardware.specs import chips, estimate_errors
 from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
@@ -362,22 +362,25 @@ def on_a_gpu(kind, hlo=GEMM):
 
 
 def test_what_xla_marks_as_unknown_is_counted():
-    program_cost = on_a_gpu("NVIDIA H100 80GB HBM3")
+    program_cost = on_a_gpu("NVIDIA B200")
     assert program_cost.compute.flops == 2 * 8192**3
     assert program_cost.memory.bytes == 3 * 2 * 8192**2
     said = list(basis(program_cost))
     assert Remark("library calls added", count=1, names=(("__cublas$gemm", 1),)) in said
     assert "__cublas$gemm" in " ".join(map(remark_text, said))
     # Nothing was measured on one: peaks, and no step.
-    assert program_cost.compute.peaks == {"bf16": 9.9e14}
+    assert program_cost.compute.peaks == {"bf16": chips()["b200"].value("flops_bf16")}
     assert program_cost.step is None
 
 
-def test_rates_that_were_measured_take_the_place_of_peaks():
-    """One H200 ran this product in 1.36 ms; benchmarks/gpu.py says how rates are fitted."""
-    program_cost = on_a_gpu("NVIDIA H200")
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [("NVIDIA H200", 1.364e-3), ("NVIDIA H100 80GB HBM3", 1.49e-3)]
+)
+def test_rates_that_were_measured_take_the_place_of_peaks(kind, seconds):
+    """What one ran this product in; benchmarks/gpu.py says how rates are fitted."""
+    program_cost = on_a_gpu(kind)
     assert program_cost.given.measured
-    assert program_cost.step == pytest.approx(1.364e-3, rel=0.1)
+    assert program_cost.step == pytest.approx(seconds, rel=0.1)
     said = [remark.kind for remark in basis(program_cost)]
     assert "error measured" in said
 

@@ -43,8 +43,7 @@ def test_estimates_are_as_far_from_published_rows_as_the_table_says(chip):
         for each in hosts
         for estimate, seconds in rows(chip, each)
     ]
-    (error,) = estimate_errors(chip.kinds[0])
-    assert error.of == "collectives"
+    (error,) = [error for error in estimate_errors(chip.kinds[0]) if error.of == "collectives"]
     # It is of rates that are fitted to other sources.
     assert abs(error.median - statistics.median(off)) < 0.03
 
