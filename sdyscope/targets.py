@@ -305,7 +305,7 @@ def _failed(what: str, error: BaseException) -> TargetError:
         f"{what}: {type(error).__name__}: {message or 'no message'}",
         file=line.file if line else None,
         line=line.line if line else None,
-        hint=_hint_of_devices(message),
+        hint=_hint_of_platforms(error) or _hint_of_devices(message),
     )
     target_error.rest = rest
     return target_error
@@ -317,6 +317,15 @@ _DEVICES_ASKED_FOR = re.compile(
     r"(?:Number of devices (?P<there>\d+) must .*mesh_shape"
     r"|cannot reshape array of size (?P<size>\d+) into shape) ?\((?P<shape>[\d, ]+)\)"
 )
+
+
+def _hint_of_platforms(error: BaseException) -> str | None:
+    """What to do where JAX can't start the devices that the user's JAX_PLATFORMS names."""
+    if "jax" not in sys.modules:
+        return None
+    from sdyscope.stages import compat
+
+    return compat.hint_of_platforms(error)
 
 
 def _hint_of_devices(message: str) -> str | None:

@@ -8,6 +8,7 @@ import jax
 import pytest
 from jax.sharding import AbstractMesh
 from jax.sharding import Mesh as JaxMesh
+from own_process import in_own_process
 
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Program
@@ -286,3 +287,15 @@ def test_functions(user):
     for name, said in ((f"{user}:nothing", "has no 'nothing'"), ("function", "names no function")):
         with pytest.raises(TargetError, match=said):
             function_of(name)
+
+
+@pytest.mark.parametrize("words", [("show", "mlp"), ("show", "own.py:program")])
+def test_devices_that_jax_can_not_start_are_said(tmp_path, words):
+    (tmp_path / "own.py").write_text(
+        "import jax, sdyscope\n"
+        "def program():\n"
+        "    return sdyscope.Program('f', jax.jit(abs), (1.0,))\n"
+    )
+    done = in_own_process(*words, cwd=tmp_path, JAX_PLATFORMS="rocm")
+    assert done.returncode == 2
+    assert "JAX can't start its devices with JAX_PLATFORMS=rocm: unset it, or" in done.stderr

@@ -75,6 +75,7 @@ from sdyscope.stages.compat.running import backends_are_initialized as backends_
 from sdyscope.stages.compat.running import call_arguments as call_arguments
 from sdyscope.stages.compat.running import distributed_client as distributed_client
 from sdyscope.stages.compat.running import distributed_place as distributed_place
+from sdyscope.stages.compat.running import hint_of_platforms as hint_of_platforms
 from sdyscope.stages.compat.running import hlo_sharding_text as hlo_sharding_text
 from sdyscope.stages.compat.running import lowered_on_stand_ins as lowered_on_stand_ins
 from sdyscope.stages.compat.running import lowering_client as lowering_client

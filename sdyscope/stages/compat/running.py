@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,21 @@ from sdyscope.stages.compat.meshes import is_stand_in
 def backends_are_initialized() -> bool:
     """Whether JAX has started its devices, which it does once."""
     return bool(xla_bridge.backends_are_initialized())
+
+
+def hint_of_platforms(error: BaseException) -> str | None:
+    """What to do about an error, where JAX can't start the devices that JAX_PLATFORMS names."""
+    asked = os.environ.get("JAX_PLATFORMS")
+    if not asked or not isinstance(error, RuntimeError | AssertionError):
+        return None
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError):  # no more than an assertion where a plugin is missing
+        return (
+            f"JAX can't start its devices with JAX_PLATFORMS={asked}: unset it, or set it to cpu. "
+            "`sdyscope doctor` says what there is."
+        )
+    return None
 
 
 def distributed_client() -> Any:

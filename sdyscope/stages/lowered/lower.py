@@ -401,6 +401,8 @@ def _not_lowerable(
         hint = "Give the Program its mesh: Program(..., mesh=mesh)."
     elif stage is not None and _INDIVISIBLE.search(reason):
         hint = _indivisible(stage)
+    else:
+        hint = compat.hint_of_platforms(error)
     line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
     refusal = NotLowerable(
         f"{name} can't be {verb}: {type(error).__name__}: {first or 'no message'}",
