@@ -82,6 +82,12 @@ def test_import_loads_nothing_heavy():
     assert loaded("import sdyscope") == set()
 
 
+def test_a_mesh_is_read_without_what_reads_modules():
+    code = "from sdyscope.commands.options import mesh_sizes\nmesh_sizes('data=4,model=2')"
+    code += "\nimport sys\nassert not {'sdyscope.graph', 'sdyscope.facts'} & set(sys.modules)"
+    assert loaded(code) == set()
+
+
 def test_every_public_name_is_told_to_type_checkers_and_in_the_docs():
     conditional = [n for n in ast.parse(SOURCE.read_text()).body if isinstance(n, ast.If)]
     (typed,) = [node for node in conditional if ast.unparse(node.test) == "TYPE_CHECKING"]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.errors import TargetError
 from sdyscope.facts.findings import Severity
+from sdyscope.lint.mapping_findings import LogicalTensor, mapping_findings
 from sdyscope.lint.rule import NotApplicable, Rule, documented
 from sdyscope.lint.subject import Subject
-from sdyscope.mesh_config import LogicalTensor, MappedMesh, mapping_findings
+from sdyscope.mesh_config import MappedMesh
 from sdyscope.words.findings import Finding
 
 

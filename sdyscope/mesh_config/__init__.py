@@ -16,8 +16,6 @@ Three ways in which large training systems say it, as values that are verified w
 
 from sdyscope.mesh_config.mapped_mesh import AxisMapping as AxisMapping
 from sdyscope.mesh_config.mapped_mesh import MappedMesh as MappedMesh
-from sdyscope.mesh_config.mapping_findings import LogicalTensor as LogicalTensor
-from sdyscope.mesh_config.mapping_findings import mapping_findings as mapping_findings
 from sdyscope.mesh_config.mesh_rules import MeshRule as MeshRule
 from sdyscope.mesh_config.mesh_rules import MeshRules as MeshRules
 from sdyscope.mesh_config.mesh_shape import AXIS_NAMES as AXIS_NAMES

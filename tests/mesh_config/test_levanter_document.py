@@ -7,7 +7,8 @@ import pytest
 from levanter_document import CONTEXT, EXPLICIT, TENSOR
 
 from sdyscope.errors import TargetError
-from sdyscope.mesh_config import LogicalTensor, MappedMesh, mapping_findings, mesh_config_of
+from sdyscope.lint.mapping_findings import LogicalTensor, mapping_findings
+from sdyscope.mesh_config import MappedMesh, mesh_config_of
 
 BATCH = ("replica_dcn", "replica", "data")
 

@@ -3,7 +3,8 @@
 import pytest
 
 from sdyscope.errors import TargetError
-from sdyscope.mesh_config import LogicalTensor, MappedMesh, mapping_findings
+from sdyscope.lint.mapping_findings import LogicalTensor, mapping_findings
+from sdyscope.mesh_config import MappedMesh
 
 PARAMETERS = (
     LogicalTensor("up", ("embed", "mlp"), (64, 256)),
