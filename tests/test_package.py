@@ -84,7 +84,7 @@ def test_import_loads_nothing_heavy():
 
 def test_a_mesh_is_read_without_what_reads_modules():
     code = "from sdyscope.commands.options import mesh_sizes\nmesh_sizes('data=4,model=2')"
-    code += "\nimport sys\nassert not {'sdyscope.graph', 'sdyscope.facts'} & set(sys.modules)"
+    code += "\nimport sys\nassert not {'sdyscope.graph', 'sdyscope.lint'} & set(sys.modules)"
     assert loaded(code) == set()
 
 
