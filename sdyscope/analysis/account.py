@@ -64,9 +64,10 @@ def _unknowns(program: Staged) -> Iterator[Unknown]:
             yield Unknown("approximate", "compiled", reason, (partitioner,))
         else:
             ran_on = program.recorded_platform(partitioner)
-            here = None if compiled.hardware is None else compiled.hardware.platform
-            if ran_on and here and ran_on != ("gpu" if here == "cuda" else here):
-                reason = Remark("another platform compiled", ran_on, other=str(compiled.hardware))
+            here = compiled.hardware
+            # Other hardware than CPUs is what the user asks for.
+            if ran_on not in ("", "cpu") and here is not None and here.platform == "cpu":
+                reason = Remark("another platform compiled", ran_on, other=str(here))
                 yield Unknown("approximate", "compiled", reason, (partitioner,))
 
 

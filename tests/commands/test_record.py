@@ -381,6 +381,9 @@ def test_what_was_compiled_for_a_gpu_is_not_passed_off_as_a_cpu_s(sdyscope, reco
     done = sdyscope("memory", program, "--strict", "--partitioner", "shardy")
     assert done.status == 1
     assert "compiled it for gpu, and this is for cpu:" in " ".join(done.out.split())
+    assert (
+        sdyscope("memory", "before:train_step.1", "--strict", "--partitioner", "shardy").status == 0
+    )
     done = sdyscope("diff", "before:train_step.1", program, "--at", "compiled", columns=200)
     assert "compiled it for gpu in the recorded run" in done.out
 
