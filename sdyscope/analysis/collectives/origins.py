@@ -237,8 +237,8 @@ class _Search:
                 return collective_origin
             if collective.kind in _REDUCTIONS and self.is_split_by_xla(ops, axes):
                 return _origin("split", ops[0], *_scope(ops[0]))
-            if collective.kind == "all-reduce" and self.is_from_one_device(ops):
-                return replace(self.unknown(part, ops, axes), not_found="one device")
+            if collective.kind == "all-reduce" and (takers := self.takers_from_one_device(ops)):
+                return replace(self.unknown(part, takers, axes), not_found="one device")
             if collective.kind == "all-gather" and self.is_cut_by_xla(ops, axes, values):
                 moved_before = self.moved_before(ops, collective, part, values)
                 return moved_before or _origin("split", ops[0], *_scope(ops[0]))
@@ -351,13 +351,26 @@ class _Search:
             return False
         return not any(self.around.summed(op, axes) for op in ops)
 
-    def is_from_one_device(self, ops: list[Op]) -> bool:
-        """Whether what is not on one device takes what is: a sum sends it to all."""
-        return bool(ops) and all(
-            any(map(self.is_on_one_device, self.around.operands(op)))
-            and not self.is_on_one_device((op.id, 0))
+    def takers_from_one_device(self, ops: list[Op]) -> list[Op]:
+        """The ops that are not on one device and take what is, if all do: a sum sends it to all.
+
+        XLA names that after them, or (JAX 0.11) after what is on one device.
+        """
+        takers = [
+            taker
             for op in ops
+            for taker in (
+                [user for user, _ in self.graph.uses(op.id, 0)]
+                if self.is_on_one_device((op.id, 0))
+                else [op]
+            )
+        ]
+        are_takers = all(
+            any(map(self.is_on_one_device, self.around.operands(taker)))
+            and not self.is_on_one_device((taker.id, 0))
+            for taker in takers
         )
+        return takers if are_takers else []
 
     def is_on_one_device(self, value: ValueId) -> bool:
         """Whether the program keeps a value on one device, as JAX does what a callback gives."""
