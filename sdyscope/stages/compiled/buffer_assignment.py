@@ -16,6 +16,8 @@ from sdyscope.stages.compile_options import CompilerOption
 from sdyscope.syntax.protobuf import encoded, fields
 
 _DUMP, _TEXT = ".cpu_after_optimizations.hlo.pb", ".cpu_after_optimizations.txt"
+#: The last computation of a text, and how that ends.
+_ENTRY, _TEXT_END = b"\nENTRY ", b"\n}\n\n"
 
 #: Ops that XLA may have no code for on CPUs, which it says when it makes the code.
 _REFUSABLE = (
@@ -37,12 +39,12 @@ class Dump(NamedTuple):
     """What XLA has written down of a module.
 
     Attributes:
-        path: the file.
+        text: the module's text, as that of an executable.
         module: the ``HloModuleProto``.
         assignment: the ``BufferAssignmentProto``.
     """
 
-    path: Path
+    text: str
     module: bytes
     assignment: bytes
 
@@ -77,28 +79,34 @@ def dump_options(folder: Path) -> list[tuple[str, CompilerOption]]:
 
 
 def dumped(folder: Path) -> Dump | None:
-    """What is dumped in a folder, once it is whole."""
+    """What is dumped in a folder, once it is whole.
+
+    Which of the two files is whole first is not known: newer XLA writes text in threads.
+    """
     paths = list(folder.glob(f"*{_DUMP}"))
-    if len(paths) != 1:
+    texts = list(folder.glob(f"*{_TEXT}"))
+    if len(paths) != 1 or len(texts) != 1:
         return None
-    proto = paths[0].read_bytes()
+    proto, text = paths[0].read_bytes(), texts[0].read_bytes()
+    entry = text.find(_ENTRY)
+    if entry < 0 or not text[entry:].endswith(_TEXT_END):
+        return None
     try:
         parts = dict(fields(proto))
         # It is the last that is written.
         assignment = parts[_ASSIGNMENT]
     except (IndexError, KeyError):
         return None
-    return Dump(paths[0], parts[_MODULE], assignment)
+    return Dump(text.decode(), parts[_MODULE], assignment)
 
 
 def assigned(dump: Dump) -> Assigned | None:
     """What is in a dump; None where XLA may refuse an op only when it makes the code."""
     if any(encoded(_OPCODE, opcode.encode()) in dump.module for opcode in _REFUSABLE):
         return None
+    # Its own text is without its configuration, and numbers source lines anew.
     module = compat.hlo.HloModule.from_serialized_hlo_module_proto(dump.module)
-    # That of the proto is without its configuration, and numbers source lines anew.
-    text = dump.path.with_name(dump.path.name.removesuffix(_DUMP) + _TEXT).read_text()
-    return Assigned(module, text, _memory(dump.assignment))
+    return Assigned(module, dump.text, _memory(dump.assignment))
 
 
 def _memory(assignment: bytes) -> dict[str, int]:

@@ -5,8 +5,22 @@ import pytest
 from sdyscope.stages.compiled.buffer_assignment import assigned, dumped
 from sdyscope.syntax.protobuf import encoded as field
 
+TEXT = b"""HloModule jit_step, is_scheduled=true
 
-def dump(folder, proto):
+%wrapped (param: f32[4]) -> f32[4] {
+  ROOT %param = f32[4]{0} parameter(0)
+}
+
+ENTRY %main (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0), metadata={op_name="x"}
+  ROOT %copy = f32[4]{0} copy(%x)
+}
+
+"""
+
+
+def dump(folder, proto, text=TEXT):
+    (folder / "module_0001.jit_step.cpu_after_optimizations.txt").write_bytes(text)
     (folder / "module_0001.jit_step.cpu_after_optimizations.hlo.pb").write_bytes(proto)
     return dumped(folder)
 
@@ -21,6 +35,14 @@ def test_a_dump_is_whole_when_the_assignment_is(tmp_path):
     whole = dump(tmp_path, WHOLE)
     assert whole is not None
     assert (whole.module, whole.assignment) == (WHOLE[2:12], WHOLE[14:])
+
+
+def test_a_dump_is_whole_when_the_text_is(tmp_path):
+    for end in range(len(TEXT)):
+        assert dump(tmp_path, WHOLE, TEXT[:end]) is None
+    whole = dump(tmp_path, WHOLE)
+    assert whole is not None
+    assert whole.text == TEXT.decode()
 
 
 def test_of_two_modules_there_is_no_telling_which(tmp_path):
