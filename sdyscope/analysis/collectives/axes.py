@@ -49,6 +49,25 @@ def axes_of_groups(groups: ReplicaGroups, mesh: Mesh) -> tuple[AxisRef, ...] | N
     return _listed(groups, mesh) if positions is None else _axes(positions, mesh)
 
 
+def order_of_groups(groups: ReplicaGroups) -> tuple[int, ...] | None:
+    """The order of devices in their groups, which is that of their blocks.
+
+    Returns:
+        Of the digits that tell the devices of a group apart, from the one that changes slowest in
+        it, the rank by stride; none where devices are in the order of their numbers; None where
+        no digits say it.
+    """
+    groups = _symbolic(groups)
+    if isinstance(groups, CollectiveDeviceList):
+        return None if groups.replica_groups else ()
+    decomposed = groups.digits()
+    if decomposed is None:
+        return None
+    strides = [stride for _, stride in decomposed[0]]
+    by_stride = sorted(strides, reverse=True)
+    return () if strides == by_stride else tuple(map(by_stride.index, strides))
+
+
 def axes_of_pairs(pairs: Iterable[tuple[int, int]], mesh: Mesh) -> tuple[AxisRef, ...] | None:
     """The axes along which a permutation moves data: those in which source and target differ.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.collectives.axes import order_of_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.facts.differences import Change
@@ -144,14 +145,20 @@ def _types(part: Part) -> Hashable:
 
 
 def _route(collective: Collective) -> Hashable:
-    """Which device sends to which, of a permutation; who works together, where no axes say it."""
+    """Which device sends to which, of a permutation; who works together, where no axes say it.
+
+    The order of devices in a group is that of their blocks; only a sum has none.
+    """
     if collective.kind == "collective-permute":
         return " ".join(sorted(_PAIR.findall(collective.groups)))
     if collective.axes is not None:
-        return ""
+        if collective.kind == "all-reduce" or collective.devices is None:
+            return ()
+        order = order_of_groups(collective.devices)
+        if order is not None:
+            return order
     if collective.devices is None:
         return collective.groups
-    # The order of devices in a group is that of their blocks; only a sum has none.
     return _groups(collective.devices, collective.group_size, collective.kind != "all-reduce")
 
 

@@ -132,6 +132,23 @@ def test_without_a_mesh_groups_say_what_the_axes_say():
     assert collective_differences(program(one), program(same, mesh=None)) == ((), 0)
 
 
+def test_blocks_in_another_order_are_a_difference_of_the_same_axes():
+    def over_both(text, kind="all-gather"):
+        both = collective(part("f"), kind=kind, axes=("data", "model"))
+        return [replace(both, group_size=8, devices=parse_replica_groups(text))]
+
+    in_order = over_both("[1,8]<=[8]")
+    for text in ("{}", "{{0,1,2,3,4,5,6,7}}"):
+        assert differences(in_order, over_both(text)) == ((), 0)
+    turned = over_both("[1,8]<=[4,2]T(1,0)")
+    assert differences(turned, over_both("{{0,2,4,6,1,3,5,7}}")) == ((), 0)
+    for other in (turned, over_both("{{0,2,1,3,4,5,6,7}}")):
+        ((difference,), _) = differences(in_order, other)
+        assert (difference.otherwise, difference.sent) == ("devices", 0)
+    sums = (over_both(text, "all-reduce") for text in ("{}", "[1,8]<=[4,2]T(1,0)"))
+    assert differences(*sums) == ((), 0)
+
+
 def test_other_types_of_as_many_bytes_are_a_difference():
     wide, narrow = (
         collective(replace(part("f"), shape=Shape(dtype, (count,))))
