@@ -124,6 +124,8 @@ class CollectiveOrigin:
             names the collective after what makes the value, or not at all.
         may_split: whether XLA may split the op over these axes itself once no annotation shards
             what it sums: another axis is on a dimension that one operand sums and another keeps.
+        uncertain: whether the value is only the nearest that could be meant: what is communicated
+            has the shape of no block of it.
     """
 
     kind: OriginKind
@@ -140,6 +142,7 @@ class CollectiveOrigin:
     not_found: NotFound = ""
     followed: bool = False
     may_split: bool = False
+    uncertain: bool = False
 
     @property
     def otherwise(self) -> Iterator[OriginAnnotation]:

@@ -20,6 +20,7 @@ from sdyscope.graph import ValueId as ValueId
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.placement import Placement
 from sdyscope.values.propagation_edges import EdgeNodeType, OriginSharding
+from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.source import SourceLocation
 
 Fate: TypeAlias = Literal["kept", "merged", "folded", "not partitioned"]
@@ -261,6 +262,16 @@ class Propagated:
     def exactness(self) -> Exactness:
         """Whether this is what XLA decides, proven by a test, or an approximation."""
         return "approximate" if self.doubts else "exact"
+
+    def taken_as(self, shard_map: int, operand: int) -> TensorSharding | None:
+        """How a `shard_map` of the lowered module takes an operand in the end (Shardy only)."""
+        value = self.values.get((shard_map, 0))
+        if value is None or value.node is None:
+            return None
+        shardings = self.graph.ops[value.node].attributes.get("in_shardings")
+        if isinstance(shardings, TensorShardingPerValue) and operand < len(shardings.shardings):
+            return shardings.shardings[operand]
+        return None
 
     def settled(self) -> Propagated:
         """The same without what is read when it is first asked for: origins, steps and text.

@@ -11,7 +11,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
-from sdyscope.words.origins import OP_FOLLOWED, annotation_text, causes_text
+from sdyscope.words.origins import OP_FOLLOWED, UNCERTAIN, annotation_text, causes_text
 from sdyscope.words.partitioners import SENT, partitioner_name, partitioner_names
 from sdyscope.words.places import common_file, source_text
 from sdyscope.words.remarks import remark_texts
@@ -302,13 +302,20 @@ def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Par
             "under GSPMD, which records nothing",
             "muted",
         )
-    origins = (
+    origins = [
         part.origin
         for program in document.programs
         for collective in program.collectives
         for part in collective.parts
-    )
-    if any(origin is not None and origin.followed for origin in origins):
+        if part.origin is not None
+    ]
+    if any(origin.uncertain for origin in origins):
+        yield Paragraph(
+            f"{UNCERTAIN}: what is sent has the shape of no block of that value, which is the "
+            "nearest that is sharded over these axes; another may be meant",
+            "muted",
+        )
+    if any(origin.followed for origin in origins):
         yield Paragraph(
             f"{OP_FOLLOWED}: XLA names the collective after what makes the value, or not at all; "
             "the op that needs it was found along the value in the compiled program",

@@ -35,6 +35,7 @@ _LEFT_OUT: Mapping[LeftOut, str] = {
     "several in the dump": "several times in XLA's dump, one of them as shown",
     "no layout": "without a layout",
     "no cause": "without a cause among the annotations",
+    "uncertain": "with an uncertain cause",
     "not removable": "with a cause that can't be removed",
     "not tried": "not tried",
     "not compiled": "refused by XLA without their cause",

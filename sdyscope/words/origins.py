@@ -32,6 +32,9 @@ OP_FOLLOWED = "op followed"
 #: What is said of axes that were followed, and were not recorded.
 FOLLOWED = "followed, not recorded"
 
+#: What is said of an origin that only may be meant.
+UNCERTAIN = "uncertain"
+
 #: What each role of an annotation explains.
 ROLES: Final[Mapping[OriginRole, str]] = {"has": "of what is moved", "needed": "needed"}
 
@@ -94,6 +97,8 @@ class OriginDocument:
       followed: whether the op was found along the value in the compiled program, since XLA names
         the collective after what makes the value, or not at all.
       may_split: whether XLA may split the op over these axes itself, without these annotations.
+      uncertain: whether the value is only the nearest that could be meant: what is communicated has
+        the shape of no block of it.
     """
 
     kind: OriginKind
@@ -112,6 +117,7 @@ class OriginDocument:
     words: str
     followed: bool
     may_split: bool
+    uncertain: bool
 
 
 def origin_document(origin: CollectiveOrigin) -> OriginDocument:
@@ -134,6 +140,7 @@ def origin_document(origin: CollectiveOrigin) -> OriginDocument:
         words=origin_text(origin),
         followed=origin.followed,
         may_split=origin.may_split,
+        uncertain=origin.uncertain,
     )
 
 
@@ -315,10 +322,13 @@ def _otherwise(origin: CollectiveOrigin, file: str) -> str:
 
 
 def _followed(origin: CollectiveOrigin) -> str:
-    """What of an origin neither the compiler nor the partitioner said itself."""
-    if all(annotation.recorded for annotation in origin.annotations):
-        return f" ({OP_FOLLOWED})" if origin.followed else ""
-    return f" ({'op and axes ' if origin.followed else ''}{FOLLOWED})"
+    """What of an origin neither the compiler nor the partitioner said itself, or may be wrong."""
+    marks = [UNCERTAIN] if origin.uncertain else []
+    if not all(annotation.recorded for annotation in origin.annotations):
+        marks.append(f"{'op and axes ' if origin.followed else ''}{FOLLOWED}")
+    elif origin.followed:
+        marks.append(OP_FOLLOWED)
+    return f" ({'; '.join(marks)})" if marks else ""
 
 
 def _listed(annotations: Sequence[OriginAnnotation], file: str) -> str:

@@ -47,3 +47,29 @@ def test_who_else_says_the_axes_is_counted_by_name(named):
         origin, annotations=tuple(replace(each, axes=()) for each in origin.annotations)
     )
     assert list(again.otherwise) == others
+
+
+@pytest.mark.parametrize(
+    ("uncertain", "followed", "recorded", "marks"),
+    [
+        (True, False, True, " (uncertain)"),
+        (True, True, True, " (uncertain; op followed)"),
+        (True, False, False, " (uncertain; followed, not recorded)"),
+        (False, True, True, " (op followed)"),
+        (False, True, False, " (op and axes followed, not recorded)"),
+        (False, False, True, ""),
+    ],
+)
+def test_what_may_be_wrong_and_what_was_followed_is_said(uncertain, followed, recorded, marks):
+    named = (replace(annotation("w"), recorded=recorded),)
+    origin = CollectiveOrigin(
+        *("resharding", "h", "P('data')", None, "dot_general", "f", None, named),
+        followed=followed,
+        uncertain=uncertain,
+    )
+    text = origin_text(origin)
+    assert text == (
+        "h is P('data') but dot_general requires another sharding; sharded over data by w "
+        f"P('data'){marks}"
+    )
+    assert origin_document(origin).uncertain is uncertain

@@ -23,6 +23,7 @@ from sdyscope.annotations import Annotation, NamedKind
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import BARRIERS
 from sdyscope.graph.summed_dims import spatial_dims
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
@@ -421,7 +422,11 @@ class AnnotatedAxes:
         graph = self.graph
         for op in graph.operations():
             if op.types and op.mnemonic not in _CROSSED:
-                results = ((op.id, result) for result in range(len(op.types)))
+                results = [(op.id, result) for result in range(len(op.types))]
+                if op.kind in BARRIERS:
+                    for pair in zip(graph.operand_values[op.id], results, strict=False):
+                        join(pair, placed=True)
+                    continue
                 values = [*graph.operand_values[op.id], *results]
                 join(values, placed=op.mnemonic in RESIZED)
                 if pairs := spatial_dims(op):

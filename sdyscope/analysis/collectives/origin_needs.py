@@ -31,6 +31,7 @@ from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of, primitive_of
+from sdyscope.graph.op_kinds import BARRIERS
 from sdyscope.graph.summed_dims import free_dims, spatial_dims, summed_dims
 from sdyscope.values.sharding_rule import OpShardingRule
 
@@ -251,8 +252,10 @@ class Needs:
             inside = self.passed.get(need.value, ())
             within = [other for other in inside if self.graph.ops[other[0]].parent == need.op.id]
             return any(self.on(self.decided.axes(other), axes) != before for other in within)
+        if kind_of(need.op) == _SHARD_MAP and (taken := self.taken_by(need.op, need.value)):
+            return any(self.on(by_dim, axes) != before for by_dim in taken)
         shape = self.decided.shape(need.value)
-        results = _results(need.op)
+        results = self.results_of(need.op, need.value)
         if kind_of(need.op) in _TOGETHER:
             return True
         order = need.op.attributes.get("permutation")
@@ -268,6 +271,16 @@ class Needs:
         if any(self.decided.shape(result) != shape for result in results):
             return True
         return any(self.on(self.decided.axes(result), axes) != before for result in results)
+
+    def taken_by(self, op: Op, value: ValueId) -> list[AxesByDim]:
+        """The axes of a value as a `shard_map` takes it, for each time; none where unknown."""
+        shardings = (
+            self.decided.propagated.taken_as(op.id, edge.operand)
+            for producer, edge in self.graph.operands(op)
+            if (producer.id, edge.result) == value
+        )
+        mesh = self.decided.mesh
+        return [axes_in(sharding, mesh) for sharding in shardings if sharding is not None]
 
     def wanted(self, index: int) -> tuple[AxesByDim, Spec | None] | None:
         """Axes and spec of a result: as it is annotated, or as it is in the end."""
@@ -327,9 +340,13 @@ class Needs:
         missing = (Counter(_sizes(block)) - sizes).total()
         return missing, abs(math.log(max(elements, 1) / max(math.prod(block), 1)))
 
-    def nearest(self, ops: Sequence[Op]) -> Iterator[Op]:
-        """The ops themselves, then those nearby."""
-        return (op for ring in self.rings(ops) for op in ring)
+    def makes(self, op: Op, part: Part) -> bool:
+        """Whether what is communicated has the shape of a block that an op makes."""
+        pieces = [_sizes(leaf.dimensions) for leaf in part.shape.leaves]
+        return any(
+            _sizes(_local(self.decided.shape(value) or (), self.decided.axes(value))) in pieces
+            for value in _results(op)
+        )
 
     def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
         """The ops themselves, then those next to them, and so on.
@@ -365,8 +382,9 @@ class Needs:
         reached = list(dict.fromkeys(values))
         seen = set(reached)
         for value in reached:
-            users = (op for op, _ in self.graph.uses(*value) if op.is_form)
-            for further in (*self.passed.get(value, ()), *((op.id, 0) for op in users)):
+            users = (each for each in self.graph.uses(*value) if each[0].is_form)
+            forms = ((op.id, edge.operand if op.kind in BARRIERS else 0) for op, edge in users)
+            for further in (*self.passed.get(value, ()), *forms):
                 if further not in seen:
                     seen.add(further)
                     reached.append(further)
@@ -395,6 +413,8 @@ class Needs:
         if need.op is None or need.output is not None or kind_of(need.op) in _WHOLE:
             return []
         tensors = self.tensors(need.op)
+        if need.op.kind in BARRIERS:
+            tensors = [need.value, *self.results_of(need.op, need.value)]
         if need.value not in tensors:
             return []  # It is given by one of several calls, and the others by any.
         others = [other for other in tensors if other != need.value]
@@ -487,6 +507,13 @@ class Needs:
     def operands(self, op: Op) -> list[ValueId]:
         """The values that an op takes."""
         return [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
+
+    def results_of(self, op: Op, value: ValueId) -> list[ValueId]:
+        """What an op makes of a value that it takes: of a barrier's, that value again."""
+        results, given = _results(op), self.operands(op)
+        if op.kind in BARRIERS and value in given:
+            return [result for result, own in zip(results, given, strict=False) if own == value]
+        return results
 
     def tensors(self, op: Op) -> list[ValueId]:
         """The values that an op gives and takes."""

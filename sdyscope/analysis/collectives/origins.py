@@ -211,7 +211,7 @@ class _Search:
         collective: Collective,
         part: Part,
         axes: tuple[AxisPart, ...],
-        values: Container[ValueId],
+        values: set[ValueId],
     ) -> CollectiveOrigin:
         """Why a tensor is communicated."""
         ops, makers = self.ops(part.tags), self.ops(part.makers)
@@ -242,13 +242,20 @@ class _Search:
             if collective.kind == "all-gather" and self.is_cut_by_xla(ops, axes, values):
                 moved_before = self.moved_before(ops, collective, part, values)
                 return moved_before or _origin("split", ops[0], *_scope(ops[0]))
+            nearest: CollectiveOrigin | None = None
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
-                    if (
-                        collective_origin := find(near, axes, collective, part, values)
-                    ) is not None:
+                    collective_origin = find(near, axes, collective, part, values)
+                    if collective_origin is not None and not collective_origin.uncertain:
                         return collective_origin
+                    nearest = nearest or collective_origin
+                    if nearest is not None and collective.kind not in _REDUCTIONS:
+                        break
+            if collective.kind == "all-gather" and self.is_made_by_xla(makers, axes, part, values):
+                return _origin("split", makers[0], *_scope(makers[0]))
+            if nearest is not None:
+                return nearest
         return self.unknown(part, ops or makers, axes)
 
     def unknown(
@@ -307,7 +314,8 @@ class _Search:
         part: Part,
         values: Container[ValueId],
     ) -> CollectiveOrigin | None:
-        for op in self.around.nearest(ops):
+        near = ((steps, op) for steps, ring in enumerate(self.around.rings(ops)) for op in ring)
+        for steps, op in near:
             kind = kind_of(op)
             if kind not in SUMMING and kind not in LOOKING_UP:
                 continue
@@ -328,19 +336,32 @@ class _Search:
                 annotations=annotations,
                 together=self.together([*sharded, *beside], axes, calls),
                 may_split=kind in _SPLIT and self.around.is_torn(op, axes),
+                uncertain=bool(steps) and not self.around.makes(op, part),
             )
         return None
 
     def is_cut_by_xla(
-        self, ops: list[Op], axes: tuple[AxisPart, ...], values: Container[ValueId]
+        self, ops: list[Op], axes: tuple[AxisPart, ...], values: set[ValueId]
     ) -> bool:
         """Whether it gathers what XLA cuts over axes that nothing has which it can be."""
         if not self.is_split_by_xla(ops, axes):
+            return False
+        if any(self.around.carried(value, axes) for value in values):
             return False
         results = ((op.id, at) for op in ops for at in range(len(op.types)))
         given = (value for op in ops for value in self.around.operands(op))
         tensors = [*given, *(value for value in results if value in values)]
         return not any(self.around.carried(value, axes) for value in tensors)
+
+    def is_made_by_xla(
+        self, makers: list[Op], axes: tuple[AxisPart, ...], part: Part, values: Iterable[ValueId]
+    ) -> bool:
+        """Whether it gathers what XLA split over axes that the value itself does not have."""
+        return (
+            self.is_split_by_xla(makers, axes)
+            and any(self.around.makes(op, part) for op in makers)
+            and not any(self.around.carried(value, axes) for value in values)
+        )
 
     def is_split_by_xla(self, ops: list[Op], axes: tuple[AxisPart, ...]) -> bool:
         """Whether it sums what XLA splits over axes that no dimension that is summed has."""
@@ -406,7 +427,7 @@ class _Search:
         part: Part,
         values: Container[ValueId],
     ) -> CollectiveOrigin | None:
-        for ring in self.around.rings(ops):
+        for steps, ring in enumerate(self.around.rings(ops)):
             needs = [need for op in ring for need in self.around.needs(op, axes)]
             needs = [need for need in needs if self.could_be_for(need.value, collective, axes)]
             if needs:
@@ -428,12 +449,38 @@ class _Search:
                     moved_before := self.moved_before(ops, collective, part, values)
                 ):
                     return moved_before
+                if is_other and (own := self.of_argument(collective, part, axes, values)):
+                    return own
                 need = needs[best]
                 # What windows reach into is the edge of a block, and fits none.
                 at_edges = need.op is not None and kind_of(need.op) == "convolution"
-                kind = collective.kind if misfits[best] < NO_FIT or at_edges else ""
-                return self.origin_for(need, axes, part, kind)
+                fits = misfits[best] < NO_FIT or at_edges
+                origin = self.origin_for(need, axes, part, collective.kind if fits else "")
+                unlike = not fits or (steps > 0 and misfits[best] > 1)
+                return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
+
+    def of_argument(
+        self,
+        collective: Collective,
+        part: Part,
+        axes: tuple[AxisPart, ...],
+        values: Container[ValueId],
+    ) -> CollectiveOrigin | None:
+        """What needs an argument otherwise that is moved, where XLA names what takes it later."""
+        argument = self.around.argument(part.argument)
+        users = [] if argument is None else [op for op, _ in self.graph.uses(*argument)]
+        needs = [
+            need
+            for op in users
+            for need in self.around.needs(op, axes)
+            if need.value in values and self.could_be_for(need.value, collective, axes)
+        ]
+        fits = {id(need): self.around.misfit(need, collective, part, axes) for need in needs}
+        best = min(needs, key=lambda need: fits[id(need)], default=None)
+        if best is None or fits[id(best)] >= NO_FIT:
+            return None
+        return self.origin_for(best, axes, part, collective.kind)
 
     def moved_before(
         self, ops: list[Op], collective: Collective, part: Part, values: Container[ValueId]
@@ -648,6 +695,7 @@ def _origin(
     together: Together = NOBODY,
     result: str = "",
     may_split: bool = False,
+    uncertain: bool = False,
 ) -> CollectiveOrigin:
     return CollectiveOrigin(
         kind=kind,
@@ -662,6 +710,7 @@ def _origin(
         together=together,
         result=result,
         may_split=may_split,
+        uncertain=uncertain,
     )
 
 

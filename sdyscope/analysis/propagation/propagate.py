@@ -27,7 +27,7 @@ from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
-from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import FilePath, SourceLocation
 
 Section: TypeAlias = Literal["argument", "result", "constraint", "inside"]
@@ -310,13 +310,9 @@ class _Side:
 
     def _boundary(self, there: Annotation) -> TensorSharding | None:
         """The sharding of an input of a `shard_map` after propagation, under Shardy."""
-        boundary = self.propagated.values.get((there.op, 0))
-        index = there.index or 0
-        if boundary is not None and boundary.node is not None:
-            after = self.propagated.graph.ops[boundary.node].attributes.get("in_shardings")
-            if isinstance(after, TensorShardingPerValue) and index < len(after.shardings):
-                return after.shardings[index]
-        return there.sharding if isinstance(there.sharding, TensorSharding) else None
+        after = self.propagated.taken_as(there.op, there.index or 0)
+        written = there.sharding if isinstance(there.sharding, TensorSharding) else None
+        return written if after is None else after
 
 
 _Sides: TypeAlias = Mapping[Partitioner, _Side]

@@ -24,6 +24,7 @@ LeftOut: TypeAlias = Literal[
     "several in the dump",
     "no layout",
     "no cause",
+    "uncertain",
     "not removable",
     "not tried",
     "not compiled",
@@ -33,9 +34,9 @@ such value; ``empty``: it has no elements, so no device holds anything of it; ``
 XLA has no op of this kind and type that is named after it;
 ``several in the dump``: it has several that are laid out differently, the answer's among them;
 ``no layout``: the answer is no layout; ``no cause``: no annotation is named, or the program itself
-says the collective; ``not removable``: an annotation that nobody can take away, such as that of a
-``shard_map``; ``not tried``: only so many are; ``not compiled``: XLA refuses the program without
-the annotation."""
+says the collective; ``uncertain``: the cause is given as uncertain; ``not removable``: an
+annotation that nobody can take away, such as that of a ``shard_map``; ``not tried``: only so many
+are; ``not compiled``: XLA refuses the program without the annotation."""
 
 
 @dataclass(frozen=True, slots=True)

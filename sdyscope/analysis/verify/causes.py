@@ -151,6 +151,9 @@ def _removable(
         if origin is None or not named:
             left_out["no cause"] += 1
             continue
+        if origin.uncertain:
+            left_out["uncertain"] += 1
+            continue
         names = [_removable_name(each, tensors) for each in named]
         same = by_key.get(shown_key(collective, shown.devices))
         if not same or None in names:

@@ -814,3 +814,63 @@ def test_what_comes_out_of_a_shard_map_is_called_by_it_under_gspmd():
     words = [origin_text(origin) for _, _, origin in parts_of(collectives)]
     assert words
     assert all(text.startswith("shard_map is P('data', None) but") for text in words)
+
+
+def test_what_xla_gathers_of_a_lookup_that_it_split_comes_from_no_annotation() -> None:
+    """XLA names it after the lookup, and what takes that has another tensor on the same axis."""
+    x, w = abstract((16, 32), None, "data"), abstract((32, 32), "model", "data")
+    at = jax.ShapeDtypeStruct((16,), jnp.int32, sharding=abstract((16,), "data").sharding)
+    parts = parts_of(collectives_of(jax.jit(lambda x, at, w: x[at] @ w), x, at, w))
+    (origin,) = (
+        o
+        for c, _, o in parts
+        if c.kind == "all-gather" and [axis.name for axis in c.axes or ()] == ["model"]
+    )
+    assert (origin.kind, origin.op) == ("split", "gather")
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_shard_map_over_some_axes_has_its_operands_gathered(partitioner: Any) -> None:
+    """XLA may name that after the op inside that takes them, which needs nothing else."""
+    inside = jax.shard_map(
+        lambda x, w: jax.lax.psum(x @ w, "model"),
+        mesh=compat.abstract_mesh(MESH),
+        in_specs=(P(None, "model"), P("model", None)),
+        out_specs=P(),
+        axis_names={"model"},
+    )
+    step = jax.jit(lambda x, w, v: jnp.sin(inside(x, w)) @ v)
+
+    def values(*arguments: Any) -> dict[tuple[str, str], str]:
+        parts = parts_of(collectives_of(step, *arguments, partitioner=partitioner))
+        moved = [(c.kind, o) for c, _, o in parts if c.kind in ("all-gather", "collective-permute")]
+        return {(kind, o.value): o.op for kind, o in moved}
+
+    x, w, v = abstract((16, 32), "data", "model"), abstract((32, 32), "data"), (32, 16)
+    of_rows = values(x, w, abstract(v, "data"))
+    assert {of_rows[key] for key in of_rows if key != ("all-gather", "v")} == {"shard_map"}
+    # What comes out has the shape of what goes in, and is sharded as that was outside.
+    of_columns = values(
+        abstract((16, 32), None, "data"),
+        abstract((32, 32), None, ("data", "model")),
+        abstract(v, ("data", "model"), None),
+    )
+    assert {(kind, "x"): "shard_map" for kind, _ in of_columns}.items() <= of_columns.items()
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_barrier_takes_goes_with_its_own_result_alone(partitioner: Any) -> None:
+    inside = jax.shard_map(
+        lambda x, w: jax.lax.psum(x @ w, "model"),
+        mesh=compat.abstract_mesh(MESH),
+        in_specs=(P(None, "model"), P("model", None)),
+        out_specs=P(),
+        axis_names={"model"},
+    )
+    step = jax.jit(lambda *operands: inside(*jax.lax.optimization_barrier(operands)[:2]))
+    x, w = abstract((16, 32), "model", None), abstract((32, 32), "data", "model")
+    others = abstract((32, 32), None, ("model", "data")), abstract((16, 32), "data", None)
+    parts = parts_of(collectives_of(step, x, w, *others, partitioner=partitioner))
+    gathers = [o for c, _, o in parts if c.kind == "all-gather"]
+    assert {(o.value, o.op) for o in gathers} == {("operands[1]", "shard_map")}
+    assert not any(named(o, "needed") for o in gathers)

@@ -267,6 +267,10 @@ def test_a_cause_that_is_none_is_named():
     (wrong,) = stage.disagreements
     assert wrong.shown == "batch['y']"
     assert "still there" in wrong.found
+    unsure = replace(one, parts=(replace(part, origin=replace(origin, uncertain=True)),))
+    alone = replace(shown, collectives=(unsure,))
+    stage = causes_stage(alone, read, program.tensors, without, explained, 4)
+    assert (stage.compared, stage.left_out) == (0, {"uncertain": 1})
 
 
 def test_no_answer_to_what_xla_compiles_is_a_disagreement(monkeypatch):
