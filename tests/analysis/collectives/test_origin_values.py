@@ -874,3 +874,13 @@ def test_what_a_barrier_takes_goes_with_its_own_result_alone(partitioner: Any) -
     gathers = [o for c, _, o in parts if c.kind == "all-gather"]
     assert {(o.value, o.op) for o in gathers} == {("operands[1]", "shard_map")}
     assert not any(named(o, "needed") for o in gathers)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_an_argument_is_moved_for_the_constraint_on_it(partitioner: Any) -> None:
+    """XLA may name that after the argument, and the next op has another tensor on the same axis."""
+    step = jax.jit(lambda x, w: x @ constrained(w, "model", None))
+    x, w = abstract((16, 32), "data", "model"), abstract((32, 32), ("data", "model"), None)
+    parts = parts_of(collectives_of(step, x, w, partitioner=partitioner))
+    moved = {(o.value, o.op) for c, _, o in parts if c.kind != "all-reduce"}
+    assert moved == {("w", "sharding_constraint")}
