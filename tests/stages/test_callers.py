@@ -114,6 +114,18 @@ def test_a_call_that_is_heard_has_them_too(name):
     assert program.defined.file == program.called.file == __file__
 
 
+@pytest.mark.compiles
+def test_what_jax_runs_to_move_an_argument_is_not_the_author_s():
+    mesh = jax.make_mesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("a"))
+    x, w = jnp.ones((6, 4)), jax.device_put(jnp.ones((4, 4)), whole)
+    jax.clear_caches()
+    with sdyscope.recording() as heard:
+        eqx.filter_jit(lambda w, x: eqx.filter_shard(x, split) @ w)(w, x)
+    assert len(heard.own) == 1 < len(heard)
+
+
 def test_updated_state_is_named_by_the_argument():
     function, args, kwargs, *_ = CASES["nnx_step"]
     tensors = sdyscope.inspect(sdyscope.Program("step", function, args, kwargs)).tensors.tensors

@@ -67,6 +67,9 @@ class Lowering:
         self.defined = self._defined()
 
     def _caller(self) -> Caller:
+        written = self._written
+        if written is not None and is_of_jax(written[0]):
+            return NOBODY  # What JAX runs to move the call's arguments is not what the author calls.
         info = self._debug_info
         known = [tuple(getattr(info, name, None) or ()) for name in ("arg_names", "result_paths")]
         try:
@@ -90,11 +93,14 @@ class Lowering:
         return module_name(self.computation.stablehlo())
 
     def _defined(self) -> Place | None:
-        if self.caller.defined is not None:
-            return self.caller.defined
+        return self.caller.defined or self._written or jitted_line()
+
+    @property
+    def _written(self) -> Place | None:
+        """Where JAX says that the function stands."""
         words = str(getattr(self._debug_info, "func_src_info", "")).rpartition(" at ")[2]
         file, colon, line = words.rpartition(":")
-        return (file, int(line)) if colon and line.isdigit() else jitted_line()
+        return (file, int(line)) if colon and line.isdigit() else None
 
     @property
     def by_jax(self) -> bool:
