@@ -310,7 +310,7 @@ class Staged(Once):
             return propagated_graph(self.graph(chosen), self.propagated(chosen))
         if chosen not in self._graphs:
             lowered = self.lowered[chosen]
-            doing(f"reading {self.name} as it is lowered for {chosen}")
+            doing(f"reading {self.name} as it is lowered for {partitioner_name(chosen)}")
             if lowered.module is None:
                 self._graphs[chosen] = read_text(lowered.source_text or "")
             else:

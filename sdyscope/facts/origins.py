@@ -125,7 +125,7 @@ class CollectiveOrigin:
         may_split: whether XLA may split the op over these axes itself once no annotation shards
             what it sums: another axis is on a dimension that one operand sums and another keeps.
         uncertain: whether the value is only the nearest that could be meant: what is communicated
-            has the shape of no block of it.
+            has the shape of no block of it, or was followed to another.
     """
 
     kind: OriginKind

@@ -311,8 +311,8 @@ def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Par
     ]
     if any(origin.uncertain for origin in origins):
         yield Paragraph(
-            f"{UNCERTAIN}: what is sent has the shape of no block of that value, which is the "
-            "nearest that is sharded over these axes; another may be meant",
+            f"{UNCERTAIN}: that value is the nearest that is sharded over these axes, but what is "
+            "sent has the shape of no block of it, or leads to another; another may be meant",
             "muted",
         )
     if any(origin.followed for origin in origins):

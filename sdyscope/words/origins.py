@@ -98,7 +98,7 @@ class OriginDocument:
         the collective after what makes the value, or not at all.
       may_split: whether XLA may split the op over these axes itself, without these annotations.
       uncertain: whether the value is only the nearest that could be meant: what is communicated has
-        the shape of no block of it.
+        the shape of no block of it, or was followed to another.
     """
 
     kind: OriginKind

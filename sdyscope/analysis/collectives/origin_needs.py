@@ -327,6 +327,26 @@ class Needs:
         wants = wants or (need.op is not None and kind_of(need.op) in _WHOLE)
         return score + (0 if wants or self.conflicting(need, axes) else 1)
 
+    def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether it is known that the axes, and these alone, go over to other dimensions."""
+        if need.op is None:
+            wanted = self.wanted(need.result or 0)
+            after = () if wanted is None else wanted[0]
+        elif need.output is not None or need.op.is_constraint:
+            after = self.decided.axes(need.output or (need.op.id, 0))
+        else:
+            return False
+        own = self.decided.axes(need.value)
+        if _without(own, axes) != _without(after, axes):
+            return False
+        sides = [self.on(by_dim, axes) for by_dim in (own, after)]
+        before, then = ({dim for dim, held in enumerate(side) if held} for side in sides)
+        whole = all(
+            not any(axis.without([part for dim in side for part in dim]) for axis in axes)
+            for side in sides
+        )
+        return whole and before.isdisjoint(then)
+
     def unlikeness(self, need: Need, part: Part) -> tuple[int, float]:
         """How little the blocks of a value are like what is moved, where neither fits.
 

@@ -10,7 +10,7 @@ first.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypedDict
 
@@ -312,7 +312,7 @@ class _Search:
         axes: tuple[AxisPart, ...],
         collective: Collective,
         part: Part,
-        values: Container[ValueId],
+        values: Collection[ValueId],
     ) -> CollectiveOrigin | None:
         near = ((steps, op) for steps, ring in enumerate(self.around.rings(ops)) for op in ring)
         for steps, op in near:
@@ -425,7 +425,7 @@ class _Search:
         axes: tuple[AxisPart, ...],
         collective: Collective,
         part: Part,
-        values: Container[ValueId],
+        values: Collection[ValueId],
     ) -> CollectiveOrigin | None:
         for steps, ring in enumerate(self.around.rings(ops)):
             needs = [need for op in ring for need in self.around.needs(op, axes)]
@@ -433,6 +433,7 @@ class _Search:
             if needs:
                 calls = {call for path in part.tags for call in path[:-1]}
                 misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
+                is_exchange = collective.kind == "all-to-all"
                 # What is gathered over several axes, one after the other, fits only in the end.
                 best = min(
                     range(len(needs)),
@@ -441,6 +442,7 @@ class _Search:
                         misfits[at] > 1,
                         needs[at].value not in values,
                         misfits[at],
+                        is_exchange and not self.around.lands(needs[at], axes),
                         self.around.unlikeness(needs[at], part),
                     ),
                 )
@@ -457,6 +459,8 @@ class _Search:
                 fits = misfits[best] < NO_FIT or at_edges
                 origin = self.origin_for(need, axes, part, collective.kind if fits else "")
                 unlike = not fits or (steps > 0 and misfits[best] > 1)
+                if part.named_after == "nothing" and values and need.value not in values:
+                    unlike = True
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
 

@@ -884,3 +884,15 @@ def test_an_argument_is_moved_for_the_constraint_on_it(partitioner: Any) -> None
     parts = parts_of(collectives_of(step, x, w, partitioner=partitioner))
     moved = {(o.value, o.op) for c, _, o in parts if c.kind != "all-reduce"}
     assert moved == {("w", "sharding_constraint")}
+
+
+def test_under_gspmd_axes_that_go_over_to_another_dimension_go_where_they_are_wanted() -> None:
+    """What the sort takes and makes has one shape: only its result is wanted on its columns."""
+
+    def step(x: Any, key: Any) -> Any:
+        return constrained(jax.lax.sort((key, x), num_keys=1)[1], None, ("data", "model"))
+
+    x, key = abstract((16, 32), "data", "model"), abstract((16, 32), ("model", "data"))
+    parts = parts_of(collectives_of(jax.jit(step), x, key, partitioner="gspmd"))
+    (origin,) = (o for c, _, o in parts if c.kind == "all-to-all" and len(c.axes or ()) == 2)
+    assert (origin.value, origin.op) == ("sort", "sharding_constraint")
