@@ -69,7 +69,7 @@ class Lowering:
     def _caller(self) -> Caller:
         written = self._written
         if written is not None and is_of_jax(written[0]):
-            return NOBODY  # What JAX runs to move the call's arguments is not what the author calls.
+            return NOBODY  # JAX runs it itself, as to move the arguments of the author's call.
         info = self._debug_info
         known = [tuple(getattr(info, name, None) or ()) for name in ("arg_names", "result_paths")]
         try:
