@@ -458,7 +458,10 @@ class _Search:
                 at_edges = need.op is not None and kind_of(need.op) == "convolution"
                 fits = misfits[best] < NO_FIT or at_edges
                 origin = self.origin_for(need, axes, part, collective.kind if fits else "")
-                unlike = not fits or (steps > 0 and misfits[best] > 1)
+                # So are the pieces that an op itself takes from other blocks.
+                reaches = need.op in ops and kind_of(need.op) in REACHING
+                is_piece = reaches and collective.kind == "collective-permute"
+                unlike = not (fits or is_piece) or (steps > 0 and misfits[best] > 1)
                 if part.named_after == "nothing" and values and need.value not in values:
                     unlike = True
                 return origin and replace(origin, uncertain=unlike)

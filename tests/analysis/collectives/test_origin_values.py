@@ -896,3 +896,16 @@ def test_under_gspmd_axes_that_go_over_to_another_dimension_go_where_they_are_wa
     parts = parts_of(collectives_of(jax.jit(step), x, key, partitioner="gspmd"))
     (origin,) = (o for c, _, o in parts if c.kind == "all-to-all" and len(c.axes or ()) == 2)
     assert (origin.value, origin.op) == ("sort", "sharding_constraint")
+
+
+def test_a_cause_is_uncertain_where_what_is_sent_is_no_block_of_the_value() -> None:
+    step = jax.jit(lambda x, w: jnp.einsum("abc,bcd->ad", x, w))
+    x, w = abstract((8, 4, 16), "model"), abstract((4, 16, 32), None, "data", "model")
+    parts = parts_of(collectives_of(step, x, w))
+    moved = {o.uncertain: o.value for c, _, o in parts if c.kind == "collective-permute"}
+    assert moved == {True: "x"}
+    assert not any(o.uncertain for c, _, o in parts if c.kind != "collective-permute")
+    # What an op itself takes from its neighbours' blocks is a piece of one.
+    split = jax.jit(lambda x, w: sum(map(jnp.tanh, jnp.split(x @ w, 3, 1))))
+    parts = parts_of(collectives_of(split, abstract((16, 32)), abstract((32, 48), None, "model")))
+    assert {(o.value, o.op, o.uncertain) for *_, o in parts} == {("dot_general", "split", False)}
