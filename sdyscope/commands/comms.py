@@ -101,7 +101,7 @@ def command(
             return
         yield comms.heading(answer)
         yield from comms.tables(answer, everything=everything, by_scope=scopes, columns=columns)
-        yield comms.footer(answer, everything=everything)
+        yield comms.footer(answer, everything=everything, by_scope=scopes)
 
     print_answer(answer, parts, as_json=as_json)
     return 1 if strict and answer.account else 0

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.collectives.groups import CollectiveGroup, collective_groups
 from sdyscope.analysis.collectives.totals import Collectives, Tally
+from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
 from sdyscope.words.counts import counted, size
@@ -276,7 +277,20 @@ def _label(document: CommsDocument, collectives: Collectives) -> str:
     return f"{partitioner_names(names)}: "
 
 
-def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Paragraph]:
+def _said(document: CommsDocument, everything: bool) -> Iterator[CollectiveOrigin]:
+    """The causes that the largest collectives are listed with."""
+    for program in distinct(document):
+        groups = collective_groups(program)
+        yield from (
+            group.origins[0]
+            for group in (groups if everything else groups[:LISTED])
+            if group.origins
+        )
+
+
+def footer(
+    document: CommsDocument, *, everything: bool = False, by_scope: bool = False
+) -> Iterator[Paragraph]:
     """What the columns mean, and what is not certain or not known."""
     yield from _remade(document)
     yield Paragraph(f"{SENT}. x: times per step", "muted")
@@ -302,13 +316,7 @@ def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Par
             "under GSPMD, which records nothing",
             "muted",
         )
-    origins = [
-        part.origin
-        for program in document.programs
-        for collective in program.collectives
-        for part in collective.parts
-        if part.origin is not None
-    ]
+    origins = [] if by_scope else list(_said(document, everything))
     if any(origin.uncertain for origin in origins):
         yield Paragraph(
             f"{UNCERTAIN}: that value is the nearest that is sharded over these axes, but what is "

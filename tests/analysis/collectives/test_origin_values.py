@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 from user_programs import USER_PROGRAMS
 
 from sdyscope.analysis.collectives import origin_needs
+from sdyscope.analysis.collectives.comms import comms_document
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.errors import CompilerError
 from sdyscope.facts.origins import CollectiveOrigin
@@ -25,6 +26,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
+from sdyscope.views.comms import footer
 from sdyscope.words.origins import origin_text, spec_text
 
 pytestmark = pytest.mark.compiles
@@ -901,7 +903,11 @@ def test_under_gspmd_axes_that_go_over_to_another_dimension_go_where_they_are_wa
 def test_a_cause_is_uncertain_where_what_is_sent_is_no_block_of_the_value() -> None:
     step = jax.jit(lambda x, w: jnp.einsum("abc,bcd->ad", x, w))
     x, w = abstract((8, 4, 16), "model"), abstract((4, 16, 32), None, "data", "model")
-    parts = parts_of(collectives_of(step, x, w))
+    program = Program("step", step, (x, w), mesh=compat.abstract_mesh(MESH))
+    document = comms_document(Inspection(program, ["shardy"]))
+    assert any("uncertain:" in str(each) for each in footer(document))
+    assert not any("uncertain:" in str(each) for each in footer(document, by_scope=True))
+    parts = parts_of(document.programs[0])
     moved = {o.uncertain: o.value for c, _, o in parts if c.kind == "collective-permute"}
     assert moved == {True: "x"}
     assert not any(o.uncertain for c, _, o in parts if c.kind != "collective-permute")
