@@ -319,8 +319,8 @@ def footer(
     origins = [] if by_scope else list(_said(document, everything))
     if any(origin.uncertain for origin in origins):
         yield Paragraph(
-            f"{UNCERTAIN}: that value is the nearest that is sharded over these axes, but what is "
-            "sent has the shape of no block of it, or leads to another; another may be meant",
+            f"{UNCERTAIN}: that value is the nearest one sharded over these axes, but what is sent "
+            "does not match its blocks, or leads elsewhere; another value may be the cause",
             "muted",
         )
     if any(origin.followed for origin in origins):
