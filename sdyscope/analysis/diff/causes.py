@@ -190,12 +190,17 @@ class _Side:
     Attributes:
         begun: by op, beginnings that its results follow from.
         lone: by op, constraints that only this side has.
+        returned: by op, the results of main that it computes.
     """
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
         self.begun: dict[int, Counter[int]] = {}
         self.lone: dict[int, Counter[int]] = {}
+        self.returned: dict[int, list[int]] = {}
+        results = graph.results()
+        for index, (node, _) in graph.returned.items():
+            self.returned.setdefault(node, []).append(results[index].id)
         differentiated = is_differentiated(op.scope for op in graph.operations())
         self.by_scope: dict[tuple[str, str], list[int]] = {}
         self.by_line: dict[tuple[str, int, Phase], list[int]] = {}
@@ -240,4 +245,5 @@ class _Side:
             yield from (source for source, _ in inputs(self.graph, (node, result)))
 
     def users(self, node: int) -> Iterator[int]:
-        return iter(self.graph.nx.successors(node))
+        yield from self.graph.nx.successors(node)
+        yield from self.returned.get(node, ())

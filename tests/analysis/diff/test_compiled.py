@@ -430,6 +430,20 @@ def test_two_partitioners_differ_because_propagation_does():
 
 
 @pytest.mark.compiles
+def test_what_is_gathered_for_a_result_alone_follows_from_that_result():
+    def step(x):
+        return x.reshape(2, 8, 8).sum(1)
+
+    x = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=on("data", None))
+    diff = Inspection(Program("split", jax.jit(step), (x,))).compiled_diff()
+    (gather,) = diff.collectives
+    (cause,) = diff.causes
+    assert (gather.change, gather.key.kind, gather.cause) == ("only in a", "all-gather", 0)
+    assert cause.begins is not None
+    assert cause.begins.value.name == "result"
+
+
+@pytest.mark.compiles
 def test_two_kinds_of_hardware_have_one_propagation():
     diff = layers(1).compiled_diff(on="cpu", other_on="cpu:8")
     assert (diff.a.label, diff.b.label) == ("cpu", "cpu:8")
