@@ -19,6 +19,7 @@ from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.findings import Check
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.profile import steps_text
+from sdyscope.words.run import compared_with
 
 StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 
@@ -95,14 +96,14 @@ def stages(
 def _requested(shown: ShownProgram) -> Stage:
     if not any(tensor.by_author for tensor in shown.tensors):
         return Stage(
-            "requested", "unknown", "not known", "A module does not say what was asked for."
+            "requested", "unknown", "not known", "A module does not say what was requested."
         )
     asked = [tensor for tensor in shown.tensors if tensor.by_author]
     named = [tensor for tensor in asked if tensor.requested is not None]
     free = len(asked) - len(named)
     kinds = Counter(tensor.kind for tensor in named)
     if not named:
-        words = f"No sharding is asked for: {counted(free, 'tensor is', 'tensors are')} left to "
+        words = f"No sharding is requested: {counted(free, 'tensor is', 'tensors are')} left to "
         return Stage("requested", "unknown", "nothing", f"{words}the compiler.")
     words = listed([counted(number, kind) for kind, number in kinds.items()])
     left = f" {counted(free, 'tensor is', 'tensors are')} left to the compiler." if free else ""
@@ -110,7 +111,7 @@ def _requested(shown: ShownProgram) -> Stage:
         "requested",
         "good",
         counted(len(named), "sharding"),
-        f"A sharding is asked for of {words}.{left}",
+        f"Shardings are requested for {words}.{left}",
     )
 
 
@@ -148,19 +149,19 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
     values = decided.values
     compared, different = decided.compared, decided.differing
     wrong = sum(not all(value.as_requested.values()) for value in values)
-    parts = [counted(len(values), "value")]
+    parts = [counted(sum(value.kind != "shard_map input" for value in values), "value")]
     steps = max(propagation.step_count for propagation in decided.propagations)
     if steps:
         parts.append(f"{counted(steps, 'step')} of Shardy")
     words = ", ".join(parts) + "."
     if compared:
         words += (
-            f" Shardy and GSPMD put {different:,} of {len(compared):,} differently."
+            f" Shardy and GSPMD shard {different:,} of {len(compared):,} differently."
             if different
             else f" Shardy and GSPMD agree on all {len(compared):,} that both have."
         )
     if wrong:
-        words += f" {counted(wrong, 'is', 'are')} not where it was asked for."
+        words += f" {counted(wrong, 'is', 'are')} not sharded as requested."
     for propagation in decided.propagations:
         if propagation.exactness != "exact":
             words += f" What {partitioner_name(propagation.partitioner)} decided is approximate."
@@ -169,9 +170,9 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
         for failure in decided.failures
     )
     if wrong:
-        return Stage("propagated", "bad", f"{wrong:,} not as asked", words)
+        return Stage("propagated", "bad", f"{wrong:,} not as requested", words)
     if different:
-        return Stage("propagated", "warning", f"{different:,} differ", words)
+        return Stage("propagated", "warning", counted(different, "differs", "differ"), words)
     return Stage("propagated", "good", "agreed" if compared else "decided", words)
 
 
@@ -188,7 +189,8 @@ def _compiled(
     sends = [
         (
             partitioner_name(program.partitioner),
-            f"{counted(program.total.count, 'collective')} that send {size(program.total.sent)}"
+            counted(program.total.count, "collective that sends", "collectives that send")
+            + f" {size(program.total.sent)}"
             if program.total.count
             else "no collectives",
         )
@@ -221,7 +223,7 @@ def _executed(
     if ran is None:
         if any(part.stage == "executed" for part in missing):
             return _unknown("executed", missing)
-        words = "With --run it is run, and every shard and number is checked."
+        words = "--run executes it and checks every shard and number."
         verdict = "measured" if measured else "not run"
         return Stage("executed", "unknown", verdict, f"{measured} {words}".strip())
     machine = ran.machine
@@ -246,10 +248,9 @@ def _executed(
             + (f", {counted(wrong, 'tensor')} elsewhere." if wrong else ", all in their places.")
         )
         if results:
-            what = (
-                f"{ran.reference.function} computes" if ran.reference.function else "on one device"
-            )
-            parts.append(f"{close:,} of {counted(len(results), 'result')} as {what}.")
+            of = f"{close:,} of {counted(len(results), 'result')}"
+            verb = "agrees" if close == len(results) == 1 else "agree"
+            parts.append(f"Compared with {compared_with(ran.reference)}: {of} {verb}.")
     parts += [measured] if measured else []
     state: State = "good" if ran.passed else "bad"
     return Stage("executed", state, "as placed" if ran.passed else "with findings", " ".join(parts))

@@ -86,7 +86,7 @@ def summary(run: Run) -> Table:
         0,
     )
     facts: list[tuple[str, Callable[[PartitionerRun], Cell | str]]] = [
-        ("verdict", lambda execution: _verdict(execution, run.reference)),
+        ("verdict", lambda execution: _verdict(execution, run)),
         (
             "  compared with",
             lambda execution: compared_with(run.reference) if execution.ran else NONE,
@@ -132,14 +132,16 @@ def _or_none(cell: Cell | str) -> Cell | str:
     return Cell(NONE, "muted") if cell == NONE else cell
 
 
-def _verdict(run: PartitionerRun, reference: Reference) -> Cell:
-    if not run.ran:
+def _verdict(execution: PartitionerRun, run: Run) -> Cell:
+    if not execution.ran:
         return Cell("does not run", "bad")
-    if not run.passed:
+    if not execution.passed:
         return Cell("differs", "bad")
-    if reference.failure or not any(error.tells for error in run.errors):
+    if run.reference.failure or not any(error.tells for error in execution.errors):
         return Cell("not compared", "warning")
-    if not reference.is_independent:
+    if not run.reference.is_independent:
+        if run.depends_on_mesh:
+            return Cell("depends on the mesh", "bad")
         return Cell("agrees with itself", "plain")
     return Cell("agrees", "good")
 

@@ -260,7 +260,7 @@ def _footer(program: ShownProgram, table: Table) -> Iterator[tuple[str, Tone]]:
     if NONE in signs:
         yield f"{NONE}  left to the compiler", "muted"
     if UNKNOWN in signs:
-        yield f"{UNKNOWN}  a sharding that can't be read or can't be, so not known", "bad"
+        yield f"{UNKNOWN}  a sharding that can't be read or is impossible: not known", "bad"
     dropped = sum(tensor.dropped for tensor in program.tensors)
     if dropped:
         yield f"{counted(dropped, 'argument is', 'arguments are')} dropped by jit, unused", "muted"

@@ -153,7 +153,7 @@ def apart_text(total: TensorTotal) -> str:
         words.append(f"{without} without a sharding, counted as replicated")
     if total.impossible:
         wrong = counted(total.impossible, "tensor")
-        words.append(f"{wrong} with a sharding that can't be, not counted")
+        words.append(f"{wrong} with an impossible sharding, not counted")
     if total.unknown:
         words.append(f"{counted(total.unknown, 'tensor')} of unknown size, not counted")
     return "; ".join(words)

@@ -198,7 +198,7 @@ def test_where_nothing_is_requested_that_is_what_is_said():
     assert made.headlines[0].words.startswith("No sharding is requested")
     requested = made.stages[0]
     assert (requested.state, requested.verdict) == ("unknown", "nothing")
-    assert requested.words == "No sharding is asked for: 2 tensors are left to the compiler."
+    assert requested.words == "No sharding is requested: 2 tensors are left to the compiler."
 
 
 def test_what_to_do_stands_at_its_finding(open_page, mlp):

@@ -115,8 +115,8 @@ def test_files_and_shapes_that_are_not_known():
     assert table.cells[1][2] == Cell("! {bad}", "bad")
     assert [cell.text for cell in table.cells[1][3:]] == ["!", "!", "!"]
     said = footer(program)
-    assert "(1 tensor with a sharding that can't be, not counted; 1 tensor of unknown" in said
-    assert "!  a sharding that can't be read or can't be" in said
+    assert "(1 tensor with an impossible sharding, not counted; 1 tensor of unknown" in said
+    assert "!  a sharding that can't be read or is impossible" in said
     assert (
         "not known (1)\nargument main(1) at line 3 under GSPMD: {bad} could not be read: " in said
     )

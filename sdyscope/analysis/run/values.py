@@ -380,6 +380,14 @@ class Run:
     )
 
     @property
+    def depends_on_mesh(self) -> bool:
+        """Whether what it computes is wrong on one mesh or another, not only different."""
+        return any(
+            finding.rule == "depends-on-mesh" and finding.severity == "error"
+            for finding in self.findings
+        )
+
+    @property
     def inside(self) -> tuple[Inside, ...]:
         """For a result that differs, the first value inside that does, or why it is not known."""
         facts = (finding.fact for finding in self.findings)
