@@ -220,8 +220,10 @@ def free_boundaries(graph: OpGraph) -> dict[str, list[bool]]:
 
 def _is_free(boundary: Argument | Result) -> bool:
     sharding = boundary.sharding
-    if sharding is None or isinstance(sharding, str | TupleSharding):
+    if sharding is None:
         return True
+    if isinstance(sharding, str | TupleSharding):
+        return False  # Something is written, readable or not: JAX would not leave it to XLA.
     is_result = isinstance(boundary, Result)
     return is_result and bool(unspecified_dims(sharding, len(boundary.type.shape or ())))
 

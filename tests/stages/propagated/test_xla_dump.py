@@ -339,6 +339,17 @@ def test_what_is_free_is_what_jax_says_is_free(partitioner):
     assert_as_compiled(lowered, graph, result)
 
 
+def test_what_has_a_sharding_is_not_free_though_it_can_not_be_read():
+    text = """module @m attributes {mhlo.num_partitions = 8 : i32} {
+      func.func public @main(%a: tensor<8xf32> {mhlo.sharding = "{devices=[3]<=[8}"},
+          %b: tensor<8xf32>) -> (tensor<8xf32>) {
+        return %a : tensor<8xf32>
+      }
+    }"""
+    graph = build(read_bytes(text.encode()).module)
+    assert xla_dump.free_boundaries(graph) == {"parameters": [False, True], "results": [True]}
+
+
 # The two partitioners beside each other.
 
 
