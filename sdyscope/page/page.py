@@ -34,7 +34,7 @@ from sdyscope.page.templates import environment
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.version import own_version
 from sdyscope.words.account import account_text
-from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
+from sdyscope.words.mesh import MeshDocument, mesh_documents, mesh_words
 from sdyscope.words.places import shortened
 
 #: What starts the page.
@@ -141,7 +141,7 @@ def differences_page(
     meshes = (two or inspection).meshes | inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
     differences = report_differences.differences(pool, inspection, two, on, other_on)
-    documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
+    documents = mesh_documents(meshes)
     views: list[_Embedded] = []
     if sides is not None:
         editing = {"editor": editor, "folder": folder}
@@ -188,7 +188,7 @@ def compared_page(
     meshes = {} if known is None else {"mesh": known}
     pool = Pool(meshes, 1 if known is None else known.size)
     document = {**report_differences.compared(compared, pool, labels), "summary": summary}
-    documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
+    documents = mesh_documents(meshes)
     views = [
         _Embedded(f"{side}/{name}", encoding, _safe(text, _ENDS_SCRIPT, name))
         for side, parts in zip("ab", sides or ((), ()), strict=True)

@@ -61,12 +61,14 @@ def mesh_document(name: str, mesh: Mesh) -> MeshDocument:
 def mesh_documents(meshes: Mapping[str, Mesh]) -> tuple[MeshDocument, ...]:
     """The documents of meshes, by name.
 
-    Left out is a mesh of no axes and no devices, on which JAX writes what it only partly specifies.
+    Left out is a mesh of no axes and no devices, on which JAX writes what it only partly specifies,
+    and one that a module has again under another symbol.
     """
+    first = {mesh: name for name, mesh in reversed([*meshes.items()])}
     return tuple(
         mesh_document(name, mesh)
         for name, mesh in meshes.items()
-        if mesh.axes or mesh.device_ids is not None
+        if (mesh.axes or mesh.device_ids is not None) and first[mesh] == name
     )
 
 
@@ -123,13 +125,8 @@ def mesh_entry(mesh: Mesh) -> str:
 
 
 def mesh_words_of(meshes: Mapping[str, Mesh]) -> list[str]:
-    """`data=4 x model=2, 8 devices` of each mesh, with its symbol unless that is `mesh`.
-
-    A mesh that a module has again under another symbol is listed once.
-    """
-    first = {mesh: name for name, mesh in reversed([*meshes.items()])}
-    once = {name: mesh for name, mesh in meshes.items() if first[mesh] == name}
-    return list(map(mesh_words, mesh_documents(once)))
+    """`data=4 x model=2, 8 devices` of each mesh, with its symbol unless that is `mesh`."""
+    return list(map(mesh_words, mesh_documents(meshes)))
 
 
 def mesh_texts(meshes: Mapping[str, Mesh], *, brief: bool) -> list[str]:

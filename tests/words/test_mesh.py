@@ -27,6 +27,7 @@ def test_a_mesh_under_a_second_symbol_is_listed_once():
     mesh, other = Mesh.of({"data": 4, "model": 2}), Mesh.of({"data": 8})
     meshes = {"mesh": mesh, "mesh_0": mesh, "other": other}
     assert mesh_words_of(meshes) == ["data=4 x model=2, 8 devices", "other: data=8, 8 devices"]
+    assert [document.name for document in mesh_documents(meshes)] == ["mesh", "other"]
 
 
 def test_the_order_of_devices_is_told():
