@@ -246,6 +246,8 @@ class Reference:
       alone_failure: Why a program with shard_maps was not compared with itself on a mesh of one
         device; empty where it was.
       others: The results that it computes otherwise there.
+      is_simplified: Whether XLA simplified the algebra of the step, as it does by default. It does
+        not where the results are the program's only without that: then the simplifier is wrong.
     """
 
     outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
@@ -259,6 +261,7 @@ class Reference:
     alone: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     alone_failure: str = ""
     others: tuple[OtherOnOneDevice, ...] = ()
+    is_simplified: bool = True
 
     @property
     def kind(self) -> ReferenceKind:
@@ -285,6 +288,7 @@ class Reference:
         "step_seconds",
         "draws_random_numbers",
         "threefry_partitionable",
+        "is_simplified",
     )
 
 

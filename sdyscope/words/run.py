@@ -22,6 +22,11 @@ def reference_text(reference: Reference, seconds: str = "") -> str:
         seconds: how long its step took, in words.
     """
     text = f"against the same jaxpr without shardings on one device{seconds}"
+    if not reference.is_simplified:
+        text += (
+            ", compiled without XLA's algebraic simplifier (which makes something else of it: "
+            "a bug of XLA's)"
+        )
     match reference.kind:
         case "function":
             return f"against {reference.function} on one device{seconds}."

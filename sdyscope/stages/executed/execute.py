@@ -110,6 +110,9 @@ class Runner:
         self.notify = notify or _silent
         self._modules = dict(modules or {})
         self._executables: dict[Partitioner, tuple[Any, float]] = {}
+        #: Whether XLA simplifies the algebra of what is compiled for one device. Its simplifier has
+        #: bugs: with it the blocks of a shard_map, one behind the other, can be something else.
+        self.simplifies = True
         own, needed = self._own_devices()
         if own is None:
             available = tuple(find_devices(needed) if devices is None else devices)
@@ -432,7 +435,12 @@ class Runner:
         except Exception as error:  # as in run
             return replace(reference, failure=in_words(error))
         self.notify("running on one device", 1, 1)
-        reference = replace(reference, outputs=tuple(outputs), step_seconds=seconds)
+        reference = replace(
+            reference,
+            outputs=tuple(outputs),
+            step_seconds=seconds,
+            is_simplified=self.simplifies,
+        )
         return self._beside_alone(reference) if reference.has_shard_maps else reference
 
     def _beside_alone(self, reference: Reference) -> Reference:
@@ -478,6 +486,11 @@ class Runner:
     def _on_one(self, traced: Any) -> tuple[list[Any], float]:
         return self.on_one_device(one_device.unsharded(traced))
 
+    def jitted_for_one(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function, jitted as those are that are compared with."""
+        options = None if self.simplifies else {"xla_disable_hlo_passes": "algsimp"}
+        return jax.jit(function, compiler_options=options)
+
     def on_one_device(self, function: Callable[..., Sequence[Any]]) -> tuple[list[Any], float]:
         """What a function makes of the program's arguments on the first of its devices.
 
@@ -489,7 +502,7 @@ class Runner:
         """
         device = self.local[0]
         with jax.default_device(device):
-            jitted = jax.jit(function)
+            jitted = self.jitted_for_one(function)
             values = [jax.device_put(on_host(value), device) for value in self.values]
             results = jax.block_until_ready(jitted(*values))
             outputs = _whole(results, [device])

@@ -90,7 +90,7 @@ def _own_step(runner: Runner) -> Callable[[Sequence[Any]], Sequence[Any]]:
     what a body does wrong on several is else done wrong here, too.
     """
     device = runner.local[0]
-    jitted = jax.jit(one_device.unsharded(runner.built_for_one() or runner.traced))
+    jitted = runner.jitted_for_one(one_device.unsharded(runner.built_for_one() or runner.traced))
 
     def step(values: Sequence[Any]) -> Sequence[Any]:
         with jax.default_device(device):
