@@ -28,7 +28,7 @@ from sdyscope.values.entry_layout import OWN_MEMORY
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union, without
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
-from sdyscope.values.source import SourceLocation, own_line
+from sdyscope.values.source import SourceLocation, line_of, own_line
 from sdyscope.values.tiling import HloSharding, TupleSharding
 
 
@@ -419,13 +419,29 @@ class _Walk:
             op.types[result],
             sharding,
             open_dims=open_dims,
-            source=op.source,
+            source=op.source or self.calling_line(op),
             index=index,
             ordinal=ordinal,
             op=op.id,
             name=op.names[result],
             function=op.function,
         )
+
+    def calling_line(self, op: Op) -> SourceLocation | None:
+        """The line that calls the function of an op without a line, where all calls have one line.
+
+        JAX has no line for what is inside a function of its own, such as `jax.nn.relu`.
+        """
+        lines = {
+            line_of(source): source
+            for path in self.graph.call_paths(op.function)
+            for source in [next((at for at in map(self.line, reversed(path)) if at), None)]
+        }
+        return next(iter(lines.values())) if len(lines) == 1 else None
+
+    def line(self, node: int) -> SourceLocation | None:
+        """The line of an op."""
+        return self.graph.ops[node].source
 
     def annotation(
         self,

@@ -16,7 +16,7 @@ class Cause:
     """An annotation that brings an axis to a value.
 
     Attributes:
-        kind: what is annotated: an argument, a result or a constraint.
+        kind: what is annotated: an argument, a result, a constraint, or the type of a value.
         name: its pytree path or scope.
         spec: what is written there; null where annotations of one line say different things.
         source: its line.

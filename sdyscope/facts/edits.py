@@ -14,6 +14,7 @@ EditKind: TypeAlias = Literal[
     "result",
     "optimizer state",
     "constraint",
+    "type",
     "new constraint",
     "shard_map",
     "donation",
@@ -26,7 +27,7 @@ EditKind: TypeAlias = Literal[
     "setting",
 ]
 """What is edited: the sharding of an argument or result, or of what an optimizer keeps, to be that
-of the parameters; a constraint, to be another or to go; a
+of the parameters; a constraint, to be another or to go; the type of a value on Explicit axes; a
 constraint that is not there yet; the specs of a ``shard_map``; which arguments are donated; a
 reduction of what is reduced already; a reduction that a loop repeats; a reduction, or a gather, of
 which a device keeps a slice; the order of the mesh's axes, or their sizes; one of JAX's

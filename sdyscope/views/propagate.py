@@ -38,6 +38,7 @@ _TITLES: dict[Section, str] = {
     "argument": "arguments",
     "result": "results",
     "constraint": "constraints and shard_map boundaries",
+    "by JAX": "constraints that JAX wrote",
 }
 
 
@@ -174,7 +175,7 @@ _Group: TypeAlias = tuple[str, list[ProgramValue]]
 
 
 def _sections(document: PropagateDocument) -> Iterator[_Group]:
-    """Arguments, results and constraints."""
+    """Arguments, results, constraints, and those that JAX wrote."""
     for section, title in _TITLES.items():
         group = [value for value in document.values if value.section == section]
         if group:
@@ -263,7 +264,7 @@ def _name(value: ProgramValue, file: str, *, brief: bool) -> str:
     place = f"line {line.rpartition(':')[2]}" if file and line else line
     if value.section == "inside":
         return f"{value.primitive or op_text(value.kind)} {place}".strip()
-    if value.section == "constraint":
+    if value.section in ("constraint", "by JAX"):
         return f"{value.name} {place}".strip()
     return value.name or value.kind
 

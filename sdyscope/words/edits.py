@@ -41,6 +41,11 @@ def edit_text(edit: SourceEdit) -> str:
             now = f" {edit.before}" if edit.before is not None else ""
             return f"remove the constraint{now}" + (f" of {name}" if name else "")
         return f"constrain {name or 'the value'} to {edit.after} instead of {_spec(edit.before)}"
+    if edit.kind == "type":
+        of = f" of {name}" if name else ""
+        if edit.after is None:
+            return f"leave out the type {_spec(edit.before)}{of}"
+        return f"make the type{of} {edit.after} instead of {_spec(edit.before)}"
     if edit.kind in ("argument", "result"):
         shown = shown_name(edit.name, edit.kind)
         others = f" and {counted(edit.count - 1, 'more tensor')}" if edit.count > 1 else ""
@@ -339,8 +344,8 @@ def tried_edits_text(
 def cause_text(cause: Cause) -> str:
     """`params['w1'] P(None, 'model')`, `the constraint at train.py:42 P('data', None)`."""
     spec = f"({cause.count} of different shardings)" if cause.spec is None else cause.spec
-    if cause.kind == "constraint" and cause.source is not None:
-        return f"the constraint at {source_text(cause.source)} {spec}"
+    if cause.kind in ("constraint", "type") and cause.source is not None:
+        return f"the {cause.kind} at {source_text(cause.source)} {spec}"
     return f"{shown_name(cause.name, cause.kind)} {spec}"
 
 

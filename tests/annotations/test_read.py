@@ -101,6 +101,36 @@ module @m {{
     ]
 
 
+def test_what_is_in_a_function_without_lines_has_the_line_of_its_calls(annotated):
+    """JAX has no lines for what is inside `jax.nn.relu`; of two lines that call it, neither."""
+    calls = """
+    %1 = call @relu(%0) : (tensor<8xf32>) -> tensor<8xf32> loc("jit(m)/jit(relu)"("m.py":2:4))
+    %2 = call @relu(%1) : (tensor<8xf32>) -> tensor<8xf32> loc("jit(m)/jit(relu)"("m.py":{}:4))
+    return %2 : tensor<8xf32>"""
+    module = f"""
+module @m {{
+  {MESH}
+  func.func private @relu(%arg0: tensor<8xf32>) -> tensor<8xf32> {{
+    %0 = stablehlo.maximum %arg0, %arg0 : tensor<8xf32> loc("max")
+    %1 = sdy.sharding_constraint %0 <@mesh, [{{"a"}}]> : tensor<8xf32> loc("max")
+    return %1 : tensor<8xf32>
+  }}
+  func.func public @main(%arg0: tensor<8xf32> loc("x")) -> tensor<8xf32> {{
+    %0 = stablehlo.tanh %arg0 : tensor<8xf32> loc("jit(m)/tanh"("m.py":1:4)){{}}
+  }}
+}}"""
+    for line, expected in ((2, 2), (3, None)):
+        (constraint,) = [
+            each
+            for each in annotated(module.replace("{}", calls.format(line)))
+            if each.kind == "constraint"
+        ]
+        assert (constraint.named_kind, getattr(constraint.source, "line", None)) == (
+            "type",
+            expected,
+        )
+
+
 def test_what_is_never_called_is_listed_all_the_same(annotated):
     annotations = annotated(f"""
 module @m {{

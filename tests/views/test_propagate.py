@@ -132,6 +132,32 @@ def test_a_result_is_where_it_is_returned_not_where_it_is_made(partitioner):
     assert result.as_requested == {partitioner: True}
 
 
+@pytest.mark.compiles
+def test_constraints_that_jax_wrote_for_types_are_apart_and_have_the_line_of_the_call():
+    mesh = AbstractMesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    x = jax.ShapeDtypeStruct((8, 4), "float32", sharding=NamedSharding(mesh, P("x", "y")))
+
+    def step(x):
+        x = jax.nn.relu(x)
+        return jax.sharding.reshard(x, P("x", None))
+
+    document = propagate_document(Inspection(Program("typed", jax.jit(step), (x,)), ["shardy"]))
+    sections = [(value.section, value.source.line) for value in document.values if value.source]
+    first = step.__code__.co_firstlineno
+    assert ("constraint", first + 2) in sections
+    assert ("by JAX", first + 1) in sections
+    assert ("by JAX", first + 2) not in sections
+    origins = {
+        (origin.kind, origin.source.line if origin.source else None)
+        for value in document.values
+        if value.kind == "stablehlo.maximum"
+        for origin in value.propagated["shardy"].origins
+    }
+    assert origins == {("type", first + 1)}
+    headings = [row.text for row in propagate.table(document).rows if isinstance(row, Heading)]
+    assert any(heading.startswith("constraints that JAX wrote") for heading in headings)
+
+
 def called_differently():
     mesh = AbstractMesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
 

@@ -79,13 +79,13 @@ class AnnotationGroup:
         if spec is None and len({each.text for each in self.annotations}) == 1:
             spec = annotation.text
         return Cause(
-            annotation.kind, annotation.path, spec, annotation.source, len(self.annotations)
+            annotation.named_kind, annotation.path, spec, annotation.source, len(self.annotations)
         )
 
     def edit(self, after: PartitionSpec | None) -> SourceEdit:
         """The edit that has them say something else; None for nothing."""
         annotation = self.first
-        kind: EditKind = "constraint"
+        kind: EditKind = "type" if annotation.named_kind == "type" else "constraint"
         if annotation.kind in ("argument", "result"):
             kind = "argument" if annotation.kind == "argument" else "result"
         name = shown_name(annotation.path, annotation.kind)

@@ -56,7 +56,14 @@ class Places:
 
     def _of_op(self, name: str, kind: str, index: int | None) -> Annotation | None:
         node = self.propagated.debug_info.names.get(name)
-        return None if node is None else self._at.get((self._lowered(node), kind, index))
+        if node is None:
+            return None
+        op = self.flow.graph.ops[node]
+        # What a function returns is one value with its call, which has no annotation.
+        ops = self.flow.lowered_ops(op) or (op,)
+        return next(
+            (self._at[key] for each in ops if (key := (each.id, kind, index)) in self._at), None
+        )
 
     def _lowered(self, node: int) -> int:
         return self.flow.written(self.flow.graph.ops[node]).id

@@ -30,8 +30,9 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import FilePath, SourceLocation
 
-Section: TypeAlias = Literal["argument", "result", "constraint", "inside"]
-"""``constraint``: constraints and shard_map boundaries; ``inside``: any value inside."""
+Section: TypeAlias = Literal["argument", "result", "constraint", "by JAX", "inside"]
+"""``constraint``: constraints and shard_map boundaries; ``by JAX``: constraints that JAX wrote on
+its own, such as for types on Explicit axes; ``inside``: any value inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class ProgramValue:
     """One value of a program after propagation.
 
     Attributes:
-        section: argument, result, constraint (or `shard_map` boundary), or a value inside.
+        section: argument, result, constraint (or `shard_map` boundary), one that JAX wrote on its
+            own, or a value inside.
         name: pytree path, or scope without the program's own name.
         kind: what it is: argument, result, constraint, `shard_map input`, ... or the operation.
         primitive: what JAX calls the operation; empty where it has no name for it.
@@ -336,6 +338,8 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
     """
     first, side = next(iter(sides.items()))
     taken: set[ValueId] = set()
+    # In a file, which can be written by hand, nobody knows who wrote what.
+    author_known = any(tensor.requested is not None for tensor in table.tensors)
     for tensor in table.tensors:
         if tensor.kind in _INSIDE:
             continue
@@ -346,7 +350,7 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
                 ids[partitioner] = meant
         if first in ids and tensor.kind in _OWN_ROW:
             taken.add(ids[first].value)
-        yield _tensor(tensor, ids, sides)
+        yield _tensor(tensor, ids, sides, author_known)
     pairs = {
         partitioner: value_pairs(side.graph, other.graph)
         for partitioner, other in sides.items()
@@ -361,15 +365,18 @@ def _values(table: TensorTable, sides: _Sides) -> Iterator[ProgramValue]:
             yield _inside(value, ids, sides)
 
 
-def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides) -> ProgramValue:
+def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> ProgramValue:
     asked = tensor.requested
     by_partitioner = _found(ids, sides)
     section: Section = "constraint"
     if tensor.kind in ("argument", "result"):
         section = "argument" if tensor.kind == "argument" else "result"
+    elif author_known and tensor.kind == "constraint" and not tensor.is_authored:
+        section = "by JAX"
+    is_named = section in ("argument", "result")
     return ProgramValue(
         section=section,
-        name=tensor.name if section != "constraint" else shown_name(tensor.name, tensor.kind),
+        name=tensor.name if is_named else shown_name(tensor.name, tensor.kind),
         kind=tensor.kind,
         primitive="",
         ssa=next((ssa_name(sides[p].graph, value) for p, (value, _) in ids.items()), ""),

@@ -159,7 +159,7 @@ def value_sharding(value: Any) -> Any:
             "sdy.sharding"
         )
     operation = owner.operation
-    if operation.name == "sdy.sharding_constraint":
+    if operation.name in ("sdy.sharding_constraint", "sdy.reshard"):
         return operation.attributes["sharding"]
     name = "out_shardings" if operation.name == "sdy.manual_computation" else "sdy.sharding"
     if name not in operation.attributes:

@@ -20,7 +20,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.values.source import SourceLocation
 from sdyscope.views.explain import details
-from sdyscope.words.edits import cause_text
+from sdyscope.words.edits import cause_text, edit_text
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,38 @@ def test_a_cause_that_others_can_stand_in_for_is_not_necessary(program, answers)
     assert remedy.smallest
     assert [edit.after for edit in remedy.edits] == [P(("data", None))]
     assert found.constraint.edits[0].after == P(("data", None))
+
+
+def test_a_constraint_keeps_what_it_says_whatever_else_goes(program, answers):
+    graph = program.graph("shardy")
+    constraint = next(op for op in graph.operations() if op.is_constraint)
+    found = answers.without((constraint.id, 0), "data")
+    (causes,) = found.causes
+    assert (causes.cause.kind, causes.cause.source) == ("constraint", constraint.source)
+    assert not causes.necessary  # Opened, it gets the axis from the batch.
+    (remedy,) = found.remedies
+    assert [(edit.kind, edit.source) for edit in remedy.edits] == [
+        ("constraint", constraint.source)
+    ]
+    assert remedy.after == P((None, None))
+
+
+def test_a_type_that_nobody_wrote_is_called_one(answers):
+    (group,) = annotation_groups(
+        [
+            replace(annotation, primitive="dot_general")
+            for annotation in read_annotations(answers.graph)
+            if annotation.kind == "constraint"
+        ][:1],
+        answers.mesh,
+    )
+    assert (group.cause.kind, group.edit(None).kind) == ("type", "type")
+    line = f"models/mlp.py:{group.first.source.line}"
+    assert cause_text(group.cause) == f"the type at {line} P('data', None)"
+    assert edit_text(group.edit(None)) == "leave out the type P('data', None) of jvp(block0)"
+    assert edit_text(group.edit(P((None, None)))).endswith(
+        "P(None, None) instead of P('data', None)"
+    )
 
 
 def test_a_wanted_sharding(program, answers):
