@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sdyscope.analysis.fix.values import Figures, Fix, Remedy
+from sdyscope.analysis.fix.values import Figures, Fix, NotTaken, Remedy
 from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, number, size_cell
@@ -163,6 +163,14 @@ def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
         yield Paragraph(f"inputs: {inputs_text(numbers.inputs)}", "muted", hang=3)
 
 
+def _refused_text(refused: NotTaken) -> str:
+    figures = ""
+    if refused.after is not None:
+        figures = f" (sends {size(refused.after.sent)}, needs {size(refused.after.total)})"
+    why = why_not_text(refused.why, refused.detail)
+    return f"not taken: {edits_text(refused.edits)}: {why}{figures}"
+
+
 def footer(fix: Fix, *, everything: bool = False, applied: bool = False) -> Iterator[Paragraph]:
     """What else there is."""
     if applied:
@@ -177,17 +185,11 @@ def footer(fix: Fix, *, everything: bool = False, applied: bool = False) -> Iter
                 hang=3,
             )
         yield Paragraph("--all shows their patches", "muted")
-    refused = fix.not_taken if everything else fix.not_taken[:_NOT_TAKEN]
-    for each in refused:
-        figures = ""
-        if each.after is not None:
-            figures = f" (sends {size(each.after.sent)}, needs {size(each.after.total)})"
-        yield Paragraph(
-            f"not taken: {edits_text(each.edits)}: {why_not_text(each.why, each.detail)}{figures}",
-            "muted",
-            hang=3,
-        )
-    if len(refused) < len(fix.not_taken):
-        yield Paragraph(f"--all lists {len(fix.not_taken) - len(refused):,} more", "muted")
+    # Edits that differ only in a column, or in how the source writes them, read alike.
+    refused = [*dict.fromkeys(map(_refused_text, fix.not_taken))]
+    for text in refused if everything else refused[:_NOT_TAKEN]:
+        yield Paragraph(text, "muted", hang=3)
+    if not everything and len(refused) > _NOT_TAKEN:
+        yield Paragraph(f"--all lists {len(refused) - _NOT_TAKEN:,} more", "muted")
     for text in remark_texts(fix.notes):
         yield Paragraph(text, "muted", hang=3)

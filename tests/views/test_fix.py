@@ -55,3 +55,14 @@ def test_80_columns_are_enough(tmp_path):
     assert max(map(len, printed.splitlines())) <= 80
     assert "not taken: shard params['w'] as P(None)" in printed
     assert "--all shows their patches" in printed
+
+
+def test_edits_not_taken_that_read_alike_are_listed_once(tmp_path):
+    found = fix(tmp_path)
+    (refused,) = found.not_taken
+    (edit,) = refused.edits
+    column = replace(edit, source=replace(edit.source, column=9))
+    twice = replace(found, not_taken=(refused, replace(refused, edits=(column,))))
+    lines = [each.text for each in view.footer(twice) if each.text.startswith("not taken")]
+    assert lines == [each.text for each in view.footer(found) if each.text.startswith("not taken")]
+    assert len(lines) == 1

@@ -712,7 +712,7 @@ class _Fixer:
             edited = Trials(program, self.on)
             prediction = edited.predict(on_cpu=self.on_cpu)
         except SdyscopeError as error:
-            self.refuse(candidate, "not built", error.message)
+            self.refuse(candidate, "not built", _sentence(error))
             return None
         if _same_module(program, self.program):
             self.refuse(candidate, "no other program")
@@ -976,6 +976,12 @@ def _alike(first: Prediction, other: Prediction) -> bool:
     return (
         first.traffic == other.traffic and first.held == other.held and first.flops == other.flops
     )
+
+
+def _sentence(error: SdyscopeError) -> str:
+    """What an error says, with the line that its first one announces with a colon."""
+    lines = [line.strip() for line in (error.rest or "").splitlines() if line.strip()]
+    return " ".join((error.message, *lines[:1])) if error.message.endswith(":") else error.message
 
 
 def _edits(candidate: Candidate) -> tuple[SourceEdit, ...]:

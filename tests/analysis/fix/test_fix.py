@@ -12,6 +12,7 @@ from sdyscope.analysis.fix.fix import (
     Candidate,
     Effort,
     Weighed,
+    _sentence,
     fixed,
     freeing,
     in_order,
@@ -23,7 +24,7 @@ from sdyscope.analysis.fix.proposals import Proposal, fuller_specs, open_results
 from sdyscope.analysis.fix.workshop import Workshop
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.space import Member
-from sdyscope.errors import TargetError
+from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.edits import MovedResult, SourceEdit
 from sdyscope.inspection import Inspection
 from sdyscope.patches.diff import applied
@@ -425,3 +426,10 @@ def test_other_sizes_of_the_mesh_are_tried_where_they_are_asked_about():
     again = Inspection(resolve("mlp", mesh={"data": 1, "model": 8}), ("shardy",))
     assert best.after.sent == again.collectives("shardy", origins=False).total.sent
     assert '+MESH = {"data": 1, "model": 8}' in best.patch
+
+
+def test_what_a_line_announces_with_a_colon_is_said_too():
+    error = SdyscopeError("step can't be traced: ValueError: not divisible:")
+    error.rest = "\n\n* x has size 3\n* y has size 5"
+    assert _sentence(error).endswith("not divisible: * x has size 3")
+    assert _sentence(SdyscopeError("No mesh.")) == "No mesh."
