@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from sdyscope.analysis.search.space import Decision
+from sdyscope.analysis.search.space import MOST_OPTIONS, Decision
 from sdyscope.analysis.search.values import Candidate, Change, Search
 from sdyscope.analysis.trials.cost import Prediction
 from sdyscope.analysis.trials.trials import Compiled
@@ -200,7 +200,7 @@ def decisions(search: Search) -> Table:
                 shape(decision.shape, decision.dtype),
                 _spec(decision.now),
                 size(decision.bytes),
-                f"{decision.option_count:,}",
+                f"{decision.option_count:,}{' of more' if decision.limited else ''}",
             )
             for decision in search.space.decisions
         ),
@@ -285,6 +285,14 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
             f"{counted(search.crashed, 'candidate')} crashed the compiler ({search.crash.how}), "
             f"{'the first with' if search.crashed > 1 else 'with'} "
             f"{_in_words(search.crash.changes)}",
+            "warning",
+            hang=3,
+        )
+    limited = sum(decision.limited for decision in search.space.decisions)
+    if limited:
+        yield Paragraph(
+            f"{counted(limited, 'decision')} with more than {MOST_OPTIONS:,} options: only the "
+            "first of them are tried, those with the fewest axes",
             "warning",
             hang=3,
         )

@@ -88,7 +88,17 @@ class Decision:
         default_factory=dict, repr=False, compare=False
     )
 
-    __document__ = ("name", "source", "shape", "dtype", "bytes", "now", "option_count", "members")
+    __document__ = (
+        "name",
+        "source",
+        "shape",
+        "dtype",
+        "bytes",
+        "now",
+        "option_count",
+        "limited",
+        "members",
+    )
 
     @property
     def now(self) -> PartitionSpec | None:

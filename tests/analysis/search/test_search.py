@@ -1,5 +1,7 @@
 """Searches of programs whose best sharding is known."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -122,6 +124,15 @@ def test_the_same_seed_is_the_same_search():
     assert one.tried == two.tried <= 41
     assert one.best == two.best
     assert one.front == two.front
+
+
+def test_options_that_are_not_tried_are_said():
+    search = searched(mlp(), ["w1"], budget=Budget(2), **PREDICTED)
+    said = "1 decision with more than 512 options"
+    assert not any(said in paragraph.text for paragraph in footer(search))
+    limited = tuple(replace(each, limited=True) for each in search.space.decisions[:1])
+    space = replace(search.space, decisions=(*limited, *search.space.decisions[1:]))
+    assert any(said in each.text for each in footer(replace(search, space=space)))
 
 
 def test_a_search_goes_on_behind_a_candidate_that_crashes_the_compiler(monkeypatch):
