@@ -26,7 +26,7 @@ from sdyscope.words.edits import (
     trials_texts,
     tried_edits_text,
 )
-from sdyscope.words.mesh import axis_text, mesh_words_of
+from sdyscope.words.mesh import axis_text, mesh_words_of, names_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import source_text
@@ -92,7 +92,7 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
     """What the compiler makes: why it is there, what it needs, and what ends it."""
     for collective in document.collectives:
         yield Paragraph("")
-        over = " x ".join(collective.axes) or "no single axis"
+        over = names_text(collective.axes)
         at = _at(source_text(collective.source))
         yield Paragraph(
             f"{collective.name} over {over}, {size(collective.sent)} per step {at}".rstrip(),

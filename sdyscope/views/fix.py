@@ -17,7 +17,7 @@ from sdyscope.words.edits import (
     why_not_text,
     worth_text,
 )
-from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.mesh import mesh_words_of, names_text
 from sdyscope.words.places import source_text
 from sdyscope.words.rates import metric_text, time_text
 from sdyscope.words.remarks import remark_texts
@@ -86,8 +86,9 @@ def changes(fix: Fix, remedy: Remedy) -> Table:
         for part in figures.traffic:
             kinds.setdefault((part.kind, part.axes), [0, 0])[at] += part.sent
     for (kind, axes), (old, new) in sorted(kinds.items(), key=lambda item: -max(item[1])):
-        over = " x ".join(axes) or "no single axis"
-        rows.append((f"{kind} over {over}", size_cell(old), size_cell(new), _change(old, new)))
+        rows.append(
+            (f"{kind} over {names_text(axes)}", size_cell(old), size_cell(new), _change(old, new))
+        )
     rows.append(("sent", size(before.sent), size(after.sent), _change(before.sent, after.sent)))
     rows.append(
         (

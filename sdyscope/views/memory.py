@@ -45,7 +45,7 @@ from sdyscope.words.memory import (
     sureness_texts,
     unknown_text,
 )
-from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.mesh import mesh_words_of, names_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.remarks import remark_texts
 
@@ -264,9 +264,8 @@ def training(state: TrainingState) -> Table:
 
 def stages(state: TrainingState) -> Table:
     """A row a ZeRO stage: what a device would hold of each, and send in a step."""
-    over = " x ".join(state.axes)
     columns = (
-        Column(f"over {over}={state.devices:,}", fold=False),
+        Column(f"over {names_text(state.axes)}={state.devices:,}", fold=False),
         *(number(kept.kind) for kept in state.kept),
         number("held"),
         number("sent"),
@@ -304,7 +303,7 @@ def stages_traffic(state: TrainingState) -> Table:
                 if (traffic.kind, traffic.axes) == (kind, axes)
             ]
             cells.append(size(sum(sent)) if sent else Cell("-", "muted"))
-        rows.append((kind, " x ".join(axes) or "?", *cells))
+        rows.append((kind, names_text(axes) if axes else "?", *cells))
     return Table(columns, tuple(rows))
 
 

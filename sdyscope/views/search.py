@@ -27,7 +27,7 @@ from sdyscope.terminal.table import (
 from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec
 from sdyscope.views import fix
 from sdyscope.words.counts import counted, size
-from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.mesh import mesh_words_of, names_text
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 from sdyscope.words.remarks import remark_text, remark_texts
@@ -234,7 +234,7 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
     totals: dict[tuple[str, str], list[int]] = {}
     for at, (_, figures) in enumerate(columns):
         for traffic in figures.traffic:
-            key = (traffic.kind, " x ".join(traffic.axes) or "no single axis")
+            key = (traffic.kind, names_text(traffic.axes))
             totals.setdefault(key, [0] * len(columns))[at] += traffic.sent
     ordered = sorted(totals.items(), key=lambda item: -max(item[1]))
     rows: list[Row] = [

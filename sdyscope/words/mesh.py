@@ -164,6 +164,13 @@ def axes_text(axes: Sequence[AxisRef] | None, mesh: Mesh | None) -> str:
     )
 
 
+def names_text(axes: Sequence[str]) -> str:
+    """`data`, `(data, model)`: axes by name alone, which can be called x and y."""
+    if len(axes) < 2:
+        return "".join(map(label, axes)) or "no single axis"
+    return f"({', '.join(map(label, axes))})"
+
+
 def over_text(
     axes: Sequence[AxisRef] | None, mesh: Mesh | None, group_size: int | None = None
 ) -> str:

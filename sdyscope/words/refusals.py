@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sdyscope.facts.refusals import ArrayType, Choice, DifferingTypes, Refusal, Sent
 from sdyscope.words.counts import listed, size
+from sdyscope.words.mesh import names_text
 from sdyscope.words.types import jax_type_text
 
 #: How many choices are listed unless all are asked for.
@@ -65,7 +66,7 @@ def _sent_text(choice: Choice) -> str:
 
 
 def _collective_text(sent: Sent) -> str:
-    over = f" over {' x '.join(sent.axes)}" if sent.axes else ""
+    over = f" over {names_text(sent.axes)}" if sent.axes else ""
     return f"{sent.kind}{over}"
 
 

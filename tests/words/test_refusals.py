@@ -46,7 +46,7 @@ def test_each_choice_says_what_it_makes_and_sends():
         "      f32[8@data,32]: sends nothing\n"
         "  moved\n"
         "      f32[8@data,32], f32[2@(data,model)]: sends 1.2 KiB (all-reduce over model and "
-        "all-to-all over data x model)\n"
+        "all-to-all over (data, model))\n"
         "  unknown\n"
         "      f32[8@data,32]: no prediction\n"
         "sends: bytes each device sends for this expression alone, without its gradient, as "
