@@ -62,6 +62,7 @@ from sdyscope.words.differences import (
 )
 from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
+from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shortened, shown_name
 from sdyscope.words.sharding import open_text, placed_text, placement_text, short
 from sdyscope.words.snapshots import (
@@ -136,7 +137,7 @@ def differences(
 def _title(across: Across, labels: tuple[str, str], stages: Mapping[str, dict[str, Any]]) -> str:
     """What matters most: what is sent and needed, then what is sharded; a sentence."""
     compared = {name: stage for name, stage in stages.items() if "unavailable" not in stage}
-    a, b = labels
+    a, b = map(partitioner_name, labels)
     if not compared:
         return f"{a} and {b} could not be compared."
     differing = [stage for stage in reversed(compared.values()) if not stage["same"]]
@@ -155,7 +156,7 @@ def _on_two(
 ) -> dict[str, Any]:
     """One program on two kinds of hardware: only what is compiled can differ."""
     ends = compiled_ends(inspection, None, None, on, other_on)
-    under = {"shardy": "Shardy", "gspmd": "GSPMD"}[ends[0].partitioner or "shardy"]
+    under = partitioner_name(ends[0].partitioner or "shardy")
     labels = ends[0].label, ends[1].label
     stages = {
         "lowered": {"unavailable": f"It is the same program on both, lowered for {under}."},

@@ -240,3 +240,15 @@ def test_what_has_another_name_is_one_row(open_page, comparison):
     rows = page.locator("[aria-label='Tensors that differ'] tbody tr").all_inner_texts()
     assert any("params['w'] → params['kernel']" in row for row in rows)
     assert not any("not there" in row for row in rows)
+
+
+def test_partitioners_have_their_names_in_the_title():
+    alike = {"propagated": {"same": True, "words": ""}}
+    labels = ("shardy", "gspmd")
+    assert report_differences._title("partitioners", labels, alike) == (
+        "The same under Shardy and GSPMD."
+    )
+    nothing = {"lowered": {"unavailable": "no"}}
+    assert report_differences._title("partitioners", labels, nothing) == (
+        "Shardy and GSPMD could not be compared."
+    )

@@ -108,7 +108,7 @@ export function mount(_root, context) {
     keys: [
       { keys: "/", words: "Search collectives", run: () => slots.search.select() },
       { keys: "j", words: "Next collective", run: () => step(1) },
-      { keys: "k", words: "Last collective", run: () => step(-1) },
+      { keys: "k", words: "Previous collective", run: () => step(-1) },
     ],
   };
 }

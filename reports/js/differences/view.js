@@ -60,7 +60,7 @@ export function mount(_root, context) {
     update,
     keys: [
       { keys: "j", words: "Next place", run: () => move(1) },
-      { keys: "k", words: "Last place", run: () => move(-1) },
+      { keys: "k", words: "Previous place", run: () => move(-1) },
     ],
   };
 }

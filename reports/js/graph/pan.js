@@ -49,9 +49,9 @@ export class Pan {
 
   /**
    * Shows a box whole, in a pane of this size; `most` is how large it may become. One that is too
-   * tall for that begins at `top`.
+   * large for that begins at `first`, a box in it.
    */
-  fit(box, width, height, { margin = 24, most = 1, least = LEAST, top = box.y } = {}) {
+  fit(box, width, height, { margin = 24, most = 1, least = LEAST, first = box } = {}) {
     const scale = Math.min(
       most,
       (width - 2 * margin) / Math.max(1, box.width),
@@ -60,9 +60,8 @@ export class Pan {
     this.scale = Math.max(least, scale);
     this.x = (width - box.width * this.scale) / 2 - box.x * this.scale;
     this.y = (height - box.height * this.scale) / 2 - box.y * this.scale;
-    // What is too large begins at its top left.
-    if (box.width * this.scale > width - 2 * margin + 1) this.x = margin - box.x * this.scale;
-    if (box.height * this.scale > height - 2 * margin + 1) this.y = margin - top * this.scale;
+    if (box.width * this.scale > width - 2 * margin + 1) this.x = margin - first.x * this.scale;
+    if (box.height * this.scale > height - 2 * margin + 1) this.y = margin - first.y * this.scale;
     this.changed();
   }
 

@@ -188,8 +188,8 @@ export class GraphPanes {
     const margin = width < 500 ? 12 : 24;
     const extent = { width: this.picture.width, height: this.picture.height };
     const most = width >= WIDE ? 1.5 : 1;
-    const top = this.picture.boxes.values().next().value?.y;
-    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, { margin, least, most, top });
+    const first = this.picture.boxes.values().next().value;
+    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, { margin, least, most, first });
     this.#isFitted();
   }
 

@@ -8,10 +8,10 @@ const SETTLED = 250;
 
 /** Steps a second; null plays everything in `FILM` seconds. */
 const SPEEDS = [
-  ["1", "1 step a second"],
-  ["5", "5 steps a second"],
-  ["25", "25 steps a second"],
-  ["film", "all in 20 seconds"],
+  ["1", "1 step/s"],
+  ["5", "5 steps/s"],
+  ["25", "25 steps/s"],
+  ["film", "all in 20 s"],
 ];
 
 const FILM = 20;

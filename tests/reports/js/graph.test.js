@@ -330,6 +330,13 @@ test("scaling keeps the point under the pointer", () => {
   assert.equal(pan.x, 224);
 });
 
+test("what is too wide to be read whole begins at its first box, not at an empty corner", () => {
+  const pan = new Pan(() => {});
+  const whole = { x: 0, y: 0, width: 4000, height: 100 };
+  pan.fit(whole, 420, 600, { margin: 12, least: 0.75, first: { x: 1200, y: 0 } });
+  assert.equal(1200 * pan.scale + pan.x, 12);
+});
+
 test("a use that passes what is left out knows it", () => {
   const model = new GraphModel(program());
   const [use] = model.passing.get(1);
