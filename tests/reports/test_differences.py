@@ -9,6 +9,7 @@ import pytest
 from sdyscope.commands import snapshot_diff
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection, inspect
+from sdyscope.page import differences as report_differences
 from sdyscope.page import document as report
 from sdyscope.page import page as report_page
 from sdyscope.snapshots import write
