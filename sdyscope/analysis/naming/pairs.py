@@ -1,8 +1,8 @@
 """The values of two lowered modules that are the same value of the program.
 
 Two modules of one program, for Shardy and for GSPMD, come from one jaxpr in one order, so an op is
-the one with its scope, kind and type, and where several have those, the one that comes as late; in
-two programs, the one that is computed from the same, if there is one.
+the one with its scope, kind and type, in a ``shard_map`` or outside, and where several have those,
+the one that comes as late; in two programs, the one that is computed from the same, if there is one.
 Arguments and results are matched by number, constraints as constraints, whatever each partitioner
 writes.
 """
@@ -216,7 +216,9 @@ def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
             scope = around.scope.removeprefix(prefix) if around.scope else around.function
             yield op, ("block argument", around.kind, scope, op.region, op.argument, types)
         else:
-            yield op, (_kind(op), op.scope.removeprefix(prefix), types)
+            # Under GSPMD the body of a shard_map is a function, which comes behind main.
+            inside = op.id in graph.inside_shard_maps
+            yield op, (_kind(op), op.scope.removeprefix(prefix), (types, inside))
 
 
 def _kind(op: Op) -> str:

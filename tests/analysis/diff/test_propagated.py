@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - MLIR writes an op on one line
 """Differences of two propagations: which values, where they begin, what follows from each."""
 
 import gc
@@ -12,6 +13,7 @@ from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.facts.differences import NotComparedValues
 from sdyscope.facts.program import Program
+from sdyscope.graph import read_text
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import NotLowerable
@@ -163,6 +165,42 @@ def test_what_enters_and_leaves_a_shard_map_has_a_partner(name):
             assert b.ops[other].types[number].text == a.ops[node].types[result].text
     targets = {b.ops[pairs[op.id, 0][0]].call_target for op in bodies if op.types}
     assert targets == {"SPMDShardToFullShape"}
+
+
+def test_what_is_in_a_shard_map_is_not_what_is_outside():
+    """Shardy's module has a body where it is mapped, GSPMD's behind main, here with one scope."""
+    shardy = """
+module @m {
+  sdy.mesh @mesh = <["a"=2]>
+  func.func public @main(%arg0: tensor<8xf32>, %arg1: tensor<4xf32>) -> (tensor<8xf32>, tensor<4xf32>) {
+    %0 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"a"}]>] out_shardings=[<@mesh, [{"a"}]>] manual_axes={"a"} (%arg2: tensor<4xf32>) {
+      %2 = stablehlo.negate %arg2 : tensor<4xf32>
+      sdy.return %2 : tensor<4xf32>
+    } : (tensor<8xf32>) -> tensor<8xf32>
+    %1 = stablehlo.negate %arg1 : tensor<4xf32>
+    return %0, %1 : tensor<8xf32>, tensor<4xf32>
+  }
+}"""
+    gspmd = """
+module @m attributes {mhlo.num_partitions = 2 : i32} {
+  func.func public @main(%arg0: tensor<8xf32>, %arg1: tensor<4xf32>) -> (tensor<8xf32>, tensor<4xf32>) {
+    %0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.sharding = "{devices=[2]<=[2]}"} : (tensor<8xf32>) -> tensor<8xf32>
+    %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} : (tensor<8xf32>) -> tensor<4xf32>
+    %2 = call @body(%1) : (tensor<4xf32>) -> tensor<4xf32>
+    %3 = stablehlo.custom_call @Sharding(%2) {mhlo.sharding = "{manual}"} : (tensor<4xf32>) -> tensor<4xf32>
+    %4 = stablehlo.custom_call @SPMDShardToFullShape(%3) {mhlo.sharding = "{devices=[2]<=[2]}"} : (tensor<4xf32>) -> tensor<8xf32>
+    %5 = stablehlo.negate %arg1 : tensor<4xf32>
+    return %4, %5 : tensor<8xf32>, tensor<4xf32>
+  }
+  func.func private @body(%arg0: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = stablehlo.negate %arg0 : tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+}"""
+    a, b = read_text(shardy), read_text(gspmd)
+    pairs = value_pairs(a, b)
+    negated = [op for op in a.operations() if op.kind == "stablehlo.negate"]
+    assert [b.ops[pairs[op.id, 0][0]].function for op in negated] == ["body", "main"]
 
 
 def test_inputs_of_a_loop_flow_over_its_boundary():
