@@ -25,7 +25,7 @@ from sdyscope.graph.attributes import (
 )
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.functions import add_results, function_of, name_bodies, tell_apart
-from sdyscope.graph.locations import LocationReader
+from sdyscope.graph.locations import LocationReader, of_argument
 from sdyscope.graph.model import (
     ARGUMENT,
     Function,
@@ -257,7 +257,7 @@ class _Builder:
                 owner.id,
                 region,
                 number,
-                self.location(argument.location),
+                of_argument(self.location(argument.location), owner.location),
                 attributes,
                 index,
             )

@@ -63,6 +63,9 @@ class Location:
 
 UNKNOWN = Location()
 
+#: What MLIR's parser calls the file of what has no location in a text.
+_TEXT = "-"
+
 #: Parts of a scope that JAX writes and no author did: a scan's body and how it takes its slices.
 _OF_SCANS = re.compile(
     r"(?<![^/])(?:closed_call|eval_jaxpr|p?jit\(dynamic_(?:update_)?index_in_dim\))/"
@@ -117,6 +120,23 @@ def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
 def file_place(file: str, line: int, column: int) -> Location:
     """`"file":line:column`."""
     return Location(frames=(SourceLocation(label(file), line, column),))
+
+
+def place_in_text(line: int) -> Location:
+    """The place in a module's text of what has no location there, as MLIR's parser gives it."""
+    return file_place(_TEXT, line, 0)
+
+
+def of_argument(location: Location, around: Location) -> Location:
+    """The location of a block argument, whose own MLIR does not write for a loop's.
+
+    Its place in the text says nothing where the op around it has a line of the program.
+    """
+    return UNKNOWN if _is_in_text(location) and not _is_in_text(around) else location
+
+
+def _is_in_text(location: Location) -> bool:
+    return bool(location.frames) and location.frames[0].file == _TEXT
 
 
 def named(name: str, child: Location, *, frame: bool) -> Location:

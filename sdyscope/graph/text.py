@@ -26,7 +26,7 @@ from sdyscope.graph.attributes import (
 )
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.functions import add_results, function_of, name_bodies, tell_apart
-from sdyscope.graph.locations import file_place
+from sdyscope.graph.locations import of_argument, place_in_text
 from sdyscope.graph.model import (
     ARGUMENT,
     Function,
@@ -78,7 +78,11 @@ class _Assembly:
         graph = OpGraph([], [], "", {}, {}, {}, self.not_understood, "text")
         records = self.structure.records
         for record in records:
-            graph.ops.append(self.op(record))
+            op = self.op(record)
+            if op.argument >= 0 and op.parent is not None:
+                around = graph.ops[op.parent].location
+                op = op._replace(location=of_argument(op.location, around))
+            graph.ops.append(op)
         for record in records:
             self.add_uses(graph, record)
         for record in records:
@@ -105,7 +109,7 @@ class _Assembly:
                 NotUnderstood(record.id, "loc", record.location, "not a location", record.line)
             )
         elif not record.location and record.line:
-            location = file_place("-", record.line, 0)  # its place in the text, as MLIR has it
+            location = place_in_text(record.line)
         return Op(
             record.id,
             record.kind,

@@ -2,7 +2,19 @@
 
 import pytest
 
-from sdyscope.graph import read_text, scope_in, written_scope
+from sdyscope.graph import build, read_text, scope_in, written_scope
+from sdyscope.stages import compat
+
+
+def read_parsed(text):
+    """By MLIR's own parser."""
+    context = compat.new_context()
+    with context:
+        return build(compat.ir.Module.parse(text))
+
+
+READERS = (read_parsed, read_text)
+
 
 #: A scan as JAX lowers it: from 0.12 on its body stands in the loop.
 AS_A_FUNCTION = """
@@ -67,3 +79,32 @@ def test_the_scope_of_a_call_stands_before_what_it_calls():
     assert scope_in("jit(f)/layer", "jit(f)/layer/sin") == "jit(f)/layer/sin"
     assert scope_in("", "sin") == "sin"
     assert scope_in("layer", "") == "layer"
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_the_arguments_of_a_loop_are_not_at_a_line_of_the_module_s_text(read):
+    """MLIR writes no locations for them, and has them where they stand in the text."""
+    loop = """
+module @m {{
+  func.func public @main(%arg0: tensor<f32>{argument}) -> tensor<f32> {{
+    %0 = stablehlo.while(%iterArg = %arg0) : tensor<f32>
+    cond {{
+      %c = stablehlo.constant dense<true> : tensor<i1>{line}
+      stablehlo.return %c : tensor<i1>{line}
+    }} do {{
+      %1 = stablehlo.negate %iterArg : tensor<f32>{line}
+      stablehlo.return %1 : tensor<f32>{line}
+    }}{line}
+    return %0 : tensor<f32>{line}
+  }}{line}
+}}{line}"""
+
+    def lines(**locations):
+        graph = read(loop.format(**locations))
+        loops = [op for op in graph.ops if op.kind == "stablehlo.while"]
+        arguments = [op for op in graph.children(loops[0]) if op.is_argument]
+        assert arguments
+        return {op.source and op.source.file for op in arguments}
+
+    assert lines(argument="", line="") == {"-"}
+    assert lines(argument=' loc("x")', line=' loc("f"("m.py":3:4))') == {None}
