@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from sdyscope.process.output import say
 if TYPE_CHECKING:
     from sdyscope.facts.compiled import Compiled
     from sdyscope.facts.program import Partitioner, Program
-    from sdyscope.facts.recorded import Record, RecordedProgram
+    from sdyscope.facts.recorded import Record, RecordedCompile, RecordedProgram
     from sdyscope.inspection import Inspection
     from sdyscope.stages.lowered.lower import LoweredModule
 
@@ -486,13 +487,15 @@ def _read_recorded(
 
     # Called by the word that names it: the file's own name is that of its content.
     path = Path(f"{folder}:{program.label}")
+    there = program.compiled
     modules = {
         name: replace(
             read(folder / file),
             name=program.label,
             path=path,
             recorded_by=program.versions,
-            compiler_options=() if program.compiled is None else program.compiled.options,
+            compiler_options=() if there is None else (*(there.flags or ()), *there.options),
+            compile_notes=_other_flags(there),
             notes=_elided(folder / file),
         )
         for name, file in program.modules.items()
@@ -532,6 +535,20 @@ def _recorded_compile(folder: Path, program: RecordedProgram, path: Path) -> Com
         path=path,
         recorded_by=there.versions,
     )
+
+
+def _other_flags(there: RecordedCompile | None) -> tuple[Remark, ...]:
+    """What `XLA_FLAGS` says here, and did not in the run: what is compiled here follows it."""
+    from sdyscope.stages.recorder.flags import flags_in
+
+    if there is None or there.flags is None:
+        return ()
+    names = tuple(
+        (f"{name}={value}", 0)
+        for name, value in flags_in(os.environ.get("XLA_FLAGS", ""))
+        if (name, value) not in there.flags
+    )
+    return (Remark("other flags", names=names),) if names else ()
 
 
 def _elided(file: Path) -> tuple[Remark, ...]:

@@ -109,6 +109,7 @@ class RecordedCompile:
         results: HLO sharding of each result; none where that is not known.
         memory: XLA's memory statistics, in bytes, by their names; null where it has none.
         options: the `compiler_options` that it was compiled with.
+        flags: what `XLA_FLAGS` said of compiling; null where that was not recorded.
     """
 
     file: str
@@ -117,6 +118,7 @@ class RecordedCompile:
     results: tuple[str, ...]
     memory: dict[str, int] | None
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
+    flags: tuple[tuple[str, bool | str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +278,7 @@ class _Compiled(_Written, tag="compiled"):
     results: tuple[str, ...] = ()
     memory: dict[str, int] | None = None
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
+    flags: tuple[tuple[str, bool | str], ...] | None = None
 
 
 class _Problem(_Written, tag="problem"):
@@ -536,7 +539,13 @@ def _last_compile(
             made_by = versions.get(process, Versions(""))
             file = f"{COMPILED}/{line.hlo}.hlo"
             return RecordedCompile(
-                file, made_by, line.platform, line.results, line.memory, line.options
+                file,
+                made_by,
+                line.platform,
+                line.results,
+                line.memory,
+                line.options,
+                line.flags,
             )
     return None
 

@@ -57,6 +57,7 @@ RemarkKind: TypeAlias = Literal[
     # of two programs
     "device order",
     "compiler options",
+    "other flags",
     # of a compile
     "CPU devices instead",
     "other plugin",

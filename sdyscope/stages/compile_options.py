@@ -15,6 +15,7 @@ CompilerOption: TypeAlias = bool | int | float | str
 _Executable = TypeVar("_Executable")
 
 _UNKNOWN = re.compile(r"No such compile option: '([^']*)'")
+_BOOLEAN = re.compile(r"While setting option (\w+), '([01])' is not a valid bool value")
 
 
 def compile_options(
@@ -50,6 +51,8 @@ def compiled_with(
 
     A program for TPUs has theirs, which the compiler for CPUs refuses.
 
+    A flag that is 0 or 1 in `XLA_FLAGS` can be of a boolean, which an option has to be.
+
     Args:
         compiler: compiles with ``options``; it is told the names of those that are left out.
         options: a ``CompileOptions``, in which the overrides are set.
@@ -57,12 +60,17 @@ def compiled_with(
         given: jit's, which come first.
     """
     left_out: list[str] = []
+    given = [(name, value) for name, value in given]
     while True:
         known = [option for option in (*own, *given) if option[0] not in left_out]
         options.env_option_overrides = known
         try:
             return compiler(left_out)
         except RuntimeError as error:
+            boolean = _BOOLEAN.search(str(error))
+            if boolean is not None and (option := (boolean[1], boolean[2])) in given:
+                given[given.index(option)] = boolean[1], boolean[2] == "1"
+                continue
             unknown = _UNKNOWN.search(str(error))
             if unknown is None or unknown[1] not in dict(known):
                 raise

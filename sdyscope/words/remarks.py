@@ -55,7 +55,8 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "{said}: the meshes have the same devices in another order. Tensors are compared by a "
         "device's position in its mesh, so the same block may be on another device."
     ),
-    "compiler options": "{said}: jit is given other compiler_options: {names}.",
+    "compiler options": "{said}: compiled with other compiler_options or XLA_FLAGS: {names}.",
+    "other flags": "XLA_FLAGS says here, and did not in the recorded run: {names}.",
     "memory kind": 'Requested in memory "{said}".',
     "reduction": "Unreduced by {said}.",
     "no request": "{said} is not a valid request: {other}.",
@@ -74,7 +75,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "CPU devices instead": "JAX finds {there}: compiled for {cpus} instead.",
     "other plugin": "{said}, which it was made with.",
     "unknown options": (
-        "Compiled without the compiler_options that the compiler for {said} does not know: {names}."
+        "Compiled without the options that the compiler for {said} does not know: {names}."
     ),
     "general cost analysis": (
         "The cost analysis is XLA's general one: this platform's compiler has none."

@@ -8,12 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from own_process import in_own_process
 
 from sdyscope.commands import record_run
 from sdyscope.facts.recorded import SCHEMA
+from sdyscope.stages.recorder.flags import flags_in
 
 TRAIN = """
 import multiprocessing, os, sys
@@ -320,7 +322,23 @@ def test_what_it_is_compiled_with_is_recorded(sdyscope, recorded, tmp_path):
     done = sdyscope("lower", "before:forked", "--partitioner", "shardy", "-o", file)
     assert done.status == 0
     done = sdyscope("diff", "before:forked", file)
-    assert "other compiler_options: xla_allow_excess_precision=False." in done.out
+    assert "other compiler_options or XLA_FLAGS: " in done.out
+    assert "xla_allow_excess_precision=False" in done.out
+
+
+@pytest.mark.compiles
+def test_a_run_is_compiled_again_with_its_own_flags(sdyscope, recorded, monkeypatch):
+    flags = os.environ.get("XLA_FLAGS", "")
+    (step,) = [
+        program
+        for program in json.loads(Path("before/record.json").read_text())["programs"]
+        if program["label"] == "train_step.1"
+    ]
+    assert step["compiled"]["flags"] == list(map(list, flags_in(flags)))
+    said = "XLA_FLAGS says here, and did not in the recorded run: "
+    monkeypatch.setenv("XLA_FLAGS", f"{flags} --xla_cpu_enable_fast_min_max=true")
+    done = sdyscope("memory", "before:train_step.1")
+    assert f"{said}xla_cpu_enable_fast_min_max=True." in " ".join(done.out.split())
 
 
 def as_of_another_jax(run, program, made_of):

@@ -49,9 +49,9 @@ export class Pan {
 
   /**
    * Shows a box whole, in a pane of this size; `most` is how large it may become. One that is too
-   * large for that begins at `first`, a box in it.
+   * tall for that begins at `top`; of one that is too wide `first`, a box in it, is in the middle.
    */
-  fit(box, width, height, { margin = 24, most = 1, least = LEAST, first = box } = {}) {
+  fit(box, width, height, { margin = 24, most = 1, least = LEAST, top = box.y, first } = {}) {
     const scale = Math.min(
       most,
       (width - 2 * margin) / Math.max(1, box.width),
@@ -60,8 +60,13 @@ export class Pan {
     this.scale = Math.max(least, scale);
     this.x = (width - box.width * this.scale) / 2 - box.x * this.scale;
     this.y = (height - box.height * this.scale) / 2 - box.y * this.scale;
-    if (box.width * this.scale > width - 2 * margin + 1) this.x = margin - first.x * this.scale;
-    if (box.height * this.scale > height - 2 * margin + 1) this.y = margin - first.y * this.scale;
+    if (box.width * this.scale > width - 2 * margin + 1) {
+      const left = margin - box.x * this.scale;
+      const right = width - margin - (box.x + box.width) * this.scale;
+      const middle = first ? width / 2 - (first.x + first.width / 2) * this.scale : left;
+      this.x = Math.min(left, Math.max(right, middle));
+    }
+    if (box.height * this.scale > height - 2 * margin + 1) this.y = margin - top * this.scale;
     this.changed();
   }
 

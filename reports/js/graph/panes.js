@@ -188,8 +188,10 @@ export class GraphPanes {
     const margin = width < 500 ? 12 : 24;
     const extent = { width: this.picture.width, height: this.picture.height };
     const most = width >= WIDE ? 1.5 : 1;
-    const first = this.picture.boxes.values().next().value;
-    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, { margin, least, most, first });
+    const boxes = [...this.picture.boxes.values()];
+    const [first] = boxes.filter((box) => !box.open).sort((a, b) => a.y - b.y || a.x - b.x);
+    const place = { margin, least, most, top: boxes[0]?.y, first };
+    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, place);
     this.#isFitted();
   }
 

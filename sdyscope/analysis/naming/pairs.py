@@ -2,7 +2,8 @@
 
 Two modules of one program, for Shardy and for GSPMD, come from one jaxpr in one order, so an op is
 the one with its scope, kind and type, in a ``shard_map`` or outside, and where several have those,
-the one that comes as late; in two programs, the one that is computed from the same, if there is one.
+the one that comes as late; in two programs, the one that is computed from the same, if there is
+one.
 Arguments and results are matched by number, constraints as constraints, whatever each partitioner
 writes.
 """

@@ -129,7 +129,7 @@ def compiling(
         )
         child = _start(folder, on)
         try:
-            yield lambda: _made(child, folder, lowered.name, chosen, on, count, names)
+            yield lambda: _made(child, folder, lowered, chosen, on, count, names)
         finally:
             child.kill()
             child.wait()
@@ -138,7 +138,7 @@ def compiling(
 def _made(
     child: subprocess.Popen[bytes],
     folder: Path,
-    name: str,
+    lowered: LoweredModule,
     chosen: Partitioner,
     on: Hardware,
     count: int,
@@ -168,7 +168,7 @@ def _made(
         )
     memory = answer["memory"]
     return Compiled(
-        name=name,
+        name=lowered.name,
         partitioner=chosen,
         hardware=on,
         devices=count,
@@ -182,7 +182,11 @@ def _made(
         rematerializations=rematerializing_lines(log),
         compile_seconds=answer["seconds"],
         log=log,
-        notes=(*msgspec.convert(answer["notes"], tuple[Remark, ...]), *_mismatches(on)),
+        notes=(
+            *msgspec.convert(answer["notes"], tuple[Remark, ...]),
+            *_mismatches(on),
+            *lowered.compile_notes,
+        ),
         tags=tags,
     )
 

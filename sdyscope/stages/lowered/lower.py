@@ -95,6 +95,7 @@ class LoweredModule:
         lowered: the `jax.stages.Lowered`, to be compiled; None for a file.
         path: the file it was read from.
         source_text: the file's text, when only that is there.
+        compile_notes: what is worth knowing of what is compiled of it here.
         notes: what else is worth knowing.
     """
 
@@ -113,6 +114,7 @@ class LoweredModule:
     lowered: Any = None
     path: Path | None = None
     source_text: str | None = None
+    compile_notes: tuple[Remark, ...] = ()
     notes: tuple[Remark, ...] = ()
 
     def text(self, debug_info: bool = True) -> str:

@@ -30,6 +30,7 @@ from .callers import (
     names_of_the_call,
     of_package,
 )
+from .flags import flags_in
 
 #: Constants with more elements than this are left out of a module's text.
 LARGEST_CONSTANT = 2**22
@@ -154,6 +155,7 @@ class Compile:
         failed: what the compiler said, where it refused; empty otherwise.
         called: the line of the program that led to it.
         options: what jit's `compiler_options`, or those of the compile, say; dumps left out.
+        flags: what `XLA_FLAGS` says of compiling.
     """
 
     def __init__(
@@ -173,6 +175,7 @@ class Compile:
             for name, value in given
             if isinstance(value, bool | int | float | str) and not str(name).startswith("xla_dump_")
         ]
+        self.flags = flags_in(os.environ.get("XLA_FLAGS", ""))
 
     @property
     def hlo(self) -> str:

@@ -100,6 +100,7 @@ class Keeper:
             results=event.results,
             memory=event.memory,
             options=event.options,
+            flags=event.flags,
         )
 
     def problem(self, what: str) -> None:

@@ -333,8 +333,13 @@ test("scaling keeps the point under the pointer", () => {
 test("what is too wide to be read whole begins at its first box, not at an empty corner", () => {
   const pan = new Pan(() => {});
   const whole = { x: 0, y: 0, width: 4000, height: 100 };
-  pan.fit(whole, 420, 600, { margin: 12, least: 0.75, first: { x: 1200, y: 0 } });
-  assert.equal(1200 * pan.scale + pan.x, 12);
+  const fit = (x) => pan.fit(whole, 420, 600, { margin: 12, least: 0.75, first: { x, width: 80 } });
+  fit(1200);
+  assert.equal(1240 * pan.scale + pan.x, 210);
+  fit(0);
+  assert.equal(pan.x, 12);
+  fit(3920);
+  assert.equal(4000 * pan.scale + pan.x, 408);
 });
 
 test("a use that passes what is left out knows it", () => {

@@ -57,7 +57,7 @@ def test_options_of_jit_that_the_compiler_does_not_know_are_left_out_and_said():
     }
     found = inspection.compiled()
     assert list(map(remark_text, found.notes)) == [
-        "Compiled without the compiler_options that the compiler for cpu:8 does not know: "
+        "Compiled without the options that the compiler for cpu:8 does not know: "
         "xla_of_no_compiler."
     ]
     plain = Inspection(program(), ["shardy"]).compiled()
