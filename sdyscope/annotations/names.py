@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from sdyscope.annotations.model import split_scope
 from sdyscope.graph import Op
@@ -32,6 +33,15 @@ def shown_name(name: str, kind: str, mapped: str = "") -> str:
 def op_text(kind: str) -> str:
     """`dot_general` for `stablehlo.dot_general`."""
     return kind.rpartition(".")[2]
+
+
+#: What JAX calls a collective whose result is the same along the axis, by its type.
+_INVARIANT: Mapping[str, str] = {"psum_invariant": "psum", "all_gather_invariant": "all_gather"}
+
+
+def called_text(primitive: str) -> str:
+    """`psum` for `psum_invariant`: what a program calls."""
+    return _INVARIANT.get(primitive, primitive)
 
 
 def scope_of(op: Op) -> tuple[str, str]:

@@ -145,7 +145,7 @@ def _under_sharded_finding(
     )
     return Message(
         f"It is not sharded on {names}, as {most} of the bytes of {group} are: a device holds "
-        f"{placed.bytes_per_device:,} bytes of it, {saves:,} more than it needs to.{more}",
+        f"{size(placed.bytes_per_device)} of it, {size(saves)} more than it needs to.{more}",
         tensor=placed.name,
         kind=placed.row.kind,
         found=spec_words(placed.known, placed.shape, mesh),

@@ -11,10 +11,12 @@ from sdyscope.analysis.show import ShownTensor
 from sdyscope.page import templates
 from sdyscope.page.document import Report
 from sdyscope.page.edits import edits
+from sdyscope.terminal.alike import by_partitioner
 from sdyscope.words.account import account_lines, account_title
 from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import PARTS
 from sdyscope.words.mesh import mesh_words, over_text
+from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 
 #: GitHub takes 65,536 characters in a comment; a link to the page needs some of them.
@@ -85,6 +87,8 @@ def environment() -> jinja2.Environment:
         "sentence": sentence,
         "code": code,
         "fenced": fenced,
+        "partitioner": partitioner_name,
+        "partitioners": partitioner_names,
         "size": size,
         "source": source_text,
     }
@@ -93,6 +97,8 @@ def environment() -> jinja2.Environment:
 
 def _render(report: Report, rows: int) -> str:
     differing = _differing(report)
+    compiled = () if report.comms is None else report.comms.programs
+    programs = by_partitioner(compiled, lambda each: (each.total, each.by_kind_and_axes))
     return (
         environment()
         .get_template("report.md.j2")
@@ -109,6 +115,7 @@ def _render(report: Report, rows: int) -> str:
             count=counted,
             memory_parts=PARTS,
             over_text=over_text,
+            programs=[*programs],
             shown_name=shown_name,
         )
     )

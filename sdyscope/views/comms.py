@@ -293,7 +293,8 @@ def footer(
 ) -> Iterator[Paragraph]:
     """What the columns mean, and what is not certain or not known."""
     yield from _remade(document)
-    yield Paragraph(f"{SENT}. x: times per step", "muted")
+    if any(program.total.count for program in document.programs):
+        yield Paragraph(f"{SENT}. x: times per step", "muted")
     if any(program.predicted for program in document.programs):
         yield Paragraph(
             "predicted: what Shardy's own passes insert; XLA's partitioner may choose others "

@@ -70,7 +70,7 @@ from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.account import unplaced_clause
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
@@ -400,7 +400,7 @@ def _memory(fact: MemoryFact) -> _Words:
         case DonationUnused():
             reason, hint = _why_unused(fact)
             return _Words(
-                f"It is donated, but its {fact.bytes:,} bytes per device are not reused: {reason}.",
+                f"It is donated, but its {size(fact.bytes)} per device are not reused: {reason}.",
                 hint=hint,
             )
         case DonationDropped():

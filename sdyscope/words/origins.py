@@ -20,7 +20,7 @@ from sdyscope.facts.origins import (
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import axis_text
-from sdyscope.words.places import callers_text, op_text, shown_name, source_text
+from sdyscope.words.places import called_text, callers_text, op_text, shown_name, source_text
 from sdyscope.words.sharding import shardy_text
 
 #: How the words of an origin begin that was not found.
@@ -206,7 +206,7 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     """
     op = op_text(origin.op)
     if origin.kind == "program":
-        return f"the program itself calls {op}"
+        return f"the program itself calls {called_text(op)}"
     if origin.kind == "split":
         return f"XLA itself splits {op} over these axes; nothing that it sums is sharded on them"
     if origin.not_found:

@@ -11,12 +11,13 @@ from os import getcwd, sep
 from pathlib import PurePath
 from typing import Protocol
 
-from sdyscope.annotations import op_name, op_text, scope_of, shown_name
+from sdyscope.annotations import called_text, op_name, op_text, scope_of, shown_name
 from sdyscope.graph import Op
 from sdyscope.values.source import SourceLocation
 
 __all__ = [
     "OpDocument",
+    "called_text",
     "callers_text",
     "common_file",
     "file_text",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdyscope.annotations import within_program
+from sdyscope.annotations import called_text, within_program
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,8 @@ from sdyscope.annotations import within_program
 )
 def test_the_program_s_own_name_is_no_part_of_a_scope(path: str, own: str) -> None:
     assert within_program(path) == own
+
+
+def test_a_collective_is_called_what_the_program_calls():
+    assert called_text("psum_invariant") == "psum"
+    assert called_text("all_to_all") == "all_to_all"

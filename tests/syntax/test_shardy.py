@@ -230,6 +230,10 @@ SEEDS = [
     ("tensor_sharding", '#sdy.sharding<@"m b", [], unreduced={"c":(2)4}, replicated={"d", "e"}>'),
     ("tensor_sharding", '#sdy<sharding<mesh<["x"=2, "y"=3], device_ids=[5,4,3,2,1,0]>, [{?}p0]>>'),
     ("tensor_sharding_per_value", '#sdy.sharding_per_value<[<@mesh, [{"a"}]>, <@mesh, []>]>'),
+    (
+        "tensor_sharding_per_value",
+        '#sdy.sharding_per_value<[#sdy.sharding<@mesh, [{"a"}]>, #sdy<sharding<@mesh, []>>]>',
+    ),
     ("mesh", '#sdy.mesh<["a"=2, "b\\22\\C3\\A9"=0x2], device_ids=[0, 0x2, 1,3]>'),
     ("mesh", "#sdy.mesh<[], device_ids=[3]>"),
     ("manual_axes", '#sdy<manual_axes{"a", "b"}>'),
