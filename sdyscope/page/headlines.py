@@ -198,7 +198,8 @@ def _between_partitioners(
         worse = [f"Shardy and GSPMD place {counted(differing, 'value')} differently."]
     for number, words in enumerate(worse):
         # Where they begin is said in full once.
-        detail = f"The differences begin at {line}." if number and line else because
+        again = f"The differences begin at {line}." if line else ""
+        detail = again if number else because
         yield Headline(
             "warning",
             words,

@@ -1,0 +1,24 @@
+"""What the page says first."""
+
+from types import SimpleNamespace
+
+from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.page.headlines import _between_partitioners
+
+
+def test_where_partitioners_begin_to_differ_is_said_once():
+    held, sent = [], []
+    for partitioner, factor in (("shardy", 3), ("gspmd", 1)):
+        needs = MemoryAnalysis(1 << 20, 1 << 20, 0, factor << 24, 0)
+        held.append(SimpleNamespace(partitioner=partitioner, compiler=needs))
+        total = SimpleNamespace(sent=factor << 24)
+        sent.append(SimpleNamespace(partitioner=partitioner, total=total))
+    needs, sends = _between_partitioners(
+        SimpleNamespace(differing=3),
+        SimpleNamespace(compiled=held),
+        SimpleNamespace(programs=sent),
+        (),
+    )
+    assert needs.words.startswith("Under Shardy a device needs 2.8 times the memory")
+    assert sends.words.startswith("Under Shardy a device sends 3.0 times the bytes")
+    assert (needs.detail, sends.detail) == ("They place 3 values differently.", "")
