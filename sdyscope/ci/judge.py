@@ -20,7 +20,7 @@ from sdyscope.ci.document import CheckStatus, CiBudget, CiCheck, CiTarget, Outco
 from sdyscope.ci.golden import golden
 from sdyscope.ci.places import Found, RepositoryPlaces
 from sdyscope.ci.rules import NAMES
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
@@ -198,9 +198,12 @@ def _meshes(inspection: Inspection) -> list[Mesh]:
 
 
 def _hardware(inspection: Inspection, target: Target) -> str:
-    """What was compiled for; empty where nothing was."""
+    """What was compiled for; empty where nothing was, or it was refused, as lint says."""
     is_compiled = target.budgets is not None or (target.lint and target.compiles)
-    return str(inspection.compiled(None, target.on).hardware) if is_compiled else ""
+    try:
+        return str(inspection.compiled(None, target.on).hardware) if is_compiled else ""
+    except CompilerError:
+        return ""
 
 
 def _found(check: Check, findings: Iterable[Finding], target: Target) -> tuple[Found, ...]:

@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 
 from sdyscope.ci.config import Ignore
-from sdyscope.ci.judge import Done, _not_known, unused_ignores
+from sdyscope.ci.judge import Done, _hardware, _not_known, unused_ignores
 from sdyscope.ci.places import Found
+from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account, Unknown, Why
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
@@ -41,3 +42,11 @@ def test_a_rule_of_ci_alone_is_one():
     assert known.hint == "Take it out."
     assert unknown.message == "There is no rule 'not-knwon', so this ignores nothing."
     assert unknown.hint == "Did you mean 'not-known'?"
+
+
+def test_a_program_that_the_compiler_refuses_is_judged_all_the_same():
+    def refuse(partitioner, on):
+        raise CompilerError("The compiler refuses the program.")
+
+    target = SimpleNamespace(budgets=None, lint=True, compiles=True, on=None)
+    assert _hardware(SimpleNamespace(compiled=refuse), target) == ""
