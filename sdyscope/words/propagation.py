@@ -42,7 +42,7 @@ from sdyscope.facts.moves import (
 )
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.sharding_rule import FactorType, factor_symbol
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, listed
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import op_text, shown_name, source_text
 from sdyscope.words.sharding import MANUAL, REPLICATED, placement_text, short
@@ -100,6 +100,12 @@ def note_text(note: ExplanationNote) -> str:
             return "A value of this kind has no sharding."
         case "not recorded":
             return "GSPMD does not say where the shardings that it propagates come from."
+        case "parts of axes":
+            parts = listed([axis_text(name) for name in note.names])
+            return (
+                f"What is returned is sharded on {parts}; Shardy leaves arguments and results of "
+                "the program no part of an axis, so it is gathered for the result."
+            )
         case "no steps":
             return (
                 "This propagation has no steps: only what is annotated on the value itself and "

@@ -32,6 +32,7 @@ from sdyscope.facts.propagated import NamedValue, Propagated, PropagatedValue, V
 from sdyscope.graph import OpGraph
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.sharding import TensorSharding
 
 #: How many of the values are named that became one.
 _NAMED = 5
@@ -210,6 +211,26 @@ class Explainer:
             yield ExplanationNote("not recorded")
         elif not self.propagated.steps:
             yield ExplanationNote("no steps")
+        elif cut := self._cut(propagated_value):
+            yield ExplanationNote("parts of axes", tuple(map(str, cut)))
+
+    def _cut(self, result: PropagatedValue) -> list[AxisRef]:
+        """The parts of axes of a returned value that Shardy has taken off the result of main."""
+        op = self.graph.ops[result.id[0]]
+        returned = self.graph.returned.get(op.result) if op.is_result else None
+        value = None if returned is None else self.propagated.values.get(returned)
+        axes = [
+            {
+                axis: None
+                for dim in each.sharding.dim_shardings
+                for axis in dim.axes
+                if axis.sub_axis_info is not None
+            }
+            if each is not None and isinstance(each.sharding, TensorSharding)
+            else {}
+            for each in (value, result)
+        ]
+        return [axis for axis in axes[0] if axis not in axes[1]]
 
 
 def explain_document(

@@ -458,6 +458,20 @@ def test_what_can_not_be_explained_says_so():
     assert "GSPMD does not say" in note_text(why.notes[-1])
 
 
+def test_a_part_of_an_axis_that_a_result_can_not_have_is_said():
+    """The reshape splits the 8 of dimension 0 in 2 and 4, as it splits the axis."""
+    body = (
+        "%0 = stablehlo.reshape %arg0 : (tensor<8x16xf32>) -> tensor<2x4x16xf32>\n"
+        "return %0 : tensor<2x4x16xf32>"
+    )
+    argument = "%arg0: tensor<8x16xf32> " + sharded('[{"a"}, {}]')
+    program = of_text(body, argument, "tensor<2x4x16xf32>")
+    (result,) = program.graph.results()
+    notes = explainer(program).explain((result.id, 0)).notes
+    assert [note.kind for note in notes if note.kind == "parts of axes"]
+    assert "What is returned is sharded on a:(1)2 and a:(2)" in note_text(notes[-1])
+
+
 @pytest.mark.parametrize(
     ("fate", "words"), [("merged", "merged this value with"), ("folded", "folded this value")]
 )
