@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import jax
@@ -14,11 +15,13 @@ from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.collectives.read import collectives
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.diff.causes import _Side
 from sdyscope.analysis.diff.collectives import collective_differences
 from sdyscope.analysis.diff.compiled import CompiledSide, compiled_diff
 from sdyscope.analysis.diff.entries import compared_entries
 from sdyscope.analysis.naming.scopes import phase_of
 from sdyscope.facts.program import Program
+from sdyscope.graph import read_text
 from sdyscope.hlo import Shape, read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.syntax.replica_groups import parse_replica_groups
@@ -429,18 +432,22 @@ def test_two_partitioners_differ_because_propagation_does():
             assert place.begins.value.kind == "stablehlo.gather"
 
 
-@pytest.mark.compiles
 def test_what_is_gathered_for_a_result_alone_follows_from_that_result():
-    def step(x):
-        return x.reshape(2, 8, 8).sum(1)
-
-    x = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=on("data", None))
-    diff = Inspection(Program("split", jax.jit(step), (x,))).compiled_diff()
-    (gather,) = diff.collectives
-    (cause,) = diff.causes
-    assert (gather.change, gather.key.kind, gather.cause) == ("only in a", "all-gather", 0)
-    assert cause.begins is not None
-    assert cause.begins.value.name == "result"
+    """The result is no user of the op that computes it: what returns it is."""
+    graph = read_text("""
+module @m {
+  func.func public @main(%arg0: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
+    %0 = stablehlo.tanh %arg0 : tensor<8xf32>
+    %1 = stablehlo.negate %0 : tensor<8xf32>
+    return %1, %0 : tensor<8xf32>, tensor<8xf32>
+  }
+}""")
+    tanh, negate = (op.id for op in graph.operations() if op.kind.startswith("stablehlo"))
+    side, results = _Side(graph), [result.id for result in graph.results()]
+    side.begun[results[1]] = Counter({0: 1})
+    gather = part("", primitive="")
+    for node, expected in ((tanh, {0: 1}), (negate, {})):
+        assert side.hits(replace(gather, tags=((node,),))) == expected
 
 
 @pytest.mark.compiles
