@@ -58,7 +58,9 @@ def free_dims(op: Op, operand: int, rank: int) -> frozenset[int]:
 
 def spatial_dims(op: Op) -> tuple[tuple[int, int], ...]:
     """The dimensions that a kernel moves over, in the input and the result; none of other ops."""
-    numbers = _numbers(op, "dimension_numbers") if op.mnemonic == "convolution" else {}
+    if op.mnemonic != "convolution":
+        return ()
+    numbers = _numbers(op, "dimension_numbers")
     sides = (numbers.get(f"{side}_spatial_dimensions", ()) for side in ("input", "output"))
     return tuple(zip(*cast("Iterable[tuple[int, ...]]", sides), strict=True))
 

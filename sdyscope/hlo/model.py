@@ -152,6 +152,8 @@ class Instruction:
 
     def called(self, *names: str) -> tuple[str, ...]:
         """Names of the computations in these attributes, in order."""
+        if self.opcode == "fusion" and (match := _FUSED.search(self.rest)) is not None:
+            return (match[1],) if "calls" in names else ()
         attributes = self.attributes
         return tuple(
             word.strip().removeprefix("%")

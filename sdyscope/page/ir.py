@@ -123,10 +123,15 @@ class _Names:
 
     def of(self, values: list[ValueId]) -> tuple[str, ...]:
         """The names of some values, those that are known."""
-        ours = values if self.same is None else [self.same.get(value) for value in values]
-        known = dict.fromkeys(value for value in ours if value is not None)
+        graph, same = self.graph, self.same
+        ours = values if same is None else [same.get(value) for value in values]
+        known = dict.fromkeys(ours)
         return tuple(
-            ssa_name(self.graph, value) for value in known if self.graph.ops[value[0]].name
+            [
+                ssa_name(graph, value)
+                for value in known
+                if value is not None and graph.ops[value[0]].name
+            ]
         )
 
 

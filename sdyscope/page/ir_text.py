@@ -93,16 +93,14 @@ def text_part(pool: Pool, lines: Iterable[IrLine]) -> dict[str, Any]:
             spans = _spans(written, line.changes)
             for _, _, change in spans:
                 counts[change] += 1
-        source = pool.source(line.source)
+        start, count = len(text), len(pieces)
         names = "\n".join(("", *line.names) if line.is_copy else line.names)
-        for number, (piece, marked) in enumerate(_marked(pieces, spans)):
-            if number:
-                wrapped.append(len(text))
-            text.append(piece)
-            sources.append(source)
-            scopes.append(line.scope)
-            tensors.append(names)
-            marks.append(marked)
+        text += pieces
+        wrapped += range(start + 1, start + count)
+        sources += [pool.source(line.source)] * count
+        scopes += [line.scope] * count
+        tensors += [names] * count
+        marks += _marks(pieces, spans) if spans else [()] * count
     return {
         "text": "\n".join(text),
         "wrapped": _steps(wrapped),
@@ -227,14 +225,8 @@ def _closing(line: str, at: int) -> int:
     return len(line) - 1
 
 
-def _marked(
-    pieces: Sequence[str], spans: Sequence[_Span]
-) -> Iterator[tuple[str, tuple[int | str, ...]]]:
-    """Each piece of a line with the parts of spans that are in it, one behind the other."""
-    if not spans:
-        for piece in pieces:
-            yield piece, ()
-        return
+def _marks(pieces: Sequence[str], spans: Sequence[_Span]) -> Iterator[tuple[int | str, ...]]:
+    """Of each piece of a line the parts of spans that are in it, one behind the other."""
     indent = len(_indent(pieces[0]))
     start = 0
     for number, piece in enumerate(pieces):
@@ -244,7 +236,7 @@ def _marked(
         for first, last, change in spans:
             if first < end and last > start:
                 marked += (max(first, start) - start + own, min(last, end) - start + own, change)
-        yield piece, tuple(marked)
+        yield tuple(marked)
         start = end + 1  # the space at which it is broken
 
 

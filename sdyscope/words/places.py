@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from os import getcwd, sep
 from pathlib import PurePath
 from typing import Protocol
@@ -105,14 +106,19 @@ def file_text(file: str) -> str:
     Relative to the working directory, from at most two folders above; of an installed package,
     below `site-packages`; of any other file the last two parts behind `…/`.
     """
-    for folder in _here():
+    return _file_text(file, tuple(_here()), _full)
+
+
+@lru_cache(1 << 12)
+def _file_text(file: str, here: tuple[str, ...], full: bool) -> str:
+    for folder in here:
         if folder != sep and file.startswith(folder):
             file = file.removeprefix(folder)
             break
     file = _INSTALLED.sub("", file)
-    if _full or not os.path.isabs(file):
+    if full or not os.path.isabs(file):
         return file
-    above = relative_path(file, _here()[0], up=_UP)
+    above = relative_path(file, here[0], up=_UP)
     if above is not None:
         return above
     parts = PurePath(_HOME.sub("/", file, count=1)).parts[1:]

@@ -119,6 +119,7 @@ class AnnotatedAxes:
         # By value; by the identity of its axes: values that are sharded alike have the same.
         self._dims_on: dict[AxisPart, tuple[dict[ValueId, list[int]], dict[int, list[int]]]] = {}
         self._without: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
+        self._alike: dict[ValueId, list[ValueId]] = {}
 
     def of_value(
         self, value: ValueId, part: AxisPart, calls: tuple[int, ...] = ()
@@ -157,12 +158,8 @@ class AnnotatedAxes:
                             queue.append((start, at))
             while queue:
                 current, at = queue.popleft()
-                for other, _ in self._neighbours.get(current, ()):
-                    if (
-                        (other, at) not in nearest
-                        and self.decided.shape(other) == self.decided.shape(current)
-                        and at in self._dims_without(other, part)
-                    ):
+                for other in self._of_its_shape(current):
+                    if (other, at) not in nearest and at in self._dims_without(other, part):
                         nearest[other, at] = nearest[current, at]
                         queue.append((other, at))
             self._without[part] = nearest
@@ -173,11 +170,11 @@ class AnnotatedAxes:
 
         It has the axis elsewhere, and on one dimension only: one of the two gives way.
         """
-        shape, seen = self.decided.shape(value), {value}
+        seen = {value}
         queue = deque(seen)
         while queue and len(seen) < _NEAR:
-            for other, _ in self._neighbours.get(queue.popleft(), ()):
-                if other not in seen and self.decided.shape(other) == shape:
+            for other in self._of_its_shape(queue.popleft()):
+                if other not in seen:
                     seen.add(other)
                     if dim in self._dims(other, part):
                         yield other
@@ -445,6 +442,18 @@ class AnnotatedAxes:
                 for other, link in [each for each in alike[value] if each[0] != source]:
                     alike[source].append((other, link))
                     alike.setdefault(other, []).append((source, link))
+        return alike
+
+    def _of_its_shape(self, value: ValueId) -> list[ValueId]:
+        """The neighbours of a value that have its shape."""
+        alike = self._alike.get(value)
+        if alike is None:
+            shape = self.decided.shape(value)
+            alike = self._alike[value] = [
+                other
+                for other, _ in self._neighbours.get(value, ())
+                if self.decided.shape(other) == shape
+            ]
         return alike
 
     def _adds_ones(self, op: Op) -> bool:

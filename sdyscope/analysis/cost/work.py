@@ -168,10 +168,11 @@ class _Counter:
             )
             moved = Work(bytes=bytes_, on_chip=on_chip)
             return _sum([(once, total), (moved, moved)])
-        own = self.flops(computation, instruction)
-        if not (own.flops or own.transcendentals or bytes_):
+        both = self.flops(computation, instruction)
+        if bytes_:
+            both = both.plus(Work(bytes=bytes_, on_chip=on_chip))
+        elif not (both.flops or both.transcendentals):
             return None
-        both = own.plus(Work(bytes=bytes_, on_chip=on_chip))
         if _target(instruction) and not _target(instruction).startswith("tpu"):
             return _UNKNOWN_TO_XLA, both
         return both, both
@@ -371,10 +372,41 @@ def _stored(leaf: Shape) -> tuple[int, bool]:
 
 
 def _sum(pairs: Iterable[tuple[Work, Work]]) -> tuple[Work, Work]:
-    once = total = Work()
+    once = total = _Tally()
     for once_more, all_ in pairs:
-        if once is total and once_more is all_:  # Nothing so far runs more than once.
-            once = total = once.plus(once_more)
-        else:
-            once, total = once.plus(once_more), total.plus(all_)
-    return once, total
+        if total is once and once_more is not all_:  # So far nothing ran more than once.
+            total = once.copy()
+        once.add(once_more)
+        if total is not once:
+            total.add(all_)
+    work = once.work()
+    return work, work if total is once else total.work()
+
+
+class _Tally:
+    """Work that is added up, for thousands of instructions."""
+
+    __slots__ = ("bytes", "matmuls", "on_chip", "other", "transcendentals")
+
+    def __init__(self) -> None:
+        self.matmuls: dict[str, float] = {}
+        self.other: float = 0
+        self.bytes: float = 0
+        self.on_chip: float = 0
+        self.transcendentals: float = 0
+
+    def add(self, more: Work) -> None:
+        for kind, flops in more.matmuls.items():
+            self.matmuls[kind] = self.matmuls.get(kind, 0) + flops
+        self.other += more.other
+        self.bytes += more.bytes
+        self.on_chip += more.on_chip
+        self.transcendentals += more.transcendentals
+
+    def copy(self) -> _Tally:
+        copied = _Tally()
+        copied.add(self.work())
+        return copied
+
+    def work(self) -> Work:
+        return Work(dict(self.matmuls), self.other, self.bytes, self.on_chip, self.transcendentals)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from sdyscope.analysis.fix.workshop import Rebuild
 from sdyscope.analysis.memory.fits import needed, varied
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_of
 from sdyscope.analysis.memory.over_time import over_time_of
@@ -14,6 +14,9 @@ from sdyscope.facts.over_time import Fit, Remedy, Wanted
 from sdyscope.hardware.names import Hardware
 from sdyscope.process.progress import doing
 from sdyscope.staged import Staged
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.fix.workshop import Rebuild
 
 
 @dataclass(frozen=True, slots=True)

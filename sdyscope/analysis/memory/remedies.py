@@ -12,10 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from sdyscope.analysis.fix.workshop import Rebuild
 from sdyscope.analysis.memory.batches import half_batch
-from sdyscope.analysis.memory.checkpoints import rematerialized
 from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.memory.memory import Memory, memory_of
 from sdyscope.analysis.memory.options import cut_further, saved_together
@@ -30,6 +29,9 @@ from sdyscope.staged import Staged, compile_together
 from sdyscope.stages.propagated.what_if import Wish
 from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.tiling import TupleSharding
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.fix.workshop import Rebuild
 
 #: What part of the peak a change must be about to be tried.
 _WORTH = 0.01
@@ -62,6 +64,9 @@ def candidates(
     if (batch := half_batch(program, memory, over_time)) is not None:
         traced.append(batch)
     if rebuild is not None:
+        # Not above: few edit a source, and what reads it takes long to import.
+        from sdyscope.analysis.memory.checkpoints import rematerialized
+
         traced += rematerialized(program, memory, over_time, rebuild)
     worth = [pair for pair in traced if pair[0].hopes >= _WORTH * over_time.peak]
     return sorted(worth, key=lambda pair: -pair[0].hopes)

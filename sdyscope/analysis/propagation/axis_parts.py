@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
 from sdyscope.values.sharding import TensorSharding
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class AxisPart:
+class AxisPart(NamedTuple):
     """The digits of axis ``name`` from ``start`` to ``stop``, major to minor.
 
     ``"a":(2)4`` is the part from 2 to 8; the whole axis of size n goes from 1 to n.
@@ -60,7 +59,7 @@ class AxisPart:
 
     def axis(self, mesh: Mesh | None) -> AxisRef:
         """As Shardy writes it, on ``mesh``."""
-        whole = None if mesh is None else _size(mesh, self.name)
+        whole = None if mesh is None else mesh.shape.get(self.name)
         if self.start == 1 and (whole is None or self.stop == whole):
             return AxisRef(self.name)
         return AxisRef(self.name, SubAxisInfo(self.start, self.size))
@@ -71,7 +70,7 @@ def part_of(axis: AxisRef, mesh: Mesh | None) -> AxisPart:
     if axis.sub_axis_info is not None:
         info = axis.sub_axis_info
         return AxisPart(axis.name, info.pre_size, info.pre_size * info.size)
-    size = None if mesh is None else _size(mesh, axis.name)
+    size = None if mesh is None else mesh.shape.get(axis.name)
     return AxisPart(axis.name, 1, max(size or 2, 2))
 
 
@@ -86,7 +85,3 @@ def axes_of(sharding: object) -> Iterator[tuple[int, AxisRef]]:
         for dimension, dim in enumerate(sharding.dim_shardings):
             for axis in dim.axes:
                 yield dimension, axis
-
-
-def _size(mesh: Mesh, name: str) -> int | None:
-    return next((axis.size for axis in mesh.axes if axis.name == name), None)

@@ -31,12 +31,17 @@ _LOCATION = re.compile(r" loc\(([^()\n]*)\)$", re.MULTILINE)
 _NAME = re.compile(r'^(#loc\d*) = loc\("((?:[^"\\]|\\.)*)"(?:\((.*)\))?\)$', re.MULTILINE)
 
 
-def tag(module: Any, graph: OpGraph) -> Any:
+def tag(module: Any, graph: OpGraph, *, in_attributes: bool = True) -> Any:
     """A copy of a module, in the same context, in which every op has its tag.
+
+    In an op's location the tag is all that the copy has: what the op is called and where it stands,
+    the graph says of its node. Without them, the module goes to HLO and back in four fifths of the
+    time.
 
     Args:
       module: an ``ir.Module``.
       graph: its op graph, as ``graph.build`` makes it.
+      in_attributes: whether the tag is the frontend attribute, too.
 
     Raises:
       CompilerError: the graph is not that of the module.
@@ -45,29 +50,11 @@ def tag(module: Any, graph: OpGraph) -> Any:
     with copied.context:
         numbered = list(operations(copied, graph).items())
         _without_addresses(numbered)
-        for node, operation in numbered:
+        for node, operation in numbered if in_attributes else ():
             if operation.name.startswith("stablehlo."):
                 _write_attribute(operation, node)
         if not compat.locations_are_writable():
             return _with_locations(copied, [node for node, _ in numbered])
-        named = compat.ir.Location.name
-        for node, operation in numbered:
-            operation.location = named(f"sid{node}", childLoc=operation.location)
-    return copied
-
-
-def tag_alone(module: Any, graph: OpGraph) -> Any:
-    """As ``tag``, but the tag in an op's location is all that the copy has of it.
-
-    What the op is called and where it stands, the graph says of its node. Without them, the module
-    goes to HLO and back in four fifths of the time.
-    """
-    copied = copy(module)
-    with copied.context:
-        numbered = list(operations(copied, graph).items())
-        _without_addresses(numbered)
-        if not compat.locations_are_writable():
-            return _with_locations(copied, [node for node, _ in numbered], alone=True)
         named = compat.ir.Location.name
         for node, operation in numbered:
             operation.location = named(f"sid{node}")
@@ -178,17 +165,14 @@ def _write_attribute(operation: Any, node: int) -> None:
     attributes[_FRONTEND] = compat.ir.DictAttr.get(mine)
 
 
-def _with_locations(
-    module: Any, nodes: list[int], names: list[str] | None = None, *, alone: bool = False
-) -> Any:
+def _with_locations(module: Any, nodes: list[int], names: list[str] | None = None) -> Any:
     """The module with its locations rewritten in its text: JAX up to 0.8 can't set them.
 
     Args:
       module: an ``ir.Module``.
       nodes: of each op, in the order in which they end.
       names: likewise the name to write behind the tag, in place of that of the location; by
-        default the tag is put around the location.
-      alone: whether the tag is put in place of the location.
+        default the tag is put in place of the location.
     """
     text = module.operation.get_asm(enable_debug_info=True, print_generic_op_form=True)
     known = {match[1]: (match[2], match[3]) for match in _NAME.finditer(text)}
@@ -196,7 +180,7 @@ def _with_locations(
 
     def wrapped(match: re.Match[str]) -> str:
         node, name = next(following)
-        inside, types = "" if alone else match[1], []
+        inside, types = "" if names is None else match[1], []
         if names is not None:
             name = f"/{_escaped(name)}"
             while inside in known:

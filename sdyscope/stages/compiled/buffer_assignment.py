@@ -100,10 +100,13 @@ def dumped(folder: Path) -> Dump | None:
     return Dump(text.decode(), parts[_MODULE], assignment)
 
 
-def assigned(dump: Dump) -> Assigned | None:
-    """What is in a dump; None where XLA may refuse an op only when it makes the code."""
-    if any(encoded(_OPCODE, opcode.encode()) in dump.module for opcode in _REFUSABLE):
-        return None
+def is_accepted(dump: Dump) -> bool:
+    """Whether XLA can make code of a module: some ops it refuses only then."""
+    return not any(encoded(_OPCODE, opcode.encode()) in dump.module for opcode in _REFUSABLE)
+
+
+def assigned(dump: Dump) -> Assigned:
+    """What is in a dump."""
     # Its own text is without its configuration, and numbers source lines anew.
     module = compat.hlo.HloModule.from_serialized_hlo_module_proto(dump.module)
     return Assigned(module, dump.text, _memory(dump.assignment))

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.types import parse_type
 from sdyscope.hlo import Instruction, read_hlo
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import numbered
+
+_SHARDING = "mhlo.sharding"
 
 _Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -24,39 +26,42 @@ _Key: TypeAlias = tuple[str, str, _Shapes]
 _KINDS = {"conditional": ("case", "if"), "topk": ("custom_call", "topk")}
 
 
-def restore_shardings(module: Any, graph: OpGraph, text: str) -> bool:
-    """Writes the lost shardings into a module; whether there were any.
+def restore_shardings(module: Any, text: str) -> None:
+    """Writes the lost shardings into a module.
 
     Args:
         module: the ``ir.Module`` that was made of an HLO module; changed in place.
-        graph: its op graph.
         text: the HLO module.
     """
-    lost = [op for op in graph.operations() if _may_have_lost_one(op)]
-    if not lost:
-        return False
-    known = _written(text)
-    shardings: dict[int, str] = {}
-    seen: dict[_Key, int] = {}
-    for op in lost:
-        shapes = tuple(tuple(size or 0 for size in type_.shape or ()) for type_ in op.types)
-        key = (op.location.names[0], op.kind.partition(".")[2], shapes)
-        written = known.get(key, [])
-        # Of several the text's order is the module's.
-        position = seen[key] = seen.get(key, -1) + 1
-        if len(set(written)) == 1 or position < len(written):
-            shardings[op.id] = written[position if position < len(written) else 0]
     with module.context:
-        for node, operation in numbered(module):
-            if node in shardings:
-                operation.attributes["mhlo.sharding"] = compat.ir.StringAttr.get(shardings[node])
-    return bool(shardings)
+        lost = {
+            node: (key, operation)
+            for node, operation in numbered(module)
+            if (key := _key_of_lost(operation)) is not None
+        }
+        if not lost:
+            return
+        known = _written(text)
+        seen: dict[_Key, int] = {}
+        for _, (key, operation) in sorted(lost.items()):
+            written = known.get(key, [])
+            # Of several the text's order is the module's.
+            position = seen[key] = seen.get(key, -1) + 1
+            if len(set(written)) == 1 or position < len(written):
+                sharding = written[position if position < len(written) else 0]
+                operation.attributes[_SHARDING] = compat.ir.StringAttr.get(sharding)
 
 
-def _may_have_lost_one(op: Op) -> bool:
-    if not op.location.names or not any(type_.shape for type_ in op.types):
-        return False
-    return all(sharding is None for sharding in op.shardings)
+def _key_of_lost(operation: Any) -> _Key | None:
+    """What an op that may have lost a sharding has in common with its instruction."""
+    if _SHARDING in operation.attributes:
+        return None
+    name = compat.location_name(operation)
+    types = [parse_type(str(result.type)) for result in operation.results] if name else []
+    if not any(type_.shape for type_ in types):
+        return None
+    shapes = tuple(tuple(size or 0 for size in type_.shape or ()) for type_ in types)
+    return name, operation.name.partition(".")[2], shapes
 
 
 def _written(text: str) -> dict[_Key, list[str]]:

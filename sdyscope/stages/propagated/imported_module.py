@@ -15,7 +15,7 @@ from sdyscope.graph import OpGraph, build
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.tags import sids
 from sdyscope.stages import compat
-from sdyscope.stages.align.tags import tag_alone
+from sdyscope.stages.align.tags import tag
 from sdyscope.stages.propagated.annotate import (
     NewConstraint,
     ShardingEdit,
@@ -81,7 +81,10 @@ class ImportedModule:
         self.lowered, self.graph = lowered, graph
         with no_collection():
             module, doubts = imported(
-                lowered, graph, lambda own: tag_alone(own, graph), open_captures=False
+                lowered,
+                graph,
+                lambda own: tag(own, graph, in_attributes=False),
+                open_captures=False,
             )
             file = io.BytesIO()
             module.operation.write_bytecode(file)

@@ -24,7 +24,7 @@ from sdyscope.graph import OpGraph, build
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages import compat
 from sdyscope.stages.align.align import align
-from sdyscope.stages.align.tags import copy, tag_alone
+from sdyscope.stages.align.tags import copy, tag
 from sdyscope.stages.align.values import aligned_values
 from sdyscope.stages.lowered.axis_names import garbled_axes
 from sdyscope.stages.lowered.lower import LoweredModule
@@ -69,7 +69,10 @@ def _propagate(
     lowered: LoweredModule, graph: OpGraph, conservative: bool, explained: bool
 ) -> Propagated:
     module, doubts = imported(
-        lowered, graph, lambda module: tag_alone(module, graph), conservative=conservative
+        lowered,
+        graph,
+        lambda module: tag(module, graph, in_attributes=False),
+        conservative=conservative,
     )
     asked = propagation_of(module, conservative=conservative)
     begun = begin(asked) if explained else None

@@ -270,9 +270,7 @@ def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> tuple[OpGra
             hlo = compat.hlo.hlo_module_from_text(dump.text)
             bytecode = compat.hlo_to_stablehlo(hlo.as_serialized_hlo_module_proto())
             module = compat.ir.Module.parse(bytecode, context)
-            graph = build(module)
-            if restore_shardings(module, graph, dump.text):
-                graph = build(module)
-            return graph, module
+            restore_shardings(module, dump.text)
+            return build(module), module
         except Exception as error:  # MLIRError or XlaRuntimeError, by several names
             raise CompilerError(f"XLA's own dump can't be read: {refusal(str(error))}") from error

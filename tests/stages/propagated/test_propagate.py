@@ -21,7 +21,7 @@ from sdyscope.graph import NotUnderstood, OpGraph, build
 from sdyscope.inspection import Inspection
 from sdyscope.models import fsdp_transformer, mlp
 from sdyscope.stages import compat
-from sdyscope.stages.align.tags import tag_alone
+from sdyscope.stages.align.tags import tag
 from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.propagated import origin_texts, propagation_steps
@@ -116,7 +116,7 @@ def test_same_text_as_xla(name: str) -> None:
     """The whole module, in the same order: shardings; with rules, origins and steps, too."""
     module, graph = lowered_program(name)
     for explained in (False, True):
-        ours = import_from(module, tag_alone(module.module, graph))
+        ours = import_from(module, tag(module.module, graph, in_attributes=False))
         run(ours, *propagation_passes(module.context, steps=explained, origins=explained))
         dump = xla_dump(module.module, graph, "shardy", 8, explained=explained)
         partitions = module.num_partitions
