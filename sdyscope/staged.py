@@ -555,17 +555,24 @@ class Staged(Once):
         compile_together([(self, partitioner, on) for partitioner in self.compiled_under])
 
     @contextmanager
-    def compiling(self, on: Hardware | str | None = None) -> Iterator[None]:
+    def compiling(
+        self, on: Hardware | str | None = None
+    ) -> Iterator[Sequence[tuple[Staged, Partitioner]]]:
         """Compiles the program under its partitioners while the caller does something else.
 
         ``compiled`` then waits for what it is asked for. What has not ended at the end is stopped.
+        Yields what is being compiled: the program as it is lowered for the hardware, and the
+        partitioner.
         """
         with ExitStack() as running:
+            begun: list[tuple[Staged, Partitioner]] = []
             try:
-                _begin([(self, partitioner, on) for partitioner in self.compiled_under], running)
+                asked = [(self, partitioner, on) for partitioner in self.compiled_under]
+                for program, (partitioner, hardware) in _begin(asked, running):
+                    begun.append((program.lowered_for(hardware.platform, partitioner), partitioner))
             except SdyscopeError:
                 running.close()  # ``compiled`` says what is wrong.
-            yield
+            yield begun
 
     def hardware_for(
         self, chosen: Partitioner, on: Hardware | str | None

@@ -88,6 +88,11 @@ def test_a_mesh_is_read_without_what_reads_modules():
     assert loaded(code) == set()
 
 
+def test_a_report_is_made_without_what_edits_a_source():
+    code = "import sys, sdyscope.page.document, sdyscope.page.page"
+    loaded(f"{code}\nassert 'libcst' not in sys.modules")
+
+
 def test_every_public_name_is_told_to_type_checkers_and_in_the_docs():
     conditional = [n for n in ast.parse(SOURCE.read_text()).body if isinstance(n, ast.If)]
     (typed,) = [node for node in conditional if ast.unparse(node.test) == "TYPE_CHECKING"]

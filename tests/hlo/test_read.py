@@ -309,6 +309,15 @@ def test_a_fused_condition_is_looked_into():
     assert trips(loop(text, BY_ONE, before=fused)) == 10
 
 
+@pytest.mark.parametrize("names", [("calls",), ("to_apply",), ("to_apply", "calls")])
+def test_what_a_fusion_calls_is_what_its_attributes_say(names):
+    line = '%f = f32[2]{0} fusion(%a), kind=kLoop, calls=%inner.1, metadata={op_name="x"}'
+    text = f"HloModule m\n\nENTRY e {{\n  %a = f32[2]{{0}} parameter(0)\n  ROOT {line}\n}}\n"
+    fusion = next(each for each in read_hlo(text).instructions() if each.name == "f")
+    written = [fusion.attributes[name] for name in names if name in fusion.attributes]
+    assert list(fusion.called(*names)) == [each.removeprefix("%") for each in written]
+
+
 def test_executions_multiply_and_add_up():
     module = read_hlo("""HloModule m
 

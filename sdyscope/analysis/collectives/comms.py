@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,6 +12,7 @@ from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.collectives.compiled import explained, read_collectives
 from sdyscope.analysis.collectives.predicted import Prediction, Predictor
 from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
@@ -59,8 +61,15 @@ def comms_document(program: Staged, on: Hardware | str | None = None) -> CommsDo
         CompilerError: it can't be compiled under any of them.
         TargetError: it can't be compiled for this hardware.
     """
-    compiled, _ = program.under_each(lambda partitioner: program.compiled(partitioner, on), on)
-    programs = [collectives_under(program, each.partitioner, on) for each in compiled]
+    with program.compiling(on) as begun:
+        # What is compiled takes longest; origins are of what is propagated meanwhile.
+        for lowered, partitioner in begun:
+            mesh = lowered.only_mesh(partitioner)
+            if mesh is not None and mesh.size > 1:
+                with suppress(SdyscopeError):  # ``explained`` says why.
+                    lowered.propagated(partitioner, explained=True)
+        compiled, _ = program.under_each(lambda partitioner: program.compiled(partitioner, on), on)
+        programs = [collectives_under(program, each.partitioner, on) for each in compiled]
     return _document(program, programs, compiled[0])
 
 

@@ -1,5 +1,6 @@
 """Compiling ahead of time: against JAX's own compile, and what can go wrong."""
 
+import os
 import re
 import signal
 import subprocess
@@ -14,10 +15,12 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.analysis.collectives.comms import comms_document
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Program
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
+from sdyscope.staged import Staged
 from sdyscope.stages import compat
 from sdyscope.stages.compiled import compiler, compiler_child, topology
 from sdyscope.targets import resolve
@@ -135,6 +138,22 @@ def test_what_is_known_before_there_is_code_is_as_of_the_executable(monkeypatch,
     assert early.parameter_shardings == whole.parameter_shardings
     assert early.result_shardings == whole.result_shardings
     assert early.tags == whole.tags
+
+
+def test_what_goes_on_to_make_code_is_ended_before_its_dump_is_read(monkeypatch, tmp_path):
+    compiling = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def assigned(dump):
+        with pytest.raises(ProcessLookupError):
+            os.kill(compiling.pid, 0)
+        raise KeyError
+
+    monkeypatch.setattr(compiler_child.lifeline, "fork", lambda: compiling.pid)
+    monkeypatch.setattr(compiler_child.buffer_assignment, "dumped", lambda folder: folder)
+    monkeypatch.setattr(compiler_child.buffer_assignment, "is_accepted", lambda dump: True)
+    monkeypatch.setattr(compiler_child.buffer_assignment, "assigned", assigned)
+    with pytest.raises(KeyError):
+        compiler_child._assigned(tmp_path, Hardware("cpu", 8))
 
 
 @pytest.mark.compiles
@@ -257,6 +276,23 @@ def test_what_has_begun_is_waited_for_when_it_is_asked_for(monkeypatch):
     # The other was stopped: it is compiled when it is asked for.
     assert inspection.compiled("shardy").partitioner == "shardy"
     assert happened.count("started") == 3
+
+
+@pytest.mark.compiles
+def test_what_origins_need_is_propagated_while_it_compiles(monkeypatch):
+    happened = counted(monkeypatch)
+    propagated = Staged.propagated
+
+    def propagates(self, *asked, **options):
+        happened.append("propagated")
+        return propagated(self, *asked, **options)
+
+    monkeypatch.setattr(Staged, "propagated", propagates)
+    comms_document(Inspection(program(), ["shardy"]))
+    assert happened[:3] == ["started", "propagated", "waited for"]
+    happened.clear()
+    comms_document(Inspection(program((1, 1)), ["shardy"]))
+    assert happened == ["started", "waited for"]
 
 
 def test_what_can_not_begin_is_said_when_it_is_asked_for():
