@@ -169,9 +169,9 @@ class _Counter:
             moved = Work(bytes=bytes_, on_chip=on_chip)
             return _sum([(once, total), (moved, moved)])
         both = self.flops(computation, instruction)
-        if bytes_:
+        if moves:
             both = both.plus(Work(bytes=bytes_, on_chip=on_chip))
-        elif not (both.flops or both.transcendentals):
+        if not (both.flops or both.transcendentals or both.bytes):
             return None
         if _target(instruction) and not _target(instruction).startswith("tpu"):
             return _UNKNOWN_TO_XLA, both
