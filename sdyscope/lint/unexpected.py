@@ -108,7 +108,9 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
 def _moved(subject: Subject, part: Part, arguments: Mapping[int | None, Placed]) -> Placed | None:
     """The argument that a collective moves; None where it moves something else, or may."""
     origin = part.origin
-    if origin is None or origin.kind != "resharding" or origin.op not in _PRODUCTS:
+    if origin is None or origin.uncertain or origin.kind != "resharding":
+        return None
+    if origin.op not in _PRODUCTS:
         return None
     named = next(
         (argument for argument in arguments.values() if argument.name == origin.value), None
@@ -284,7 +286,9 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
 def _is_lost(part: Part, batch_axes: frozenset[str], is_batch: set[str]) -> bool:
     """Whether a product is summed over an axis of the batch that a parameter has it from."""
     origin = part.origin
-    if origin is None or origin.kind != "reduction" or origin.op not in _PRODUCTS:
+    if origin is None or origin.uncertain or origin.kind != "reduction":
+        return False
+    if origin.op not in _PRODUCTS:
         return False
     causes = [
         annotation
@@ -303,7 +307,8 @@ def _lost_finding(
 ) -> Message:
     collective, part = max(members, key=lambda pair: pair[0].count * pair[1].sent)
     sent = sum(each.count * of.sent for each, of in members)
-    axes = listed([repr(axis.name) for axis in collective.axes or () if axis.name in batch_axes])
+    names = [repr(axis.name) for axis in collective.axes or () if axis.name in batch_axes]
+    axes, several = listed(names), len(names) > 1
     origin = part.origin
     assert origin is not None
     causes = dict.fromkeys(
@@ -311,14 +316,15 @@ def _lost_finding(
     )
     return Message(
         f"The batch is sharded over {axes}, and this product is summed over {axes}: here its "
-        "examples are not sharded there, and the axis splits what is summed, as it splits the "
-        "parameter. A "
+        f"examples are not sharded there, and the {'axes split' if several else 'axis splits'} "
+        f"what is summed, as {'they split' if several else 'it splits'} the parameter. A "
         f"device sends {sent:,} bytes per step for it.",
         tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="op",
         source=part.source or origin.source,
         partitioner=partitioner,
-        found=f"{part.shape.leaves[0]} is summed; {axes} is from {listed(list(causes))}",
+        found=f"{part.shape.leaves[0]} is summed; {axes} {'are' if several else 'is'} from "
+        f"{listed(list(causes))}",
         hint=f"Constrain the activations to have their batch on {axes}, where they are made: then "
         "the parameter is gathered, and each device works on its own examples.",
         severity="warning" if sent >= FEW_BYTES else "note",

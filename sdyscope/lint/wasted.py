@@ -232,7 +232,7 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
         scopes = {_DIGITS.sub("*", f"{part.scope}/{part.primitive}".strip("/")) for _, part in each}
         causes = (
             [annotation for annotation in part.origin.annotations if annotation.role == "has"]
-            if part.origin
+            if part.origin and not part.origin.uncertain
             else []
         )
         named = f", sharded by {annotation_text(causes[0])}" if causes else ""
