@@ -141,8 +141,8 @@ def firsts_results(reference: Reference, group: ProcessGroup) -> Reference:
     ]
     for k in differ:
         if group.number == 0:
-            group.tell(f"reference/{k}", outputs[k].tobytes())
+            group.tell(f"reference/{group.rounds}/{k}", outputs[k].tobytes())
         elif by_process[group.number][k] != by_process[0][k]:
-            data = group.fetch(f"reference/{k}", group.members[0])
+            data = group.fetch(f"reference/{group.rounds}/{k}", group.members[0])
             outputs[k] = np.frombuffer(data, outputs[k].dtype).reshape(outputs[k].shape)
     return replace(reference, outputs=tuple(outputs))

@@ -161,7 +161,7 @@ def test_a_donation_that_no_result_has_the_shape_of():
     found = memory(fun, given((16, 32), "data"), given((32, 8)))
     (finding,) = map(finding_of, found.findings)
     assert (finding.rule, finding.severity, finding.tensor) == ("donation-unused", "warning", "w")
-    assert "512 bytes per device" in finding.message
+    assert "512 B per device" in finding.message
     assert "no result is f32[16,32]" in finding.message
     assert not found.passed
 
