@@ -158,7 +158,7 @@ def _ran(
         runner.simplifies = False
         plain = _beside_alone(runner.reference(), lowered)
         again = against(plain)
-        if not plain.failure and _differing(again) < _differing(judged):
+        if not again.reference.failure and _differing(again) < _differing(judged):
             compared_with, judged = plain, again
         else:
             runner.simplifies = True

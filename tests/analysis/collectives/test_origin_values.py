@@ -831,9 +831,8 @@ def test_what_xla_gathers_of_a_lookup_that_it_split_comes_from_no_annotation() -
     assert (origin.kind, origin.op) == ("split", "gather")
 
 
-@pytest.mark.parametrize("partitioner", PARTITIONERS)
-def test_a_shard_map_over_some_axes_has_its_operands_gathered(partitioner: Any) -> None:
-    """XLA may name that after the op inside that takes them, which needs nothing else."""
+def summed_over_model(x: Any, w: Any) -> Any:
+    """A product in a shard_map over one of the axes, which sums it."""
     inside = jax.shard_map(
         lambda x, w: jax.lax.psum(x @ w, "model"),
         mesh=compat.abstract_mesh(MESH),
@@ -841,7 +840,13 @@ def test_a_shard_map_over_some_axes_has_its_operands_gathered(partitioner: Any) 
         out_specs=P(),
         axis_names={"model"},
     )
-    step = jax.jit(lambda x, w, v: jnp.sin(inside(x, w)) @ v)
+    return inside(x, w)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_shard_map_over_some_axes_has_its_operands_gathered(partitioner: Any) -> None:
+    """XLA may name that after the op inside that takes them, which needs nothing else."""
+    step = jax.jit(lambda x, w, v: jnp.sin(summed_over_model(x, w)) @ v)
 
     def values(*arguments: Any) -> dict[tuple[str, str], str]:
         parts = parts_of(collectives_of(step, *arguments, partitioner=partitioner))
@@ -862,14 +867,7 @@ def test_a_shard_map_over_some_axes_has_its_operands_gathered(partitioner: Any) 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_what_a_barrier_takes_goes_with_its_own_result_alone(partitioner: Any) -> None:
-    inside = jax.shard_map(
-        lambda x, w: jax.lax.psum(x @ w, "model"),
-        mesh=compat.abstract_mesh(MESH),
-        in_specs=(P(None, "model"), P("model", None)),
-        out_specs=P(),
-        axis_names={"model"},
-    )
-    step = jax.jit(lambda *operands: inside(*jax.lax.optimization_barrier(operands)[:2]))
+    step = jax.jit(lambda *operands: summed_over_model(*jax.lax.optimization_barrier(operands)[:2]))
     x, w = abstract((16, 32), "model", None), abstract((32, 32), "data", "model")
     others = abstract((32, 32), None, ("model", "data")), abstract((16, 32), "data", None)
     parts = parts_of(collectives_of(step, x, w, *others, partitioner=partitioner))
