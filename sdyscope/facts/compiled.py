@@ -108,7 +108,7 @@ class Compiled:
         result_shardings: of each result; none for a text.
         rematerializations: what the partitioner logged on reshardings that it could only do by
             making a whole tensor on every device ("involuntary full rematerialization").
-        compile_seconds: how long the compile took; for virtual CPU devices without machine code,
+        compile_seconds: how long the compile took, without machine code where that is not made,
             which nobody runs.
         log: everything that the compiler wrote to standard error.
         notes: what else is worth knowing.

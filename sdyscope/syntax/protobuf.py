@@ -36,8 +36,16 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def encoded(field: int, data: bytes) -> bytes:
-    """A field of less than 128 bytes as it is written."""
-    return bytes((field << 3 | _BYTES, len(data))) + data
+    """A field of bytes as it is written."""
+    return _as_varint(field << 3 | _BYTES) + _as_varint(len(data)) + data
+
+
+def _as_varint(number: int) -> bytes:
+    parts = []
+    while number >= 0x80:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*parts, number))
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -73,7 +73,7 @@ class Memory(OfCompiled, OfHeld):
         hardware: what it was compiled for; None for a text.
         device_kind: what the compiler calls such a device; empty for a text.
         devices: how many there are.
-        compile_seconds: how long the compile took; for virtual CPU devices without machine code.
+        compile_seconds: how long the compile took, without machine code where that is not made.
         compiler: what the compiler says; None where it says nothing.
         total: what a device needs by that: arguments, results that are not aliased, temporaries and
             code.

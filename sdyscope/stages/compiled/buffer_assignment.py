@@ -1,38 +1,64 @@
-"""What XLA's compiler for CPUs has decided when only machine code is left to be made.
+"""What XLA's compiler for CPUs or GPUs has decided when only machine code is left to be made.
 
 It then dumps a module with its buffer assignment, an ``HloProto`` of ``xla/service/hlo.proto``.
 What a device sends, runs and holds is in it; the code, which nobody runs, takes a third of a
-compile and more.
+compile for CPUs and more, and four fifths of one for GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sdyscope.hardware.names import HardwarePlatform
 from sdyscope.stages import compat
 from sdyscope.stages.compile_options import CompilerOption
 from sdyscope.syntax.protobuf import encoded, fields
 
-_DUMP, _TEXT = ".cpu_after_optimizations.hlo.pb", ".cpu_after_optimizations.txt"
+#: How the names of the two files end; before that stands a CPU's or a GPU's kind: `sm_9.0a_gpu`.
+_DUMP, _TEXT = "pu_after_optimizations.hlo.pb", "pu_after_optimizations.txt"
 #: The last computation of a text, and how that ends.
 _ENTRY, _TEXT_END = b"\nENTRY ", b"\n}\n\n"
 
-#: Ops that XLA may have no code for on CPUs, which it says when it makes the code.
-_REFUSABLE = (
-    *("custom-call", "ragged-all-to-all", "collective-broadcast", "async-start", "copy-start"),
+#: Ops that not every platform has, or not for every program.
+_RARE = (
+    *("ragged-all-to-all", "collective-broadcast", "copy-start"),
     *("send", "recv", "infeed", "outfeed"),
+)
+#: Ops that XLA may have no code for, which it says when it makes the code.
+_REFUSABLE: Mapping[HardwarePlatform, Sequence[str]] = {
+    "cpu": ("async-start", *_RARE),
+    "cuda": _RARE,
+}
+#: What it makes such a dump of.
+PLATFORMS = frozenset(_REFUSABLE)
+#: Of custom calls only those to libraries that XLA itself has put in are known to have code.
+_LIBRARY_CALLS = (
+    *("__cublas$gemm", "__cublas$lt$matmul", "__cublas$triangularSolve", "__gpu$TopK"),
+    *("__cudnn$convForward", "__cudnn$convBackwardFilter", "__cudnn$convBackwardInput"),
 )
 
 #: Fields of an HloProto.
 _MODULE, _ASSIGNMENT = 1, 3
-#: Of a BufferAssignmentProto.
-_ALLOCATIONS = 3
-#: Of a BufferAllocationProto; one that is false is not written.
-_SIZE, _THREAD_LOCAL, _ARGUMENT, _OUTPUT, _CONSTANT, _ALIASED = 2, 3, 5, 7, 12, 13
+#: Of a BufferAssignmentProto; of what is 0 or false nothing is written, here and below.
+_BUFFERS, _ALLOCATIONS, _TRACES = 1, 3, 4
+#: Of a LogicalBufferProto.
+_ID = 1
+#: Of that and of a BufferAllocationProto.
+_SIZE = 2
+#: Of a BufferAllocationProto.
+_THREAD_LOCAL, _ARGUMENT, _OUTPUT, _COLOR, _CONSTANT, _ALIASED = 3, 5, 7, 8, 12, 13
+#: Of each memory; there is no code.
+_STATISTICS = ("argument_size", "output_size", "alias_size", "temp_size", "generated_code_size")
+#: The colour of the host's memory (``Layout::kHostMemorySpace``).
+_HOST = 5
+#: Of a HeapSimulatorTrace, of its events, and their kinds.
+_EVENTS, _KIND, _BUFFER, _SHARED = 1, 1, 2, 5
+_ALLOC, _FREE, _SHARE_WITH = 0, 1, 2
 #: Of an HloInstructionProto.
-_OPCODE = 2
+_OPCODE, _CALL_TARGET = 2, 28
 
 
 class Dump(NamedTuple):
@@ -100,45 +126,81 @@ def dumped(folder: Path) -> Dump | None:
     return Dump(text.decode(), parts[_MODULE], assignment)
 
 
-def is_accepted(dump: Dump) -> bool:
-    """Whether XLA can make code of a module: some ops it refuses only then."""
-    return not any(encoded(_OPCODE, opcode.encode()) in dump.module for opcode in _REFUSABLE)
+def is_accepted(dump: Dump, platform: HardwarePlatform) -> bool:
+    """Whether XLA can make code of a module for a platform: some ops it refuses only then."""
+    module = dump.module
+    if any(encoded(_OPCODE, opcode.encode()) in module for opcode in _REFUSABLE[platform]):
+        return False
+    calls = module.count(encoded(_OPCODE, b"custom-call"))
+    known = (encoded(_CALL_TARGET, target.encode()) for target in _LIBRARY_CALLS)
+    return calls == sum(map(module.count, known))
 
 
-def assigned(dump: Dump) -> Assigned:
-    """What is in a dump."""
-    # Its own text is without its configuration, and numbers source lines anew.
+def assigned(dump: Dump, platform: HardwarePlatform) -> Assigned:
+    """What is in a dump for a platform."""
     module = compat.hlo.HloModule.from_serialized_hlo_module_proto(dump.module)
-    return Assigned(module, dump.text, _memory(dump.assignment))
+    text = dump.text
+    if platform != "cpu":
+        # A plugin hands over an executable's module as this proto, which has no configuration.
+        text = text.partition("\n")[0] + "\n" + module.to_string().partition("\n")[2]
+    return Assigned(module, text, statistics_of(dump.assignment, platform))
 
 
-def _memory(assignment: bytes) -> dict[str, int]:
+def statistics_of(assignment: bytes, platform: HardwarePlatform) -> dict[str, int]:
     """The statistics of a ``BufferAssignmentProto``.
 
     As ``CompiledMemoryStats::PopulateBufferStatsFromAllocations`` of XLA counts them
-    (``xla/pjrt/compiled_memory_stats.cc``), and the peak as it is of CPUs: without temporaries.
+    (``xla/pjrt/compiled_memory_stats.cc``). The peak is what stays, and the most that is held in
+    the heap, which XLA does not count for CPUs.
     """
-    arguments = aliases = outputs = temporaries = peak = 0
-    for field, allocation in fields(assignment):
+    totals: Counter[str] = Counter()
+    sizes: dict[int, int] = {}
+    for field, message in fields(assignment):
+        if field == _BUFFERS:
+            buffer = dict(fields(message))
+            sizes[buffer.get(_ID, 0)] = buffer.get(_SIZE, 0)
+        if field == _TRACES and platform != "cpu":
+            totals["peak_memory"] += _heap_peak(message, sizes)
         if field != _ALLOCATIONS:
             continue
-        allocated = dict(fields(allocation))
+        allocated = dict(fields(message))
         size = allocated.get(_SIZE, 0)
+        memory = "host_" if allocated.get(_COLOR) == _HOST else ""
         is_argument, is_output = _ARGUMENT in allocated, _OUTPUT in allocated
-        arguments += size * is_argument
-        aliases += size * (is_argument and _ALIASED in allocated)
-        outputs += size * is_output
+        totals[f"{memory}argument_size"] += size * is_argument
+        totals[f"{memory}alias_size"] += size * (is_argument and _ALIASED in allocated)
+        totals[f"{memory}output_size"] += size * is_output
         if _THREAD_LOCAL in allocated:
             continue
-        if is_argument or is_output or _CONSTANT in allocated:
-            peak += size
-        else:
-            temporaries += size
-    return {
-        "argument_size": arguments,
-        "output_size": outputs,
-        "alias_size": aliases,
-        "temp_size": temporaries,
-        "generated_code_size": 0,
-        "peak_memory": peak,
-    }
+        stays = is_argument or is_output or _CONSTANT in allocated
+        totals["peak_memory" if stays else f"{memory}temp_size"] += size
+    host = [f"host_{name}" for name in _STATISTICS]
+    return {name: totals[name] for name in ("peak_memory", *_STATISTICS, *host)}
+
+
+def _heap_peak(trace: bytes, sizes: Mapping[int, int]) -> int:
+    """The most bytes that are held at a time, by a ``HeapSimulatorTrace``.
+
+    Args:
+        trace: the trace. What shares a buffer keeps it until the last one is freed.
+        sizes: bytes of each logical buffer, by its id.
+    """
+    held = peak = 0
+    owners: dict[int, int] = {}
+    holders: Counter[int] = Counter()
+    for field, message in fields(trace):
+        if field != _EVENTS:
+            continue
+        event = dict(fields(message))
+        kind, buffer = event.get(_KIND, _ALLOC), event.get(_BUFFER, 0)
+        if kind == _FREE:
+            owner = owners[buffer]
+            holders[owner] -= 1
+            held -= sizes[owner] * (not holders[owner])
+            continue
+        # The one that it is shared with may have been freed just before.
+        owner = owners[buffer] = owners[event.get(_SHARED, 0)] if kind == _SHARE_WITH else buffer
+        held += sizes[owner] * (not holders[owner])
+        holders[owner] += 1
+        peak = max(peak, held)
+    return peak

@@ -40,6 +40,8 @@ HLO = "module.hlo"
 RESULT = "result.json"
 #: Names of jit's compiler options that the compiler does not know.
 LEFT_OUT = "left_out.json"
+#: What the devices are.
+DEVICES = "devices.json"
 
 #: From so many arguments on, JAX hands them to a TPU as one tuple.
 _TUPLED = 2000
@@ -60,7 +62,7 @@ def serve(folder: str) -> NoReturn:
     given = json.loads((here / OPTIONS).read_text())
     hardware = Hardware(**given.pop("hardware"))
     try:
-        if hardware.platform == "cpu" and not hardware.present:
+        if hardware.platform in buffer_assignment.PLATFORMS and not hardware.present:
             result = _assigned(here, hardware, **given)
         else:
             result = _compiled(here, hardware, **given)
@@ -75,7 +77,7 @@ def serve(folder: str) -> NoReturn:
 
 
 def _assigned(folder: Path, hardware: Hardware, **given: Any) -> dict[str, Any]:
-    """The result for CPUs, of a compile that ends where there is only code left to be made.
+    """The result of a compile that ends where there is only code left to be made.
 
     A fork compiles. What has to be compiled to its end, or is refused, it answers itself.
     """
@@ -89,22 +91,20 @@ def _assigned(folder: Path, hardware: Hardware, **given: Any) -> dict[str, Any]:
         if ended:
             _end_as(status)
         time.sleep(_POLL)
-    if not buffer_assignment.is_accepted(dump):
+    if not buffer_assignment.is_accepted(dump, hardware.platform):
         _end_as(os.waitpid(process, 0)[1])
     # Before anything is read: it goes on to make code, on every core.
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
     seconds = time.perf_counter() - start
-    assigned = buffer_assignment.assigned(dump)
-    client: Any = xla_client.make_cpu_client()
+    assigned = buffer_assignment.assigned(dump, hardware.platform)
     parameters = assigned.module.spmd_parameters_shardings
     result = assigned.module.spmd_output_sharding
     return _result(
         folder,
         hardware,
-        client.devices(),
         assigned.text,
-        cost=(_counts(client, assigned.module), None),
+        cost=_general_cost(hardware, [assigned.module]),
         memory=assigned.memory,
         parameters=[part for proto in parameters or () for part in _of_module(proto)],
         results=_of_module(result) if result is not None else (),
@@ -138,16 +138,22 @@ def _compiled(
             f"{counted(num_partitions, 'device')}.",
             hint="Give a --mesh of as many devices, or other hardware.",
         )
+    where = places.topology(devices)
+    kind = {
+        "device_kind": devices[0].device_kind,
+        "topology": None if where is None else [astuple(digit) for digit in where.digits],
+    }
+    # This process may be ended before it has an executable.
+    (folder / DEVICES).write_text(json.dumps(kind))
     options = compile_options(
         [device.id for device in devices], shardy=shardy, parameters=parameters, results=results
     )
-    own = (*_WITHOUT_LLVM, *debug_options) if hardware.platform == "cpu" else ()
+    own = (*(_WITHOUT_LLVM if hardware.platform == "cpu" else ()), *debug_options)
     options.parameter_is_tupled_arguments = hardware.platform == "tpu" and len(parameters) > _TUPLED
     bytecode = inspections.answered((folder / MODULE).read_bytes())
     start = time.perf_counter()
 
     def compile_(left_out: Sequence[str]) -> Any:
-        # This process may be ended before it has an executable.
         names = [name for name in left_out if name in dict(compiler_options)]
         (folder / LEFT_OUT).write_text(json.dumps(names))
         return _compile(devices, bytecode, options)
@@ -158,9 +164,8 @@ def _compiled(
     return _result(
         folder,
         hardware,
-        devices,
         text,
-        cost=_cost(executable),
+        cost=_cost(hardware, executable),
         memory=_memory(executable),
         parameters=executable.get_parameter_shardings(),
         results=executable.get_output_shardings(),
@@ -171,7 +176,6 @@ def _compiled(
 def _result(
     folder: Path,
     hardware: Hardware,
-    devices: Sequence[Any],
     text: str,
     *,
     cost: tuple[Mapping[str, float] | None, Remark | None],
@@ -182,7 +186,6 @@ def _result(
 ) -> dict[str, Any]:
     """What the parent reads, of a program whose text is written beside it."""
     (folder / HLO).write_text(text)
-    where = places.topology(devices)
     counts, remark = cost
     remarks = [remark] if remark else []
     left_out = json.loads((folder / LEFT_OUT).read_text())
@@ -190,8 +193,7 @@ def _result(
         names = tuple((name, 0) for name in left_out)
         remarks.append(Remark("unknown options", str(hardware), names=names))
     return {
-        "device_kind": devices[0].device_kind,
-        "topology": None if where is None else [astuple(digit) for digit in where.digits],
+        **json.loads((folder / DEVICES).read_text()),
         "memory": memory,
         "cost": counts,
         "parameters": _shardings(parameters),
@@ -219,11 +221,11 @@ def _memory(executable: Any) -> dict[str, int] | None:
         return None
 
 
-def _cost(executable: Any) -> tuple[dict[str, float] | None, Remark | None]:
+def _cost(hardware: Hardware, executable: Any) -> tuple[dict[str, float] | None, Remark | None]:
     """XLA's cost analysis, and what is to be said of it.
 
-    Where a platform has none, XLA's CPU client, which counts for no platform in particular, counts
-    in the compiled module; not in its text, of which XLA does not read all that it writes.
+    Where a platform has none, it is the general one of the compiled module; not of its text, of
+    which XLA does not read all that it writes.
     """
     try:
         analysis = executable.cost_analysis()
@@ -231,18 +233,20 @@ def _cost(executable: Any) -> tuple[dict[str, float] | None, Remark | None]:
             return _numbers(analysis), None
     except JaxRuntimeError:  # unimplemented on some platforms
         pass
+    return _general_cost(hardware, executable.hlo_modules())
+
+
+def _general_cost(
+    hardware: Hardware, modules: Sequence[Any]
+) -> tuple[dict[str, float] | None, Remark | None]:
+    """What XLA's CPU client counts in a module, which it does for no platform in particular."""
     try:
-        (module,) = executable.hlo_modules()
-        counts = _counts(xla_client.make_cpu_client(), module)
-        return counts, Remark("general cost analysis")
+        (module,) = modules
+        counts = _numbers(_jax.hlo_module_cost_analysis(xla_client.make_cpu_client(), module))
     except Exception as error:  # MLIRError or XlaRuntimeError, by several names
         said = str(error).strip().partition("\n")[0]
         return None, Remark("no cost analysis", said)
-
-
-def _counts(client: Any, module: Any) -> dict[str, float]:
-    """A client's cost analysis of a module."""
-    return _numbers(_jax.hlo_module_cost_analysis(client, module))
+    return counts, None if hardware.platform == "cpu" else Remark("general cost analysis")
 
 
 def _numbers(properties: Any) -> dict[str, float]:

@@ -121,36 +121,68 @@ def ops_of_many_kinds() -> Program:
     return Program("step", jax.jit(step, donate_argnums=0), (given, given), mesh=mesh)
 
 
+def in_the_hosts_memory() -> Program:
+    """An argument that stays in the host's memory, and one that does not."""
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    kinds = ("pinned_host", "device")
+    places = [NamedSharding(mesh, P("data"), memory_kind=kind) for kind in kinds]
+    given = [jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=place) for place in places]
+    fun = jax.jit(lambda m, x: (m, jnp.sin(x)), donate_argnums=0, out_shardings=tuple(places))
+    return Program("host", fun, tuple(given), mesh=mesh)
+
+
 @pytest.mark.compiles
+@pytest.mark.parametrize(
+    "hardware",
+    [
+        "cpu:8",
+        pytest.param(
+            "cuda:h100:1x1x8",
+            marks=pytest.mark.skipif(
+                topology.missing_plugin(parse_hardware("cuda:h100:1x1x8")) is not None,
+                reason="jax-cuda12-plugin is not installed",
+            ),
+        ),
+    ],
+)
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
-def test_what_is_known_before_there_is_code_is_as_of_the_executable(monkeypatch, partitioner):
-    lowered = Inspection(ops_of_many_kinds(), [partitioner]).lowered[partitioner]
-    early = compiler.compile_module(lowered)
+def test_what_is_known_before_there_is_code_is_as_of_the_executable(
+    monkeypatch, partitioner, hardware
+):
     start = compiler.python
+    refused = "compiler_child._end_as = None; compiler_child.serve("
     to_the_end = "compiler_child._assigned = compiler_child._compiled; compiler_child.serve("
-    monkeypatch.setattr(
-        compiler, "python", lambda code: start(code.replace("compiler_child.serve(", to_the_end))
-    )
-    whole = compiler.compile_module(lowered)
-    assert without_order(early.hlo) == without_order(whole.hlo)
-    assert early.memory == whole.memory
-    assert early.cost == whole.cost
-    assert early.parameter_shardings == whole.parameter_shardings
-    assert early.result_shardings == whole.result_shardings
-    assert early.tags == whole.tags
+
+    def compiled(program, serve):
+        monkeypatch.setattr(
+            compiler, "python", lambda code: start(code.replace("compiler_child.serve(", serve))
+        )
+        return Inspection(program, [partitioner]).compiled(on=hardware)
+
+    programs = [ops_of_many_kinds()]
+    if hardware != "cpu:8":
+        programs += [resolve("fsdp-transformer"), in_the_hosts_memory()]
+    for program in programs:
+        early, whole = compiled(program, refused), compiled(program, to_the_end)
+        assert without_order(early.hlo) == without_order(whole.hlo)
+        for fact in (
+            *("memory", "cost", "parameter_shardings", "result_shardings", "tags"),
+            *("device_kind", "topology", "notes"),
+        ):
+            assert getattr(early, fact) == getattr(whole, fact)
 
 
 def test_what_goes_on_to_make_code_is_ended_before_its_dump_is_read(monkeypatch, tmp_path):
     compiling = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 
-    def assigned(dump):
+    def assigned(dump, platform):
         with pytest.raises(ProcessLookupError):
             os.kill(compiling.pid, 0)
         raise KeyError
 
     monkeypatch.setattr(compiler_child.lifeline, "fork", lambda: compiling.pid)
     monkeypatch.setattr(compiler_child.buffer_assignment, "dumped", lambda folder: folder)
-    monkeypatch.setattr(compiler_child.buffer_assignment, "is_accepted", lambda dump: True)
+    monkeypatch.setattr(compiler_child.buffer_assignment, "is_accepted", lambda dump, on: True)
     monkeypatch.setattr(compiler_child.buffer_assignment, "assigned", assigned)
     with pytest.raises(KeyError):
         compiler_child._assigned(tmp_path, Hardware("cpu", 8))
@@ -377,5 +409,5 @@ def test_what_xla_writes_and_can_not_read_has_a_cost_analysis():
         def hlo_modules(self):
             return [module]
 
-    cost, remark = compiler_child._cost(Refused())
+    cost, remark = compiler_child._cost(parse_hardware("cuda:h100:1x1x8"), Refused())
     assert (cost["transcendentals"], remark.kind) == (1.0, "general cost analysis")
