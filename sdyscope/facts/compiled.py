@@ -12,6 +12,7 @@ from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.remarks import Remark
+from sdyscope.formatters import Summarized
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.topology import Topology
 from sdyscope.hlo import HloModule, read_hlo
@@ -86,8 +87,8 @@ class MemoryAnalysis:
         return self.arguments + self.results + self.temporaries + self.generated_code
 
 
-@dataclass(frozen=True)
-class Compiled:
+@dataclass(frozen=True, repr=False)
+class Compiled(Summarized):
     """The SPMD program that every device runs, as the compiler of some hardware made it.
 
     It was compiled here, or elsewhere and its text was read from a file (``path``). A text says

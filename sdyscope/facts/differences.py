@@ -10,7 +10,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import NamedValue, Propagated, ValueId
 from sdyscope.facts.sharded import Sharded
-from sdyscope.formatters import Displayed
+from sdyscope.formatters import Displayed, Summarized
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
 
@@ -348,8 +348,8 @@ class Divergence:
         return sum(value.b.bytes_per_device or 0 for value in self.all_values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PropagatedDiff:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PropagatedDiff(Summarized):
     """Two propagations.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from sdyscope.facts.compiled import Compiled, OfCompiled
 from sdyscope.facts.decided import AxisOrigin, DecidedValue
 from sdyscope.facts.program import Partitioner
-from sdyscope.formatters import Displayed
+from sdyscope.formatters import Displayed, Summarized
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.values.source import SourceLocation
 
@@ -187,8 +187,8 @@ class OtherMemory:
     peak: int
 
 
-@dataclass(frozen=True)
-class MemoryOverTime(OfCompiled, Displayed):
+@dataclass(frozen=True, repr=False)
+class MemoryOverTime(OfCompiled, Displayed, Summarized):
     """What a device holds over one step of one compiled program.
 
     Attributes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from sdyscope.errors import TargetError, kind_of
+from sdyscope.formatters import Summarized
 
 if TYPE_CHECKING:
     from sdyscope.facts.remarks import Remark
@@ -59,8 +60,8 @@ class Versions:
         return f"JAX {self.jax} with jaxlib {self.jaxlib}"
 
 
-@dataclass(frozen=True)
-class Program:
+@dataclass(frozen=True, repr=False)
+class Program(Summarized):
     """A jitted function together with abstract arguments and their requested shardings.
 
     Attributes:

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias, overload
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.facts.sharded import byte_count
+from sdyscope.formatters import Summarized
 from sdyscope.graph import NotUnderstood, OpGraph, Sharding, TensorType
 from sdyscope.graph import ValueId as ValueId
 from sdyscope.values.mesh import AxisRef
@@ -200,8 +201,8 @@ class DebugInfo:
     origins_missing: bool = False
 
 
-@dataclass(frozen=True)
-class Propagated:
+@dataclass(frozen=True, repr=False)
+class Propagated(Summarized):
     """The propagation of one module under one partitioner.
 
     Attributes:

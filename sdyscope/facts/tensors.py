@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 
 from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.facts.program import Partitioner, RequestedTensor
-from sdyscope.formatters import Displayed
+from sdyscope.formatters import Displayed, Summarized
 from sdyscope.values.source import SourceLocation, line_of
 
 
@@ -84,8 +84,8 @@ class LoweredTensors:
     constants: int = 0
 
 
-@dataclass(frozen=True)
-class TensorTable:
+@dataclass(frozen=True, repr=False)
+class TensorTable(Summarized):
     """All rows, and what could not be put in one.
 
     Attributes:

@@ -8,6 +8,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
+from sdyscope.formatters import Summarized
 from sdyscope.graph.attribute_values import has_unparsed
 from sdyscope.graph.boundaries import boundary_edges
 from sdyscope.graph.locations import scope_in
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from sdyscope.graph.networkx_graph import ModuleGraph
 
 
-@dataclass(eq=False)
-class OpGraph:
+@dataclass(eq=False, repr=False)
+class OpGraph(Summarized):
     """A module as a graph.
 
     Attributes:

@@ -16,6 +16,7 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.failures import Failure
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
+from sdyscope.formatters import Summarized
 from sdyscope.hardware.names import Hardware
 from sdyscope.lint import Linted
 from sdyscope.staged import Staged
@@ -24,8 +25,8 @@ from sdyscope.values.source import FilePath
 from sdyscope.words.findings import Finding
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceDocument:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SourceDocument(Summarized):
     """The document of `sdyscope source --json`.
 
     Attributes:

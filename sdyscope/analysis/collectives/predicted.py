@@ -19,6 +19,7 @@ from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_o
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.remarks import Remark, RemarkKind
 from sdyscope.facts.traffic import CollectiveKind
+from sdyscope.formatters import Summarized
 from sdyscope.graph import OpGraph
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL
 from sdyscope.hlo import Shape, UnreadLine
@@ -61,8 +62,8 @@ _REMEMBERED = 1 << 15
 _FREE = "sdy.all_slice"
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+@dataclass(frozen=True, slots=True, repr=False)
+class Prediction(Summarized):
     """What a program would send and hold.
 
     Attributes:

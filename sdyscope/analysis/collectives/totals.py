@@ -15,6 +15,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.facts.traffic import CollectiveKind
+from sdyscope.formatters import Summarized
 from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.replica_groups import ReplicaGroups
@@ -241,8 +242,8 @@ class AnnotationTally:
     tally: Tally
 
 
-@dataclass(frozen=True)
-class Collectives:
+@dataclass(frozen=True, repr=False)
+class Collectives(Summarized):
     """The collectives of one program.
 
     Attributes:

@@ -34,6 +34,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.facts.work import Work
+from sdyscope.formatters import Summarized
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import (
@@ -150,8 +151,8 @@ class KindAxesTime:
     time: TimeTally
 
 
-@dataclass(frozen=True)
-class Cost(OfCompiled):
+@dataclass(frozen=True, repr=False)
+class Cost(OfCompiled, Summarized):
     """What a step costs.
 
     Attributes:

@@ -23,6 +23,7 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.differences import Across, TensorDifference
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
+from sdyscope.formatters import Summarized
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
@@ -139,8 +140,8 @@ class CompiledSide:
         return () if self.compiled is None else self.compiled.notes
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompiledDiff:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CompiledDiff(Summarized):
     """Two compiled programs.
 
     Attributes:

@@ -35,6 +35,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.facts.zero import TrainingState
+from sdyscope.formatters import Summarized
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import EntryLayout, read_entry_layout
@@ -57,8 +58,8 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Memory(OfCompiled, OfHeld):
+@dataclass(frozen=True, repr=False)
+class Memory(OfCompiled, OfHeld, Summarized):
     """What a device holds of one compiled program.
 
     Attributes:

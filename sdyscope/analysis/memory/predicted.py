@@ -10,6 +10,7 @@ from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.totals import Group, groups
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
+from sdyscope.formatters import Summarized
 from sdyscope.graph import Argument, Result
 from sdyscope.graph.donation import donation
 from sdyscope.graph.model import AttributeValue
@@ -17,8 +18,8 @@ from sdyscope.staged import Staged
 from sdyscope.values.entry_layout import HOST_MEMORY
 
 
-@dataclass(frozen=True)
-class PredictedMemory(OfHeld):
+@dataclass(frozen=True, repr=False)
+class PredictedMemory(OfHeld, Summarized):
     """What a device holds of a program that is not compiled.
 
     Bytes are those of the blocks, without the padding of a hardware's tiles; what is computed in

@@ -19,6 +19,7 @@ import jax
 from sdyscope.errors import CompilerError, TargetError, kind_of
 from sdyscope.facts.program import Partitioner, Program, Versions
 from sdyscope.facts.remarks import Remark
+from sdyscope.formatters import Summarized
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages import compat
 from sdyscope.stages.compile_options import CompilerOption
@@ -74,8 +75,8 @@ class NotLowerable(CompilerError):  # noqa: N818 - a result, named for what it s
         self.stderr = stderr
 
 
-@dataclass(frozen=True, eq=False)
-class LoweredModule:
+@dataclass(frozen=True, eq=False, repr=False)
+class LoweredModule(Summarized):
     """A module in MLIR, and what is known about where it comes from.
 
     Attributes:
