@@ -64,7 +64,7 @@ class Location:
 UNKNOWN = Location()
 
 #: What MLIR's parser calls the file of what has no location in a text.
-_TEXT = "-"
+IN_TEXT = "-"
 
 #: Parts of a scope that JAX writes and no author did: a scan's body and how it takes its slices.
 _OF_SCANS = re.compile(
@@ -124,7 +124,7 @@ def file_place(file: str, line: int, column: int) -> Location:
 
 def place_in_text(line: int) -> Location:
     """The place in a module's text of what has no location there, as MLIR's parser gives it."""
-    return file_place(_TEXT, line, 0)
+    return file_place(IN_TEXT, line, 0)
 
 
 def of_argument(location: Location, around: Location) -> Location:
@@ -136,7 +136,7 @@ def of_argument(location: Location, around: Location) -> Location:
 
 
 def _is_in_text(location: Location) -> bool:
-    return bool(location.frames) and location.frames[0].file == _TEXT
+    return bool(location.frames) and location.frames[0].file == IN_TEXT
 
 
 def named(name: str, child: Location, *, frame: bool) -> Location:

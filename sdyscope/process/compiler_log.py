@@ -43,7 +43,8 @@ _LONGEST = 400
 
 #: Before what it says: status, context, place in XLA's source, place in the module's text.
 _STATUS = re.compile(
-    r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) |-:\d+:\d+: error: )+"
+    r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) |-:\d+:\d+: error: "
+    r"|<unknown>:\d+: error: |loc\(\"[^\"]*\"\): )+"
 )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdyscope.process.compiler_log import last_words, noteworthy
+from sdyscope.process.compiler_log import last_words, noteworthy, refusal
 
 UNKNOWN_FLAG = (
     "F1120 09:22:34.845518    8444 parse_flags_from_env.cc:234] "
@@ -33,6 +33,13 @@ def test_last_words(log, words):
 
 def test_last_words_are_not_a_novel():
     assert len(last_words("LLVM ERROR: " + "x" * 10_000)) < 500
+
+
+@pytest.mark.parametrize(
+    "place", ["", "INVALID_ARGUMENT: ", "-:3:1: error: ", '<unknown>:0: error: loc("sid5"): ']
+)
+def test_a_refusal_is_a_sentence_without_a_place(place):
+    assert refusal(f"{place}Too few devices.\nsee current operation\n") == "Too few devices"
 
 
 def test_noteworthy_keeps_warnings_and_drops_noise():

@@ -22,6 +22,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import Argument, OpGraph, Result, build
+from sdyscope.graph.locations import IN_TEXT
 from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process.compiler_log import (
@@ -46,7 +47,7 @@ from sdyscope.values.tiling import TupleSharding
 
 #: What XLA says where it leaves Shardy, and the target of an op that asks Python.
 FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
-_OP_NAME = re.compile(r'op_name="([^"]*)"')
+_OP_NAME = re.compile(r'(?:op_name=|\bloc\()"([^"]*)"')
 CALLED_BACK = "CustomSPMDPartitioning"
 #: Custom calls that XLA knows without JAX.
 _KNOWN_CALLS = frozenset(
@@ -237,7 +238,9 @@ def _refusal(said: str, graph: OpGraph) -> CompilerError:
         if node < len(graph.ops)
     ]
     scopes = ", ".join(dict.fromkeys(op.scope or op.name for op in named))
-    line = next((op.source for op in named if op.source is not None), None)
+    lines = (op.source for op in named)
+    # A line of the module's own text is of the one that XLA was handed.
+    line = next((line for line in lines if line is not None and line.file != IN_TEXT), None)
     return CompilerError(
         f"XLA refuses the module: {refusal(said)}{f' ({scopes})' if scopes else ''}.",
         file=line.file if line else None,

@@ -1,6 +1,7 @@
 """What XLA propagates: every value is found, and it is what the compiled program says."""
 
 import math
+import re
 import sys
 from functools import cache
 
@@ -450,6 +451,22 @@ def test_a_refusal_names_the_op_and_its_line(partitioner):
     assert "sid" not in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.file.endswith("user_programs.py")
+
+
+def test_a_refusal_of_a_text_names_no_tag_and_no_place_in_what_xla_was_handed():
+    text = """
+module @m attributes {mhlo.num_partitions = 8 : i32} {
+  func.func public @main(%arg0: tensor<24x8xf32> {mhlo.sharding = "{devices=[3]<=[3]}"})
+      -> tensor<24x8xf32> {
+    return %arg0 : tensor<24x8xf32>
+  }
+}
+"""
+    lowered = read_bytes(text.encode())
+    with pytest.raises(CompilerError, match="Number of tile assignment dimensions") as caught:
+        propagated_by_xla(lowered, build(lowered.module), "gspmd")
+    assert not re.search(r"sid\d|loc\(|unknown", caught.value.message)
+    assert (caught.value.file, caught.value.line) == (None, None)
 
 
 ABORTS = """
