@@ -18,7 +18,7 @@ _LISTED = 64
 
 _GLOBAL_IDS = "use_global_device_ids"
 
-# From JAX 0.12 on: ReplicaGroupMeshAxesAttr and AxisRefAttr of StableHLO's StablehloAttrs.td.
+# From JAX 0.11 on: ReplicaGroupMeshAxesAttr and AxisRefAttr of StableHLO's StablehloAttrs.td.
 _MESH_AXES = "#stablehlo.replica_group_mesh_axes<"
 _AXIS = re.compile(
     r'#stablehlo\.axis_ref<name = (?P<name>"(?:[^"\\]|\\.)*")'

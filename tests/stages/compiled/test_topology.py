@@ -79,6 +79,7 @@ def test_a_program_is_not_blamed_for_the_pair(installed):
 )
 def test_a_missing_compiler_is_installed_as_doctor_says(installed, monkeypatch, hardware, command):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor, "_is_installed", lambda name: False)
     error = missing_plugin(parse_hardware(hardware))
     assert error.hint == command
     missing = [each.advice for each in doctor._optional_packages() if each.state == "missing"]
