@@ -156,7 +156,7 @@ def annotated_for_both():
     )
 
 
-@finds("not-lowerable", severity="note", since=(0, 8))
+@finds("not-lowerable", severity="note", since=(0, 10, 2))
 def unreduced_under_both():
     def fun(x, w):
         return jnp.einsum(

@@ -13,7 +13,7 @@ from sdyscope.words.types import jax_type_text
 MESH = AbstractMesh((2, 2, 2), ("a", "b", "c"), axis_types=(AxisType.Explicit,) * 3)
 
 
-@pytest.mark.skipif(compat.version_tuple() < (0, 9), reason="JAX printed some of it otherwise")
+@pytest.mark.skipif(compat.version_tuple() < (0, 10), reason="JAX printed some of it otherwise")
 @pytest.mark.parametrize(
     ("entries", "unreduced", "reduced"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,6 @@ import jax
 from jax._src import core, source_info_util
 
 from sdyscope.facts.program import Partitioner
-from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.lowered.signature import ShardMap
 from sdyscope.values.source import SourceLocation, own_line
 
@@ -98,12 +98,12 @@ def without_mesh(equation: Any) -> Any:
     """An equation that is evaluated in no mesh, whichever it was traced in."""
     context = equation.ctx
     with context.manager, jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
-        if version_tuple() >= (0, 9):
-            changed: Any = type(context)()  # of what is set here
-        else:
-            changed = type(context)(
+        if inspect.isfunction(type(context).__init__):
+            changed: Any = type(context)(
                 context.compute_type, context.threefry_partitionable, context.xla_metadata
             )
+        else:  # written in C++, from one of JAX 0.10's releases on
+            changed = type(context)()  # of what is set here
         return equation.replace(ctx=changed)
 
 

@@ -106,7 +106,7 @@ def test_a_smaller_batch_and_a_checkpoint_are_tried(tmp_path):
 
 
 @pytest.mark.skipif(
-    compat.version_tuple() < (0, 8), reason="XLA's CPU compiler refuses memory kinds before JAX 0.8"
+    compat.version_tuple() < (0, 10, 2), reason="XLA's CPU compiler refused memory kinds"
 )
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_arguments_are_offloaded_with_their_next_values(tmp_path, partitioner):

@@ -459,7 +459,7 @@ def test_what_can_not_be_explained_says_so():
     assert "GSPMD does not say" in note_text(why.notes[-1])
 
 
-@pytest.mark.skipif(jax.__version_info__ < (0, 8), reason="results have parts of axes there")
+@pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="results have parts of axes there")
 def test_a_part_of_an_axis_that_a_result_can_not_have_is_said():
     """The reshape splits the 8 of dimension 0 in 2 and 4, as it splits the axis."""
     body = (

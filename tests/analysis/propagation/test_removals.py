@@ -56,7 +56,7 @@ def difference(reshaped):
 
 
 OLD = pytest.mark.skipif(
-    jax.__version_info__ < (0, 8), reason="the partitioners of that JAX shard the results alike"
+    jax.__version_info__ < (0, 10), reason="the partitioners of that JAX shard the results alike"
 )
 
 

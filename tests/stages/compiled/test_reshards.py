@@ -140,8 +140,8 @@ def test_what_is_done_once_for_all_candidates_changes_no_answer(monkeypatch):
     plain = resharder(SCALED)
     broadcast = "stablehlo.broadcast_in_dim"
     assert broadcast in str(plain.module())
-    # JAX 0.7.2 begins with a pass that looks at shardings.
-    assert (broadcast in str(quick.module())) == (jax.__version_info__ < (0, 8))
+    # JAX before 0.10 begins with a pass that looks at shardings.
+    assert (broadcast in str(quick.module())) == (jax.__version_info__ < (0, 10))
     mesh = Mesh.of({"a": 4, "b": 2})
     specs = [("a",), (None, "a"), ("b", "a"), (None, ("b", "a")), ()]
     written = [
