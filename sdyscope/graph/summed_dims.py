@@ -44,6 +44,16 @@ def summed_dims(op: Op, operand: int, rank: int, operands: int) -> frozenset[int
     return None
 
 
+def dot_dims(op: Op, operand: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The batching and the contracting dimensions of a product's operand; None where not known."""
+    side = ("lhs", "rhs")[operand]
+    numbers = _numbers(op, "dot_dimension_numbers")
+    dims = [numbers.get(f"{side}_{kind}_dimensions") for kind in ("batching", "contracting")]
+    if not all(isinstance(each, tuple) for each in dims):
+        return None
+    return cast("tuple[tuple[int, ...], tuple[int, ...]]", tuple(dims))
+
+
 def free_dims(op: Op, operand: int, rank: int) -> frozenset[int]:
     """The dimensions that only this operand of a product gives its result; none of other ops."""
     if op.mnemonic != "dot_general":

@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from sdyscope.analysis.collectives.propagated_axes import AxesByDim, PropagatedAxes, spec_of
+from sdyscope.analysis.collectives.propagated_axes import (
+    AxesByDim,
+    PropagatedAxes,
+    axes_in,
+    spec_of,
+)
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.components import AxisComponents, HeldAxis, joined_by_shardy
 from sdyscope.analysis.propagation.flow import Ref
@@ -24,6 +29,7 @@ from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
 from sdyscope.graph.op_kinds import BARRIERS
+from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import spatial_dims
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
@@ -120,6 +126,7 @@ class AnnotatedAxes:
         self._dims_on: dict[AxisPart, tuple[dict[ValueId, list[int]], dict[int, list[int]]]] = {}
         self._without: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
         self._alike: dict[ValueId, list[ValueId]] = {}
+        self._standing_in: dict[tuple[Ref, int, AxisPart], list[HeldAxis]] = {}
 
     def of_value(
         self, value: ValueId, part: AxisPart, calls: tuple[int, ...] = ()
@@ -165,21 +172,113 @@ class AnnotatedAxes:
             self._without[part] = nearest
         return self._without[part].get((value, dim))
 
-    def giving_way(self, value: ValueId, dim: int, part: AxisPart) -> Iterator[ValueId]:
-        """The nearest values of its shape that have an axis on a dimension, if this one has not.
+    def standing_in(
+        self, value: ValueId, part: AxisPart, dims: Iterable[int], calls: tuple[int, ...] = ()
+    ) -> Iterator[tuple[HeldAxis, AxisPart]]:
+        """As ``components``, of what gives dimensions the axis once those lose it that have it.
 
-        It has the axis elsewhere, and on one dimension only: one of the two gives way.
+        An axis is on one dimension of a value, and comes no further where another has it. So the
+        dimensions without it are followed to the nearest that have it, through values that have it
+        nowhere or where these have it from, and that no annotation closes.
+
+        Args:
+            value: which value.
+            part: the axis.
+            dims: those of its dimensions that may get it.
+            calls: as of ``components``.
         """
-        seen = {value}
+        at = self.in_flow(value, calls)
+        if at is not None:
+            own = {component for component, _ in self.components(value, part, calls)}
+            standing = (each for dim in dims for each in self._nearest_with(at, dim, part))
+            yield from ((component, part) for component in standing if component not in own)
+
+    def _nearest_with(self, at: Ref, dim: int, part: AxisPart) -> list[HeldAxis]:
+        """What has an axis next to a dimension that could have it, but for others of its value."""
+        key = (at, dim, part)
+        known = self._standing_in.get(key)
+        if known is not None:
+            return known
+        nearest: dict[HeldAxis, None] = {}
+        own = set(self._components_at(at, part))
+        seen = {(at, dim)}
         queue = deque(seen)
-        while queue and len(seen) < _NEAR:
-            for other in self._of_its_shape(queue.popleft()):
-                if other not in seen:
-                    seen.add(other)
-                    if dim in self._dims(other, part):
-                        yield other
-                    else:
-                        queue.append(other)
+        while queue:
+            current = queue.popleft()
+            held = {each.dimension for each in self._held_at(current[0], part)}
+            if current[1] in held:
+                nearest[self._components.of(HeldAxis(*current, part.name))] = None
+            elif (
+                len(seen) < _NEAR
+                and own.issuperset(self._components_at(current[0], part))
+                and not self._is_closed(*current, part)
+            ):
+                further = [each for each in self._beside(*current) if each not in seen]
+                seen.update(further)
+                queue.extend(dict.fromkeys(further))
+        self._standing_in[key] = [*nearest]
+        return self._standing_in[key]
+
+    def _held_at(self, at: Ref, part: AxisPart) -> Iterator[HeldAxis]:
+        """The dimensions of a value in the flow that have an axis."""
+        own = (
+            [(dim, each) for dim, axes in enumerate(self.decided.axes(at)) for each in axes]
+            if self.pointers is None
+            else self.pointers.flow.parts(at)
+        )
+        return (HeldAxis(at, dim, part.name) for dim, each in own if each.shared(part) is not None)
+
+    def _components_at(self, at: Ref, part: AxisPart) -> Iterator[HeldAxis]:
+        return map(self._components.of, self._held_at(at, part))
+
+    def _is_closed(self, at: Ref, dim: int, part: AxisPart) -> bool:
+        """Whether an annotation closes a dimension that does not itself say the axis elsewhere."""
+        if self.openness is not None:
+            mesh = self.decided.mesh
+            return any(
+                not _has(axes_in(binding.sharding, mesh), part)
+                for binding in self.openness.closing(at, dim)
+                if isinstance(binding.sharding, TensorSharding)
+            )
+        return any(
+            not _has(written.axes, part) and dim not in written.annotation.open_dims
+            for written in self._written_at.get(at, ())
+        )
+
+    @cached_property
+    def _written_at(self) -> dict[ValueId, list[WrittenSpec]]:
+        by_value: dict[ValueId, list[WrittenSpec]] = {}
+        for written in self._written:
+            if written.annotation.sharding is not None:
+                for value in self._annotated_values(written.annotation):
+                    by_value.setdefault(value, []).append(written)
+        return by_value
+
+    def _beside(self, at: Ref, dim: int) -> Iterator[_Dim]:
+        """The dimensions of other values that are one with a value's in an op, or as it goes on."""
+        if self.pointers is not None:
+            yield from self.pointers.flow.beside(at, dim)
+            return
+        own = self.graph.ops[at[0]]
+        users = [self.graph.ops[user] for user, _ in self.graph.users(at)]
+        for op in [*([] if own.is_argument else [own]), *users]:
+            results = [(op.id, result) for result in range(len(op.types))]
+            values = [*self.graph.operand_values[op.id], *results]
+            shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
+            for group in same_dims(op, shapes) if len(shapes) == len(values) else ():
+                dims = [(values[tensor], beside) for tensor, beside in group]
+                if (at, dim) in dims:
+                    yield from dims
+        yield from ((other, dim) for other in self._across.get(at, ()))
+
+    @cached_property
+    def _across(self) -> dict[ValueId, list[ValueId]]:
+        """What values are on the other side of boundaries of regions and functions."""
+        across: dict[ValueId, list[ValueId]] = {}
+        for _, source, target in self.graph.crossings():
+            across.setdefault(source, []).append(target)
+            across.setdefault(target, []).append(source)
+        return across
 
     def _dims_without(self, value: ValueId, part: AxisPart) -> list[int]:
         dims = self._dims(value, part)

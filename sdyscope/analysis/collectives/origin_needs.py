@@ -24,6 +24,7 @@ from sdyscope.analysis.collectives.propagated_axes import (
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
+from sdyscope.analysis.propagation.components import HeldAxis
 from sdyscope.analysis.propagation.factors import dimension_with, on_factors
 from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
 from sdyscope.analysis.propagation.openness import Binding
@@ -32,6 +33,7 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of, primitive_of
 from sdyscope.graph.op_kinds import BARRIERS
+from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import free_dims, spatial_dims, summed_dims
 from sdyscope.values.sharding_rule import OpShardingRule
 
@@ -329,14 +331,7 @@ class Needs:
 
     def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether it is known that the axes, and these alone, go over to other dimensions."""
-        if need.op is None:
-            wanted = self.wanted(need.result or 0)
-            after = () if wanted is None else wanted[0]
-        elif need.output is not None or need.op.is_constraint:
-            after = self.decided.axes(need.output or (need.op.id, 0))
-        else:
-            return False
-        own = self.decided.axes(need.value)
+        after, own = self.needed_axes(need), self.decided.axes(need.value)
         if _without(own, axes) != _without(after, axes):
             return False
         sides = [self.on(by_dim, axes) for by_dim in (own, after)]
@@ -573,22 +568,72 @@ class Needs:
             op = self.graph.ops[given[0][0]]
         return self.summed(op, axes) if kind_of(op) in SUMMING else []
 
-    def giving_way(self, op: Op, axes: tuple[AxisPart, ...]) -> list[ValueId]:
-        """Values that would have the axes on another dimension that an op sums.
+    def summed_instead(
+        self, op: Op, axes: tuple[AxisPart, ...], calls: tuple[int, ...]
+    ) -> Iterator[tuple[HeldAxis, AxisPart]]:
+        """What would have the axes on another dimension that an op sums.
 
         What it is given has them on one, be that the one that it sums or not, and only once.
         """
         given = self.graph.operands(op)
-        values: dict[ValueId, None] = {}
         for producer, edge in given:
             value = (producer.id, edge.result)
             rank = self.decided.rank(value)
             summed = summed_dims(op, edge.operand, rank, len(given))
             for part in self.carried(value, axes):
-                for dim in range(rank) if summed is None else sorted(summed):
-                    if not self.carried(value, axes, (dim,)):
-                        values |= dict.fromkeys(self.annotated.giving_way(value, dim, part))
-        return list(values)
+                dims = range(rank) if summed is None else sorted(summed)
+                free = [dim for dim in dims if not self.carried(value, axes, (dim,))]
+                yield from self.annotated.standing_in(value, part, free, calls)
+
+    def gathered_instead(
+        self, need: Need, axes: tuple[AxisPart, ...], calls: tuple[int, ...]
+    ) -> Iterator[tuple[HeldAxis, AxisPart]]:
+        """What would have the axes on another dimension of a value that is needed without them."""
+        after = self.needed_axes(need)
+        for part in self.carried(need.value, axes):
+            free = [
+                dim
+                for dim in range(self.decided.rank(need.value))
+                if not self.carried(need.value, axes, (dim,))
+                and not (dim < len(after) and any(map(part.shared, after[dim])))
+            ]
+            yield from self.annotated.standing_in(need.value, part, free, calls)
+
+    def needed_axes(self, need: Need) -> AxesByDim:
+        """The axes with which a value is needed; none where nothing says them."""
+        if need.op is None:
+            wanted = self.wanted(need.result or 0)
+            return () if wanted is None else wanted[0]
+        if need.output is not None or need.op.is_constraint:
+            return self.decided.axes(need.output or (need.op.id, 0))
+        return ()
+
+    def taken_whole(self, op: Op, part: Part) -> tuple[AxisPart, ...]:
+        """The axes of what a lookup takes whole that its result has elsewhere.
+
+        XLA then makes the result with them where the operand has them, as what is communicated is.
+        """
+        operand, result = (self.operands(op) or [(op.id, 0)])[0], (op.id, 0)
+        shapes = [self.decided.shape(value) for value in (*self.operands(op), result)]
+        shape = shapes[-1]
+        if kind_of(op) != "gather" or shape is None or None in shapes:
+            return ()
+        own, theirs = self.decided.axes(operand), self.decided.axes(result)
+        taken: list[tuple[AxisPart, ...]] = [()] * len(shape)
+        for group in same_dims(op, [each or () for each in shapes]):
+            if group[0][0] == 0 and own:
+                taken[group[-1][1]] = own[group[0][1]]
+        pieces = [_sizes(leaf.dimensions) for leaf in part.shape.leaves]
+        if _sizes(_local(shape, tuple(taken))) not in pieces:
+            return ()
+        return tuple(
+            each
+            for dim, axes in enumerate(taken)
+            for each in axes
+            if any(
+                at != dim and any(map(each.shared, besides)) for at, besides in enumerate(theirs)
+            )
+        )
 
     def is_torn(self, op: Op, axes: tuple[AxisPart, ...]) -> bool:
         """Whether another axis is on dimensions of an op's operands that don't go together.

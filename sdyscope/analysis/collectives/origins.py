@@ -30,6 +30,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
+from sdyscope.analysis.propagation.components import HeldAxis
 from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation
@@ -45,6 +46,7 @@ from sdyscope.facts.origins import (
 )
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph, scope_in
+from sdyscope.graph.op_kinds import BARRIERS
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import HloSharding, TupleSharding
@@ -110,6 +112,8 @@ class _Search:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
         axes = self.parts_of(collective)
         values = self.values(part)
+        if part.named_after == "value":
+            part = replace(part, tags=tuple(self.entering(path, values) for path in part.tags))
         if part.named_after == "value" and not self.leads(collective, part, axes, values):
             # The op makes its own result as it is needed.
             part = self.named_after_op(part)
@@ -134,6 +138,16 @@ class _Search:
     def ops(self, tags: Sequence[tuple[int, ...]]) -> list[Op]:
         """The ops that tags name."""
         return [self.graph.ops[path[-1]] for path in tags if path[-1] < len(self.graph.ops)]
+
+    def entering(self, path: tuple[int, ...], values: Container[ValueId]) -> tuple[int, ...]:
+        """For an op in a `shard_map` that takes one of some values there, the `shard_map`."""
+        op = self.graph.ops[path[-1]] if path[-1] < len(self.graph.ops) else None
+        around = None if op is None or op.parent is None else self.graph.ops[op.parent]
+        if op is None or around is None or kind_of(around) != "manual_computation":
+            return path
+        given = (value for value in self.around.operands(op) if value in values)
+        enters = any(self.graph.ops[node].is_argument for node, _ in given)
+        return (*path[:-1], around.id) if enters else path
 
     def values(self, part: Part) -> set[ValueId]:
         """The values that a tensor may be; empty where that is not known."""
@@ -239,6 +253,10 @@ class _Search:
                 return _origin("split", ops[0], *_scope(ops[0]))
             if collective.kind == "all-reduce" and (takers := self.takers_from_one_device(ops)):
                 return replace(self.unknown(part, takers, axes), not_found="one device")
+            if collective.kind == "all-gather" and (
+                collective_origin := self.torn_lookup([*makers, *ops], part)
+            ):
+                return collective_origin
             if collective.kind == "all-gather" and self.is_cut_by_xla(ops, axes, values):
                 moved_before = self.moved_before(ops, collective, part, values)
                 return moved_before or _origin("split", ops[0], *_scope(ops[0]))
@@ -322,22 +340,40 @@ class _Search:
             sharded = self.around.summed(op, axes)
             if not sharded or (kind == "custom_call" and op.is_constraint):
                 continue
-            beside = self.around.giving_way(op, axes) if kind in SUMMING else []
             if kind in LOOKING_UP:
                 sharded = sharded[:1]
             largest = max(sharded, key=lambda value: math.prod(self.decided.shape(value) or ()))
             calls = _calls_of(part)
             annotations = self.annotations(sharded, axes, "has", calls)
+            instead = self.around.summed_instead(op, axes, calls) if kind in SUMMING else ()
             return _origin(
                 "lookup" if kind in LOOKING_UP else "reduction",
                 op,
                 *_scope(op),
                 **self.moved(largest),
                 annotations=annotations,
-                together=self.together([*sharded, *beside], axes, calls),
+                together=self.together(sharded, axes, calls, instead),
                 may_split=kind in _SPLIT and self.around.is_torn(op, axes),
                 uncertain=bool(steps) and not self.around.makes(op, part),
             )
+        return None
+
+    def torn_lookup(self, ops: Sequence[Op], part: Part) -> CollectiveOrigin | None:
+        """What a lookup takes whole is cut over axes that its result has on another dimension."""
+        for op in ops:
+            result, calls = (op.id, 0), _calls_of(part)
+            axes = self.around.taken_whole(op, part)
+            has = self.annotations([result], axes, "has", calls)
+            needed = self.annotations(self.around.operands(op)[:1], axes, "needed", calls)
+            if has and needed:
+                return _origin(
+                    "resharding",
+                    op,
+                    *_scope(op),
+                    **self.moved(result),
+                    annotations=(*has, *needed),
+                    together=self.together([result], axes, calls),
+                )
         return None
 
     def is_cut_by_xla(
@@ -464,6 +500,13 @@ class _Search:
                 unlike = not (fits or is_piece) or (steps > 0 and misfits[best] > 1)
                 if part.named_after == "nothing" and values and need.value not in values:
                     unlike = True
+                # A barrier gives many values: it may be any that fits.
+                if any(op.kind in BARRIERS for op in ops):
+                    others = (
+                        each.value != need.value and misfit < NO_FIT
+                        for each, misfit in zip(needs, misfits, strict=True)
+                    )
+                    unlike = unlike or any(others)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
 
@@ -551,19 +594,21 @@ class _Search:
             after = self.decided.spec(need.output)
         else:
             needed = [self.binding(binding, axes) for binding in self.around.closing(need, axes)]
-            if not needed:
-                needed = [
-                    self.needed(written, axes, recorded=False)
-                    for written in self.around.withheld(need, axes)
-                ]
-            if not needed:
-                conflicts = self.around.conflicting(need, axes)
-                needed = self.annotations(conflicts, axes, "needed", calls)
+            needed += [
+                self.needed(written, axes, recorded=False)
+                for written in self.around.withheld(need, axes)
+            ]
+            conflicts = self.around.conflicting(need, axes)
+            needed += self.annotations(conflicts, axes, "needed", calls)
+            # What it has itself is needed otherwise for others, where there are any.
+            own = {each.key for each in has}
+            needed = [each for each in needed if each.key not in own] or needed
             if kind == "all-gather":
                 after = self.decided.spec_without(value, axes)
         reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
         if not has and not needed:
             return None
+        instead = self.around.gathered_instead(need, axes, calls) if kind == "all-gather" else ()
         scope, primitive = ("", "return") if op is None else _scope(op)
         return _origin(
             "exchange" if reaches else "resharding",
@@ -572,8 +617,8 @@ class _Search:
             primitive,
             **self.moved(value),
             after=after,
-            annotations=(*has, *needed),
-            together=self.together([value], axes, calls),
+            annotations=(*has, *_distinct(needed)),
+            together=self.together([value], axes, calls, instead),
             result=self.result_name(need.result) if op is None else "",
         )
 
@@ -612,17 +657,20 @@ class _Search:
         return list(self.grouped(annotated_axes, role))
 
     def together(
-        self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], calls: tuple[int, ...]
+        self,
+        values: Sequence[ValueId],
+        axes: tuple[AxisPart, ...],
+        calls: tuple[int, ...],
+        instead: Iterable[tuple[HeldAxis, AxisPart]] = (),
     ) -> Together:
-        """All annotations that can be where the axes of values come from."""
-        components = tuple(
-            dict.fromkeys(
-                component
-                for value in values
-                for part in self.around.carried(value, axes)
-                for component in self.annotated.components(value, part, calls)
-            )
+        """All annotations that can be where the axes of values come from, or what is instead."""
+        own = (
+            component
+            for value in values
+            for part in self.around.carried(value, axes)
+            for component in self.annotated.components(value, part, calls)
         )
+        components = tuple(dict.fromkeys((*own, *instead)))
         if components not in self._together:
             annotated_axes = [
                 annotated
@@ -719,6 +767,14 @@ def _origin(
         may_split=may_split,
         uncertain=uncertain,
     )
+
+
+def _distinct(annotations: Iterable[OriginAnnotation]) -> Collection[OriginAnnotation]:
+    """The first of those that are written in one place."""
+    by_key: dict[object, OriginAnnotation] = {}
+    for annotation in annotations:
+        by_key.setdefault(annotation.key, annotation)
+    return by_key.values()
 
 
 def _calls_of(part: Part) -> tuple[int, ...]:

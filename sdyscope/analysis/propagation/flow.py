@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
+from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, axes_of, part_of
+from sdyscope.analysis.propagation.factors import identity_rule
 from sdyscope.facts.propagated import Propagated, PropagationStep, ValueId
 from sdyscope.graph import Op, OpGraph, Sharding
-from sdyscope.graph.op_kinds import BARRIERS, LOOPS, REGIONS, TERMINATORS
+from sdyscope.graph.op_kinds import BARRIERS, CONSTRAINTS, LOOPS, REGIONS, TERMINATORS
 from sdyscope.graph.tags import is_tag, sids
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.values.sharding_rule import OpShardingRule
 from sdyscope.values.source import SourceLocation
 
 Ref: TypeAlias = tuple[int, int]
@@ -202,6 +205,30 @@ class Flow:
                 op = self.graph.ops[node]
                 if op.kind != EDGE:
                     yield op, operand
+
+    def beside(self, ref: Ref, dimension: int) -> Iterator[tuple[Ref, int]]:
+        """The dimensions that are one with a value's: by an op's rule, or where it goes on."""
+        root = self.root(ref)
+        makers = [self.graph.ops[node] for node, _ in self.same(root)]
+        users = [op for op, _ in self.uses(root)]
+        for op in [*(op for op in makers if not op.is_argument), *users]:
+            rule = op.sharding_rule if isinstance(op.sharding_rule, OpShardingRule) else None
+            if rule is None and op.kind in CONSTRAINTS:
+                rule = identity_rule(len(op.types[0].shape or ()))
+            slots = [] if rule is None else self.slots(op)
+            mappings = [(value, rules.mapping(rule, slot)) for slot, value in slots if rule]
+            factors = {
+                factor
+                for value, mapped in mappings
+                if value == root and mapped is not None and dimension < len(mapped.dim_mappings)
+                for factor in mapped.dim_mappings[dimension].factor_indices
+            }
+            for value, mapped in mappings:
+                for other, own in enumerate(() if mapped is None else mapped.dim_mappings):
+                    if not factors.isdisjoint(own.factor_indices):
+                        yield value, other
+        for value in (*self.sources(root), *self.targets(root), *self.groups.get(root, ())):
+            yield value, dimension
 
     def around(self, ref: Ref) -> Op:
         """The op that a value is a result of, or whose region it is an argument of."""

@@ -26,8 +26,9 @@ _REMOVABLE = ("argument", "result", "constraint", "type")
 #: How many times it is asked what a collective is for that is still there.
 _ROUNDS = 3
 
-_Named: TypeAlias = tuple[CollectiveKey, tuple[str, ...]]
-"""A collective, and the ops that XLA names it after, by their names in the program."""
+_Named: TypeAlias = tuple[CollectiveKey, tuple[str, ...], tuple[tuple[int, ...], ...]]
+"""A collective, the ops that XLA names it after, by their names in the program, and the shapes of
+what it gives: of an op's operands one may be gathered in place of another with as many bytes."""
 
 
 class _Asked(NamedTuple):
@@ -203,4 +204,4 @@ def _counted(audited: Audited) -> Counter[_Named]:
 
 
 def _named(collective: AuditedCollective) -> _Named:
-    return key_of(collective), tuple(collective.scopes)
+    return key_of(collective), tuple(collective.scopes), tuple(collective.dims)

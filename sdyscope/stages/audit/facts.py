@@ -68,6 +68,7 @@ class AuditedCollective(msgspec.Struct, frozen=True):
         count: how often a step runs it, by the trip counts that XLA writes on loops.
         ops: numbers of the ops of the lowered module that XLA names it after.
         scopes: the names that these had, and their innermost lines.
+        dims: dimensions of what it gives, tensor by tensor.
     """
 
     name: str
@@ -79,6 +80,7 @@ class AuditedCollective(msgspec.Struct, frozen=True):
     count: int
     ops: list[int]
     scopes: list[str]
+    dims: list[tuple[int, ...]]
 
 
 class Audited(msgspec.Struct, frozen=True):

@@ -333,8 +333,9 @@ def collectives(module: DumpedHlo, num_devices: int) -> Iterator[AuditedCollecti
         if kind == "all-gather":
             size = instruction.bytes - (size if instruction.opcode.endswith("-start") else 0)
         sent = _sent(kind, size, len(groups[0]))
+        dims = [dims for _, dims in shapes(instruction.type)]
         yield AuditedCollective(
-            instruction.name, kind, groups, size, sent, sent, count, [], [instruction.op_name]
+            instruction.name, kind, groups, size, sent, sent, count, [], [instruction.op_name], dims
         )
 
 

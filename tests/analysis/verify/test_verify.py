@@ -122,6 +122,91 @@ def test_what_once_disagreed_agrees(name):
     assert stage.compared
 
 
+def _products(x, w, v):
+    return jnp.einsum("abc,bcd,de->ae", x, w, v)
+
+
+def _ragged(x, w, sizes):
+    return jax.grad(lambda w: (jax.lax.ragged_dot(x, w, sizes) ** 2).sum())(w)
+
+
+def _picked(x, at, w):
+    return x[at[:, 0], at[:, 1]] @ w
+
+
+def _looked_up(table, at, w):
+    def body(carry, now):
+        return jnp.tanh(carry @ w) + table[now], None
+
+    return jax.lax.scan(body, jnp.zeros((8, 32)), at)[0]
+
+
+#: Functions, their arguments with shardings and how the result is sharded; programs whose causes
+#: did not make their collectives go: for one, another took its place, which was not named.
+REPLACED = {
+    # By what the same value has on another dimension, and by what the product's result has.
+    "another dimension": (
+        _products,
+        [
+            ((8, 4, 16), (("model", "data"), None, None)),
+            ((4, 16, 32), (None, None, ("model", "data"))),
+            ((32, 8), ("data", "model")),
+        ],
+        (None, ("data", "model")),
+    ),
+    # By the axis that groups are split over, for the dimension that is summed.
+    "groups": (
+        _ragged,
+        [((16, 32), ("model", None)), ((4, 32, 16), (None, "model", None)), ((4,), ("model",))],
+        None,
+    ),
+    # XLA makes what is looked up with the table's axis, which the indices have too.
+    "looked up": (
+        _picked,
+        [
+            ((8, 16, 32), (None, None, "data")),
+            ((16, 2), ("data", "model")),
+            ((32, 32), ("model", "data")),
+        ],
+        None,
+    ),
+    "looked up in a loop": (
+        _looked_up,
+        [((64, 32), (None, "model")), ((4, 8), ("data", "model")), ((32, 32), ("data", None))],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "partitioner"),
+    [
+        ("another dimension", "shardy"),
+        ("groups", "shardy"),
+        ("looked up", "gspmd"),
+        pytest.param("another dimension", "gspmd", marks=pytest.mark.thorough),
+        pytest.param("looked up in a loop", "gspmd", marks=pytest.mark.thorough),
+    ],
+)
+def test_what_takes_the_place_of_a_cause_is_named(name, partitioner):
+    function, arguments, result = REPLACED[name]
+    args = tuple(
+        jax.ShapeDtypeStruct(
+            shape,
+            # Sizes and indices.
+            jnp.int32 if shape in ((4,), (16, 2), (4, 8)) else jnp.float32,
+            sharding=NamedSharding(MESH, P(*spec)),
+        )
+        for shape, spec in arguments
+    )
+    sharded = {} if result is None else {"out_shardings": NamedSharding(MESH, P(*result))}
+    program = Program(name, jax.jit(function, **sharded), args)
+    (audited,) = Inspection(program, [partitioner]).verify(6).programs
+    (stage,) = (stage for stage in audited.stages if stage.stage == "causes")
+    assert stage.disagreements == ()
+    assert stage.compared
+
+
 def test_a_sum_that_xla_makes_of_itself_too_says_so(monkeypatch):
     """Without the updates' sharding XLA splits them all the same, which is said of the sum."""
     mesh = devices_mesh()

@@ -1,0 +1,114 @@
+"""Which dimensions of an op's operands and results are one, by the attributes of StableHLO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
+from typing import TypeAlias, cast
+
+from sdyscope.graph.model import Op
+from sdyscope.graph.summed_dims import dot_dims
+
+#: An operand or result of an op, counted together, operands first; and one of its dimensions.
+TensorDim: TypeAlias = tuple[int, int]
+
+
+def same_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[TensorDim, ...]]:
+    """The dimensions that are one, group by group.
+
+    Of ops that are not known here, those of one size at one place in tensors of one rank.
+
+    Args:
+        op: the op.
+        shapes: those of its operands, then of its results.
+    """
+    last = len(shapes) - 1
+    match op.mnemonic:
+        case "dot_general":
+            yield from _of_product(op, shapes)
+        case "gather":
+            yield from _of_lookup(op, shapes)
+        case "transpose":
+            order = _integers(op, "permutation")
+            yield from (((0, dim), (last, at)) for at, dim in enumerate(order))
+        case "broadcast_in_dim":
+            dims = _integers(op, "broadcast_dimensions")
+            for dim, at in enumerate(dims):
+                if shapes[0][dim] == shapes[last][at]:
+                    yield (0, dim), (last, at)
+        case "reduce":
+            reduced, inputs = _integers(op, "dimensions"), len(shapes) // 3
+            kept = (dim for dim in range(len(shapes[0])) if dim not in reduced)
+            for at, dim in enumerate(kept):
+                given = ((tensor, dim) for tensor in range(inputs))
+                yield *given, *((2 * inputs + tensor, at) for tensor in range(inputs))
+        case "reshape":
+            yield from _of_reshape(shapes[0], shapes[last])
+        case _:
+            rank = max(map(len, shapes), default=0)
+            for dim in range(rank):
+                by_size: dict[int, list[TensorDim]] = {}
+                for tensor, shape in enumerate(shapes):
+                    if len(shape) == rank:
+                        by_size.setdefault(shape[dim], []).append((tensor, dim))
+                yield from map(tuple, by_size.values())
+
+
+def _integers(op: Op, name: str) -> tuple[int, ...]:
+    written = op.attributes.get(name)
+    return cast("tuple[int, ...]", written) if isinstance(written, tuple) else ()
+
+
+def _of_product(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[TensorDim, ...]]:
+    sides = [dot_dims(op, operand) for operand in range(2)]
+    if None in sides:
+        return
+    (batch, contracted), (other_batch, other_contracted) = cast(
+        "list[tuple[tuple[int, ...], tuple[int, ...]]]", sides
+    )
+    for dim, other in zip(contracted, other_contracted, strict=True):
+        yield (0, dim), (1, other)
+    for at, (dim, other) in enumerate(zip(batch, other_batch, strict=True)):
+        yield (0, dim), (1, other), (2, at)
+    at = len(batch)
+    for operand, own in enumerate(((*batch, *contracted), (*other_batch, *other_contracted))):
+        for dim in range(len(shapes[operand])):
+            if dim not in own:
+                yield (operand, dim), (2, at)
+                at += 1
+
+
+def _of_lookup(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[TensorDim, ...]]:
+    """What is taken whole, and what the indices have besides themselves."""
+    numbers = op.attributes.get("dimension_numbers")
+    sizes = _integers(op, "slice_sizes")
+    if not isinstance(numbers, Mapping) or len(sizes) != len(shapes[0]):
+        return
+    offset, gone, at = (
+        cast("tuple[int, ...]", numbers.get(name, ()))
+        for name in ("offset_dims", "collapsed_slice_dims", "operand_batching_dims")
+    )
+    vector = numbers.get("index_vector_dim")
+    taken = (dim for dim in range(len(shapes[0])) if dim not in (*gone, *at))
+    for dim, result in zip(taken, offset, strict=False):
+        if sizes[dim] == shapes[0][dim]:
+            yield (0, dim), (2, result)
+    besides = (dim for dim in range(len(shapes[1])) if dim != vector)
+    kept = (dim for dim in range(len(shapes[2])) if dim not in offset)
+    yield from (((1, dim), (2, result)) for dim, result in zip(besides, kept, strict=False))
+
+
+def _of_reshape(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[TensorDim, ...]]:
+    """Dimensions that begin at the same element: the major one of what is split or joined."""
+    begins = [
+        {
+            elements: dim
+            for dim, elements in enumerate(accumulate((1, *shape[:-1]), mul))
+            if shape[dim] != 1
+        }
+        for shape in (before, after)
+    ]
+    for elements, dim in begins[0].items():
+        if elements in begins[1]:
+            yield (0, dim), (1, begins[1][elements])
