@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -32,7 +32,7 @@ from sdyscope.graph.op_kinds import BARRIERS
 from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import spatial_dims
 from sdyscope.values.sharding import TensorSharding
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import SourceLocation, line_of
 
 #: Ops whose operands and results are only alike through their regions or functions.
 _CROSSED = frozenset(
@@ -175,11 +175,11 @@ class AnnotatedAxes:
     def standing_in(
         self, value: ValueId, part: AxisPart, dims: Iterable[int], calls: tuple[int, ...] = ()
     ) -> Iterator[tuple[HeldAxis, AxisPart]]:
-        """As ``components``, of what gives dimensions the axis once those lose it that have it.
+        """As ``components``, of what gives dimensions an axis once what they have it from is gone.
 
-        An axis is on one dimension of a value, and comes no further where another has it. So the
-        dimensions without it are followed to the nearest that have it, through values that have it
-        nowhere or where these have it from, and that no annotation closes.
+        An axis is on one dimension of a value, and comes no further where another has it, or an
+        annotation keeps it away. So the dimensions are followed to the nearest that have it from
+        others, through values that have it nowhere or from what is gone.
 
         Args:
             value: which value.
@@ -189,60 +189,72 @@ class AnnotatedAxes:
         """
         at = self.in_flow(value, calls)
         if at is not None:
-            own = {component for component, _ in self.components(value, part, calls)}
-            standing = (each for dim in dims for each in self._nearest_with(at, dim, part))
-            yield from ((component, part) for component in standing if component not in own)
+            for dim in dims:
+                yield from ((each, part) for each in self._nearest_of_others(at, dim, part))
 
-    def _nearest_with(self, at: Ref, dim: int, part: AxisPart) -> list[HeldAxis]:
-        """What has an axis next to a dimension that could have it, but for others of its value."""
+    def _nearest_of_others(self, at: Ref, dim: int, part: AxisPart) -> list[HeldAxis]:
         key = (at, dim, part)
         known = self._standing_in.get(key)
         if known is not None:
             return known
+        own = set(self._components_at(at, part).values())
+        gone = {
+            line_of(written.annotation.source)
+            for component in own
+            for written, _ in self._by_component.get(component, ())
+            if written.annotation.source is not None
+        }
         nearest: dict[HeldAxis, None] = {}
-        own = set(self._components_at(at, part))
         seen = {(at, dim)}
         queue = deque(seen)
         while queue:
-            current = queue.popleft()
-            held = {each.dimension for each in self._held_at(current[0], part)}
-            if current[1] in held:
-                nearest[self._components.of(HeldAxis(*current, part.name))] = None
-            elif (
-                len(seen) < _NEAR
-                and own.issuperset(self._components_at(current[0], part))
-                and not self._is_closed(*current, part)
+            value, at_dim = queue.popleft()
+            there = self._components_at(value, part)
+            component = there.get(at_dim)
+            if component is not None and component not in own:
+                nearest[component] = None
+            elif len(seen) < _NEAR and (
+                component is not None
+                or (
+                    own.issuperset(there.values())
+                    and not self._is_kept_away(value, at_dim, part, gone)
+                )
             ):
-                further = [each for each in self._beside(*current) if each not in seen]
+                further = [each for each in self._beside(value, at_dim) if each not in seen]
                 seen.update(further)
                 queue.extend(dict.fromkeys(further))
         self._standing_in[key] = [*nearest]
         return self._standing_in[key]
 
-    def _held_at(self, at: Ref, part: AxisPart) -> Iterator[HeldAxis]:
-        """The dimensions of a value in the flow that have an axis."""
+    def _components_at(self, at: Ref, part: AxisPart) -> dict[int, HeldAxis]:
+        """By dimension of a value in the flow that has an axis, what holds it together."""
         own = (
             [(dim, each) for dim, axes in enumerate(self.decided.axes(at)) for each in axes]
             if self.pointers is None
             else self.pointers.flow.parts(at)
         )
-        return (HeldAxis(at, dim, part.name) for dim, each in own if each.shared(part) is not None)
+        return {
+            dim: self._components.of(HeldAxis(at, dim, part.name))
+            for dim, each in own
+            if each.shared(part) is not None
+        }
 
-    def _components_at(self, at: Ref, part: AxisPart) -> Iterator[HeldAxis]:
-        return map(self._components.of, self._held_at(at, part))
-
-    def _is_closed(self, at: Ref, dim: int, part: AxisPart) -> bool:
-        """Whether an annotation closes a dimension that does not itself say the axis elsewhere."""
-        if self.openness is not None:
-            mesh = self.decided.mesh
+    def _is_kept_away(
+        self, at: Ref, dim: int, part: AxisPart, gone: Container[tuple[str, int] | None]
+    ) -> bool:
+        """Whether an annotation keeps an axis from a dimension that is not gone, nor has it."""
+        if self.openness is None:
             return any(
-                not _has(axes_in(binding.sharding, mesh), part)
-                for binding in self.openness.closing(at, dim)
-                if isinstance(binding.sharding, TensorSharding)
+                not _has(written.axes, part)
+                and dim not in written.annotation.open_dims
+                and line_of(written.annotation.source) not in gone
+                for written in self._written_at.get(at, ())
             )
+        mesh = self.decided.mesh
         return any(
-            not _has(written.axes, part) and dim not in written.annotation.open_dims
-            for written in self._written_at.get(at, ())
+            not _has(axes_in(binding.sharding, mesh), part) and line_of(binding.source) not in gone
+            for binding in self.openness.keeping(at, dim, part)
+            if isinstance(binding.sharding, TensorSharding)
         )
 
     @cached_property

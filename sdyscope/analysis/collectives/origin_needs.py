@@ -72,6 +72,9 @@ _SHARD_MAP: Final = "manual_computation"
 #: Ops that need a value as they say themselves, whatever their other tensors have.
 _WHOLE: Final = (_SHARD_MAP, "custom_call")
 
+#: How many tensors a lookup takes and gives.
+_LOOKUP = 3
+
 #: How many axes a value is gathered over besides, at most: one collective each.
 _FURTHER = 4
 #: How many ops around the one that is named are looked at.
@@ -571,9 +574,9 @@ class Needs:
     def summed_instead(
         self, op: Op, axes: tuple[AxisPart, ...], calls: tuple[int, ...]
     ) -> Iterator[tuple[HeldAxis, AxisPart]]:
-        """What would have the axes on another dimension that an op sums.
+        """What would have the axes on dimensions that an op sums.
 
-        What it is given has them on one, be that the one that it sums or not, and only once.
+        What it is given has them on one, be that one that it sums or not, and only once.
         """
         given = self.graph.operands(op)
         for producer, edge in given:
@@ -582,22 +585,20 @@ class Needs:
             summed = summed_dims(op, edge.operand, rank, len(given))
             for part in self.carried(value, axes):
                 dims = range(rank) if summed is None else sorted(summed)
-                free = [dim for dim in dims if not self.carried(value, axes, (dim,))]
-                yield from self.annotated.standing_in(value, part, free, calls)
+                yield from self.annotated.standing_in(value, part, dims, calls)
 
     def gathered_instead(
         self, need: Need, axes: tuple[AxisPart, ...], calls: tuple[int, ...]
     ) -> Iterator[tuple[HeldAxis, AxisPart]]:
-        """What would have the axes on another dimension of a value that is needed without them."""
+        """What would have the axes on dimensions of a value that is needed without them there."""
         after = self.needed_axes(need)
         for part in self.carried(need.value, axes):
-            free = [
+            dims = (
                 dim
                 for dim in range(self.decided.rank(need.value))
-                if not self.carried(need.value, axes, (dim,))
-                and not (dim < len(after) and any(map(part.shared, after[dim])))
-            ]
-            yield from self.annotated.standing_in(need.value, part, free, calls)
+                if not (dim < len(after) and any(map(part.shared, after[dim])))
+            )
+            yield from self.annotated.standing_in(need.value, part, dims, calls)
 
     def needed_axes(self, need: Need) -> AxesByDim:
         """The axes with which a value is needed; none where nothing says them."""
@@ -608,32 +609,35 @@ class Needs:
             return self.decided.axes(need.output or (need.op.id, 0))
         return ()
 
-    def taken_whole(self, op: Op, part: Part) -> tuple[AxisPart, ...]:
-        """The axes of what a lookup takes whole that its result has elsewhere.
+    def contended(self, op: Op, part: Part) -> tuple[ValueId, tuple[AxisPart, ...]] | None:
+        """The axes of what a lookup takes whole that its indices or its result have elsewhere.
 
         XLA then makes the result with them where the operand has them, as what is communicated is.
+        With the value that has them elsewhere; None where nothing has.
         """
-        operand, result = (self.operands(op) or [(op.id, 0)])[0], (op.id, 0)
-        shapes = [self.decided.shape(value) for value in (*self.operands(op), result)]
-        shape = shapes[-1]
-        if kind_of(op) != "gather" or shape is None or None in shapes:
-            return ()
-        own, theirs = self.decided.axes(operand), self.decided.axes(result)
-        taken: list[tuple[AxisPart, ...]] = [()] * len(shape)
-        for group in same_dims(op, [each or () for each in shapes]):
-            if group[0][0] == 0 and own:
-                taken[group[-1][1]] = own[group[0][1]]
+        values = [*self.operands(op), (op.id, 0)]
+        shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
+        if kind_of(op) != "gather" or len(shapes) != len(values) or len(values) != _LOOKUP:
+            return None
+        # Of each tensor, which dimension of it is which of the result's.
+        axes_at: list[list[tuple[AxisPart, ...]]] = [[()] * len(shapes[-1]) for _ in values[:-1]]
+        for (tensor, dim), (_, at) in same_dims(op, shapes):
+            own = self.decided.axes(values[tensor])
+            axes_at[tensor][at] = own[dim] if own else ()
+        taken = axes_at[0]
         pieces = [_sizes(leaf.dimensions) for leaf in part.shape.leaves]
-        if _sizes(_local(shape, tuple(taken))) not in pieces:
-            return ()
-        return tuple(
-            each
-            for dim, axes in enumerate(taken)
-            for each in axes
-            if any(
-                at != dim and any(map(each.shared, besides)) for at, besides in enumerate(theirs)
+        if _sizes(_local(shapes[-1], tuple(taken))) not in pieces:
+            return None
+        for value, theirs in ((values[1], axes_at[1]), (values[-1], self.decided.axes(values[-1]))):
+            axes = tuple(
+                each
+                for dim, own in enumerate(taken)
+                for each in own
+                if any(any(map(each.shared, by)) for at, by in enumerate(theirs) if at != dim)
             )
-        )
+            if axes:
+                return value, axes
+        return None
 
     def is_torn(self, op: Op, axes: tuple[AxisPart, ...]) -> bool:
         """Whether another axis is on dimensions of an op's operands that don't go together.

@@ -254,7 +254,7 @@ class _Search:
             if collective.kind == "all-reduce" and (takers := self.takers_from_one_device(ops)):
                 return replace(self.unknown(part, takers, axes), not_found="one device")
             if collective.kind == "all-gather" and (
-                collective_origin := self.torn_lookup([*makers, *ops], part)
+                collective_origin := self.contended([*makers, *ops], part)
             ):
                 return collective_origin
             if collective.kind == "all-gather" and self.is_cut_by_xla(ops, axes, values):
@@ -358,21 +358,23 @@ class _Search:
             )
         return None
 
-    def torn_lookup(self, ops: Sequence[Op], part: Part) -> CollectiveOrigin | None:
-        """What a lookup takes whole is cut over axes that its result has on another dimension."""
+    def contended(self, ops: Sequence[Op], part: Part) -> CollectiveOrigin | None:
+        """What a lookup takes whole is cut over axes that its indices or result have elsewhere."""
         for op in ops:
-            result, calls = (op.id, 0), _calls_of(part)
-            axes = self.around.taken_whole(op, part)
-            has = self.annotations([result], axes, "has", calls)
+            contended, calls = self.around.contended(op, part), _calls_of(part)
+            if contended is None:
+                continue
+            value, axes = contended
+            has = self.annotations([value], axes, "has", calls)
             needed = self.annotations(self.around.operands(op)[:1], axes, "needed", calls)
             if has and needed:
                 return _origin(
                     "resharding",
                     op,
                     *_scope(op),
-                    **self.moved(result),
+                    **self.moved(value),
                     annotations=(*has, *needed),
-                    together=self.together([result], axes, calls),
+                    together=self.together([value], axes, calls),
                 )
         return None
 

@@ -67,17 +67,28 @@ class Openness:
             if sharding.dim_shardings[dimension].is_closed:
                 yield binding
 
+    def keeping(self, ref: Ref, dimension: int, part: AxisPart) -> Iterator[Binding]:
+        """All that keeps an axis from a dimension: it is closed, or the axis set aside."""
+        yield from self.closing(ref, dimension)
+        for binding in self._written(self.flow.root(ref)):
+            if self._set_aside(binding, part) is not None:
+                yield binding
+
     def set_aside_by(self, ref: Ref, part: AxisPart) -> SetAside | None:
         """What keeps a value from being sharded on an axis; None when nothing does."""
-        for kind, name, sharding, _ in self._written(self.flow.root(ref)):
-            if not isinstance(sharding, TensorSharding):
-                continue
-            mesh = self.flow.mesh_of(sharding)
-            by = AnnotatedDim(kind, name, sharding, None)
-            if any(part_of(axis, mesh).shared(part) for axis in sharding.replicated_axes):
-                return SetAside("replicated", part.axis(mesh), by)
-            if any(part_of(axis, mesh).shared(part) for axis in sharding.unreduced_axes):
-                return SetAside("unreduced", part.axis(mesh), by)
+        aside = (self._set_aside(each, part) for each in self._written(self.flow.root(ref)))
+        return next((each for each in aside if each is not None), None)
+
+    def _set_aside(self, binding: Binding, part: AxisPart) -> SetAside | None:
+        sharding = binding.sharding
+        if not isinstance(sharding, TensorSharding):
+            return None
+        mesh = self.flow.mesh_of(sharding)
+        by = AnnotatedDim(binding.kind, binding.name, sharding, None)
+        if any(part_of(axis, mesh).shared(part) for axis in sharding.replicated_axes):
+            return SetAside("replicated", part.axis(mesh), by)
+        if any(part_of(axis, mesh).shared(part) for axis in sharding.unreduced_axes):
+            return SetAside("unreduced", part.axis(mesh), by)
         return None
 
     def _written(self, ref: Ref) -> Iterator[Binding]:

@@ -246,11 +246,8 @@ def test_nothing_is_said_not_to_be_sharded_that_is(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_gather_over_an_axis_that_only_xla_uses_is_split() -> None:
-    x, index = abstract((16, 32), None, "data"), jax.ShapeDtypeStruct((24,), jnp.int32)
+    index = jax.ShapeDtypeStruct((24,), jnp.int32)
     index = index.update(sharding=NamedSharding(compat.abstract_mesh(MESH), P("data")))
-    parts = parts_of(collectives_of(jax.jit(lambda x, index: x[index]), x, index))
-    of_model = [origin for each, _, origin in parts if [a.name for a in each.axes] == ["model"]]
-    assert [origin.kind for origin in of_model] == ["split"]
     # Of the updates, which are whole; the result has `model`, by the weight behind.
     updates, w = abstract((24, 32), None, None), abstract((32, 16), "model", None)
     step = jax.jit(lambda x, index, updates, w: jnp.tanh(x.at[index].set(updates)) @ w)
@@ -818,8 +815,8 @@ def test_what_comes_out_of_a_shard_map_is_called_by_it_under_gspmd():
     assert all(text.startswith("shard_map is P('data', None) but") for text in words)
 
 
-def test_what_xla_gathers_of_a_lookup_that_it_split_comes_from_no_annotation() -> None:
-    """XLA names it after the lookup, and what takes that has another tensor on the same axis."""
+def test_what_a_lookup_gathers_is_for_the_axis_that_its_table_and_indices_contend_for() -> None:
+    """XLA splits it over another axis, which the indices go over to; without either it does not."""
     x, w = abstract((16, 32), None, "data"), abstract((32, 32), "model", "data")
     at = jax.ShapeDtypeStruct((16,), jnp.int32, sharding=abstract((16,), "data").sharding)
     parts = parts_of(collectives_of(jax.jit(lambda x, at, w: x[at] @ w), x, at, w))
@@ -828,7 +825,24 @@ def test_what_xla_gathers_of_a_lookup_that_it_split_comes_from_no_annotation() -
         for c, _, o in parts
         if c.kind == "all-gather" and [axis.name for axis in c.axes or ()] == ["model"]
     )
-    assert (origin.kind, origin.op) == ("split", "gather")
+    assert (origin.kind, origin.op) == ("resharding", "gather")
+    assert named(origin, "has") == {("at", "P('data')")}
+    assert named(origin, "needed") == {("x", "P(None, 'data')")}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_line_keeps_away_and_says_again_comes_without_it(partitioner: Any) -> None:
+    """Both constraints are of one line: without it the argument's axis gets to the product."""
+    x = abstract((16, 32), "data", "model")
+
+    def product(x: Any) -> Any:
+        x = constrained(constrained(x, None, None), "data", None)
+        return x.T @ x
+
+    parts = parts_of(collectives_of(jax.jit(product), x, partitioner=partitioner))
+    (origin,) = (o for c, _, o in parts if c.kind == "all-reduce")
+    assert {each.kind for each in origin.annotations} == {"constraint"}
+    assert [each.name for each in origin.otherwise] == ["x"]
 
 
 def summed_over_model(x: Any, w: Any) -> Any:
