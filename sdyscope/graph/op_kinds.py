@@ -17,3 +17,43 @@ BARRIERS: Final = frozenset({"stablehlo.optimization_barrier", "mhlo.optimizatio
 CONSTRAINTS: Final = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 #: Ops that end a function or a region, with what it returns.
 TERMINATORS: Final = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
+
+#: Ops whose result may have its operand's shape and is not made from it element by element.
+_NOT_ELEMENTWISE: Final = frozenset(
+    {
+        "all_reduce",
+        "all_to_all",
+        "case",
+        "cholesky",
+        "collective_broadcast",
+        "collective_permute",
+        "composite",
+        "convolution",
+        "custom_call",
+        "dot_general",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "fft",
+        "gather",
+        "if",
+        "optimization_barrier",
+        "reduce_window",
+        "reverse",
+        "scatter",
+        "select_and_scatter",
+        "sort",
+        "transpose",
+        "triangular_solve",
+        "while",
+    }
+)
+
+
+def is_elementwise(kind: str) -> bool:
+    """Whether an op makes each element from those at its place, where its tensors have one shape.
+
+    Args:
+        kind: the op, with its dialect.
+    """
+    dialect, _, name = kind.partition(".")
+    return dialect in ("stablehlo", "chlo") and name not in _NOT_ELEMENTWISE

@@ -9,7 +9,7 @@ from sdyscope.analysis.naming.resolve import plain_scope
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError, ConversionError, SyntaxTextError
 from sdyscope.facts.rematerializations import Rematerialization
-from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import is_elementwise
 from sdyscope.hlo import read_hlo
 from sdyscope.lint.rule import Message, Unavailable, rule
 from sdyscope.lint.subject import Subject
@@ -21,28 +21,6 @@ from sdyscope.values.tiling import TupleSharding
 _HINT = (
     "Reshard in steps that XLA supports, with a constraint in between, or make the two "
     "shardings more similar: change one axis or one dimension at a time."
-)
-
-
-#: Ops whose result may have its operand's shape and is not made from it element by element.
-_OTHERWISE = frozenset(
-    {
-        "case",
-        "convolution",
-        "custom_call",
-        "dot_general",
-        "dynamic_slice",
-        "dynamic_update_slice",
-        "fft",
-        "gather",
-        "if",
-        "reduce_window",
-        "reverse",
-        "scatter",
-        "sort",
-        "transpose",
-        "while",
-    }
 )
 
 
@@ -163,18 +141,13 @@ def _moves(subject: Subject) -> list[tuple[Annotation, Placement, Placement]]:
             if (
                 len(user.types) == 1
                 and user.types[0].shape == annotation.shape
-                and _is_elementwise(user)
+                and is_elementwise(user.kind)
             ):
                 steps.append((own, subject.placement((user.id, 0))))
         for start, end in dict.fromkeys(steps):
             if start is not None and end is not None and _is_move(start, end):
                 moves.append((annotation, start, end))
     return moves
-
-
-def _is_elementwise(op: Op) -> bool:
-    dialect, _, name = op.kind.partition(".")
-    return dialect in ("stablehlo", "chlo") and name not in _OTHERWISE
 
 
 def _is_move(before: Placement, after: Placement) -> bool:

@@ -67,8 +67,7 @@ class Purpose:
         said: the instructions that say it; the first is for the scope, the first with a line for
             the line.
         tags: the ops that it is for.
-        makers: the ops that make the value, where these are others and are known; of a collective
-            that is named after the op that needs the value, of an all-gather only.
+        makers: the ops that make the value, where these are others and are known.
         argument: the parameter of the program that the value is, if it is one.
         result: the result of the program that it becomes, where no op is known that it is for.
         named_after: what XLA names it after: the op that it is for, the value, or nothing. If it is
@@ -152,10 +151,9 @@ class MadeFor:
         """
         key = self.key(instructions[0])
         exactly = Purpose(tuple(instructions), self.of(instructions[:1]))
-        if kind == "all-gather":
-            makers = self.makers(computation, collective, value, key)
-            argument = makers.boundary[0] if len(makers.boundary) == 1 else None
-            exactly = replace(exactly, makers=self.of(makers.instructions[:1]), argument=argument)
+        makers = self.makers(computation, collective, value, key)
+        argument = makers.boundary[0] if len(makers.boundary) == 1 else None
+        exactly = replace(exactly, makers=self.of(makers.instructions[:1]), argument=argument)
         if kind not in _OF_MAKER or _GENERATED not in collective.rest:
             return exactly
         if not self.tags and not self.is_made_by(computation, collective, value, key):

@@ -32,7 +32,7 @@ from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of, primitive_of
-from sdyscope.graph.op_kinds import BARRIERS
+from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
 from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import free_dims, spatial_dims, summed_dims
 from sdyscope.values.sharding_rule import OpShardingRule
@@ -331,6 +331,23 @@ class Needs:
         wants = need.op is None or need.output is not None or need.op.is_constraint
         wants = wants or (need.op is not None and kind_of(need.op) in _WHOLE)
         return score + (0 if wants or self.conflicting(need, axes) else 1)
+
+    def is_sole(self, need: Need, needs: Sequence[Need], ops: Sequence[Op]) -> bool:
+        """Whether it alone can be what XLA moves for an op, whatever shape the pieces have.
+
+        An elementwise op takes its operands as its result is sharded, and a constraint its own:
+        XLA moves nothing else for them (`spmd_partitioner.cc`, `HandleElementwise`).
+        """
+        op = need.op
+        if op is None or op not in ops or need.output is not None:
+            return False
+        if any(other.value != need.value for other in needs):
+            return False
+        shape = self.decided.shape(need.value)
+        return op.is_constraint or (
+            is_elementwise(op.kind)
+            and all(self.decided.shape(value) == shape for value in self.tensors(op))
+        )
 
     def lands(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether it is known that the axes, and these alone, go over to other dimensions."""

@@ -494,7 +494,12 @@ class _Search:
                 need = needs[best]
                 # What windows reach into is the edge of a block, and fits none.
                 at_edges = need.op is not None and kind_of(need.op) == "convolution"
-                fits = misfits[best] < NO_FIT or at_edges
+                # What the compiled program moves from a maker to an op is that, in any pieces.
+                moved = {each.value for each in needs if each.value in values}
+                is_it = moved == {need.value} or (
+                    part.named_after == "op" and self.around.is_sole(need, needs, ops)
+                )
+                fits = misfits[best] < NO_FIT or at_edges or (steps == 0 and is_it)
                 origin = self.origin_for(need, axes, part, collective.kind if fits else "")
                 # So are the pieces that an op itself takes from other blocks.
                 reaches = need.op in ops and kind_of(need.op) in REACHING
@@ -608,6 +613,10 @@ class _Search:
             if kind == "all-gather":
                 after = self.decided.spec_without(value, axes)
         reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
+        # A product of a value with itself: no sharding of it suits both sides.
+        is_square = (
+            op is not None and kind_of(op) in _SPLIT and self.around.operands(op).count(value) > 1
+        )
         if not has and not needed:
             return None
         instead = self.around.gathered_instead(need, axes, calls) if kind == "all-gather" else ()
@@ -622,6 +631,7 @@ class _Search:
             annotations=(*has, *_distinct(needed)),
             together=self.together([value], axes, calls, instead),
             result=self.result_name(need.result) if op is None else "",
+            may_split=kind == "all-gather" and is_square,
         )
 
     def moved(self, value: ValueId) -> _Moved:
