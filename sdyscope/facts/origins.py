@@ -117,15 +117,16 @@ class CollectiveOrigin:
         source: that op's line.
         annotations: where the axes come from: first those of the value, then those of the need.
         together: all annotations that say the axes of the value on dimensions that hold them
-            together with its own, or on another one that the op sums: any of them can be where they
-            come from.
+            together with its own, or that give them to a dimension that is summed or gathered once
+            those are gone: any of them can be where they come from.
         not_found: why it is not known.
         followed: whether the op was found along the value in the compiled program, since XLA
             names the collective after what makes the value, or not at all.
         may_split: whether XLA may split the op over these axes itself once no annotation shards
             what it sums: another axis is on a dimension that one operand sums and another keeps.
         uncertain: whether the value is only the nearest that could be meant: what is communicated
-            has the shape of no block of it, or was followed to another.
+            has the shape of no block of it and is not known to be taken from it alone, or was
+            followed to another.
     """
 
     kind: OriginKind

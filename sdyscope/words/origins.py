@@ -90,15 +90,16 @@ class OriginDocument:
       scope: that op's scope, without the program's own name.
       source: that op's line; null where the module has none.
       annotations: where the axes come from.
-      otherwise: annotations that the axes of the value, or of another dimension that the op sums,
-        come from without those that are named, the first ten of them.
+      otherwise: annotations that the axes of the value, or of another dimension that is summed or
+        gathered, come from without those that are named, the first ten of them.
       otherwise_count: how many those are.
       words: all of it in a sentence, as every view prints it.
       followed: whether the op was found along the value in the compiled program, since XLA names
         the collective after what makes the value, or not at all.
       may_split: whether XLA may split the op over these axes itself, without these annotations.
       uncertain: whether the value is only the nearest that could be meant: what is communicated has
-        the shape of no block of it, or was followed to another.
+        the shape of no block of it and is not known to be taken from it alone, or was followed to
+        another.
     """
 
     kind: OriginKind
