@@ -642,8 +642,11 @@ class Needs:
             own = self.decided.axes(values[tensor])
             axes_at[tensor][at] = own[dim] if own else ()
         taken = axes_at[0]
-        pieces = [_sizes(leaf.dimensions) for leaf in part.shape.leaves]
-        if _sizes(_local(shapes[-1], tuple(taken))) not in pieces:
+        block, leaves = _local(shapes[-1], tuple(taken)), part.shape.leaves
+        pieces = [_sizes(leaf.dimensions) for leaf in leaves]
+        # An exchange takes the block apart, and takes all of it.
+        is_all = sum(math.prod(leaf.dimensions) for leaf in leaves) == math.prod(block)
+        if _sizes(block) not in pieces and not (len(leaves) > 1 and is_all):
             return None
         for value, theirs in ((values[1], axes_at[1]), (values[-1], self.decided.axes(values[-1]))):
             axes = tuple(

@@ -253,7 +253,7 @@ class _Search:
                 return _origin("split", ops[0], *_scope(ops[0]))
             if collective.kind == "all-reduce" and (takers := self.takers_from_one_device(ops)):
                 return replace(self.unknown(part, takers, axes), not_found="one device")
-            if collective.kind == "all-gather" and (
+            if collective.kind in ("all-gather", "all-to-all") and (
                 collective_origin := self.contended([*makers, *ops], part)
             ):
                 return collective_origin
