@@ -845,6 +845,14 @@ def test_what_a_line_keeps_away_and_says_again_comes_without_it(partitioner: Any
     assert [each.name for each in origin.otherwise] == ["x"]
 
 
+def test_a_product_of_a_value_with_itself_may_be_split_by_xla() -> None:
+    """No sharding of it suits both sides; once it has none, XLA may still split one of them."""
+    step = jax.jit(lambda x: jnp.einsum("bd,bc->dc", x, x))
+    parts = parts_of(collectives_of(step, abstract((16, 32), None, "data")))
+    (origin,) = (o for c, _, o in parts if c.kind == "all-gather")
+    assert origin.may_split
+
+
 def summed_over_model(x: Any, w: Any) -> Any:
     """A product in a shard_map over one of the axes, which sums it."""
     inside = jax.shard_map(
