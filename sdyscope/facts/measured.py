@@ -398,17 +398,21 @@ class Difference:
     """What something took in two traces.
 
     Attributes:
-        name: what: a scope, a source line, a collective; ``step``, ``compute``, ``collectives`` and
-            ``waiting`` are of the whole step.
+        name: what: a scope, a source line, a kind of collective; ``step``, ``compute``,
+            ``collectives`` and ``waiting`` are of the whole step.
         before: seconds of a step in the first; None where it is not there.
         after: seconds of a step in the second; None likewise.
+        axes: the mesh axes of a collective; None where they are not known.
+        scope: its scope; empty of what is no collective.
     """
 
     name: str
     before: float | None
     after: float | None
+    axes: tuple[AxisRef, ...] | None = None
+    scope: str = ""
 
-    __document__ = ("name", "before", "after", "change")
+    __document__ = ("name", "axes", "scope", "before", "after", "change")
 
     @property
     def change(self) -> float:

@@ -23,6 +23,10 @@ another axis, as what comes next needs it.
 """
 
 
+LaneKind: TypeAlias = Literal["compute", "links"]
+"""What a lane is of: what a device computes, or what it sends over the links of mesh axes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A part of a lane in which something goes on.
@@ -45,12 +49,15 @@ class Lane:
     """What one resource does over the step.
 
     Attributes:
-        name: ``compute``, or the mesh axes whose links it is.
+        kind: what computes, or the links of mesh axes.
+        axes: the mesh axes whose links it is; None of what computes, and of the links of
+            collectives whose axes are not known.
         busy: seconds that it is busy.
         segments: when. Of a loop one iteration is drawn over all the time that it takes.
     """
 
-    name: str
+    kind: LaneKind
+    axes: tuple[AxisRef, ...] | None
     busy: float
     segments: tuple[Segment, ...]
 

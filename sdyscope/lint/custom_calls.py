@@ -15,6 +15,7 @@ from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passing
 from sdyscope.values.source import SourceLocation
+from sdyscope.words.mesh import over_text
 
 _CALLBACK = re.compile(r"callback|host_compute|xla_python", re.IGNORECASE)
 
@@ -83,7 +84,7 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
                 if collective is None or (target, source) in reported:
                     continue
                 reported.add((target, source))
-                over = ", ".join(str(axis) for axis in collective.axes or ())
+                over = over_text(collective.axes, subject.collectives.mesh)
                 yield _feeds(
                     subject,
                     target,

@@ -12,6 +12,7 @@ from sdyscope.lint.rule import FEW_BYTES, Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passes
 from sdyscope.values.placement import Placement
+from sdyscope.words.mesh import over_text
 
 #: Ops that are not the same each time although their operands are.
 _VARYING = frozenset(
@@ -140,7 +141,7 @@ def _gathered(subject: Subject, collective: Collective) -> Message:
         if collective.unknown_trips
         else f"{collective.count:,} times per step"
     )
-    over = ", ".join(str(axis) for axis in collective.axes or ())
+    over = over_text(collective.axes, subject.collectives.mesh)
     source = part.source or (origin.source if origin is not None else None)
     return Message(
         f"The same value is gathered over {over or 'devices'} in each iteration of a loop, {times}"

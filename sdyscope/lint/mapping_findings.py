@@ -17,6 +17,7 @@ from sdyscope.mesh_config.mapped_mesh import (
 from sdyscope.mesh_config.mesh_shape import names_of
 from sdyscope.words.counts import counted, listed
 from sdyscope.words.findings import Finding
+from sdyscope.words.mesh import sizes_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _divides(
                 indivisible.setdefault(axes, []).append(mapping.name)
         for axes, where in indivisible.items():
             blocks = math.prod(sizes[axis] for axis in axes)
-            over = " x ".join(f"{axis}={sizes[axis]}" for axis in axes)
+            over = sizes_words({axis: sizes[axis] for axis in axes})
             others = [
                 mapping.name
                 for mapping in (param, compute)

@@ -12,7 +12,7 @@ from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
-from sdyscope.words.mesh import axis_text
+from sdyscope.words.mesh import over_text
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import source_text
 
@@ -228,7 +228,7 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
         if times < _MANY or sent < _SHARE * total or scattered.get(kind, 0) >= times:
             continue
         collective, part = max(each, key=lambda gather: gather[0].count * gather[1].sent)
-        axes = ", ".join(map(axis_text, collective.axes or ()))
+        over = over_text(collective.axes, collectives.mesh) or "devices"
         scopes = {_DIGITS.sub("*", f"{part.scope}/{part.primitive}".strip("/")) for _, part in each}
         causes = (
             [annotation for annotation in part.origin.annotations if annotation.role == "has"]
@@ -237,7 +237,7 @@ def activation_gathered_repeatedly(subject: Subject) -> Iterator[Message]:
         )
         named = f", sharded by {annotation_text(causes[0])}" if causes else ""
         yield Message(
-            f"Activations of the same shape are gathered over {axes} {times:,} times per step, in "
+            f"Activations of the same shape are gathered over {over} {times:,} times per step, in "
             f"{counted(len(scopes), 'scope')}{named}: a device sends {size(sent)}, "
             f"{100 * sent / total:.0f}% of all that it sends.",
             tensor=part.origin.value if part.origin is not None else part.scope,

@@ -408,7 +408,7 @@ def _step(schedule: Schedule, longest: float, calibration: Calibration | None) -
 def _lanes(lanes: Sequence[Lane], longest: float) -> dict[str, dict[str, Any]]:
     """What is drawn of each lane, and for how long it is busy."""
     return {
-        lane.name: {
+        track.name: {
             "time": time_text(lane.busy),
             "columns": _runs(shares(track.spans, COLUMNS)),
         }

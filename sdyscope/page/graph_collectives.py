@@ -11,6 +11,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.page.columns import table
 from sdyscope.page.document import Report
 from sdyscope.page.graph_nodes import Nodes
+from sdyscope.words.mesh import names_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.partitioners import partitioner_name
 
@@ -76,10 +77,7 @@ def _rows(
             "node": (node for node, _, _ in rows),
             "kind": (collective.kind for _, collective, _ in rows),
             "axes": (
-                " ".join(axis.name for axis in collective.axes)
-                if collective.axes is not None
-                else ""
-                for _, collective, _ in rows
+                names_text(collective.axes) if collective.axes else "" for _, collective, _ in rows
             ),
             "count": (collective.count for _, collective, _ in rows),
             "sent": (collective.count * part.sent for _, collective, part in rows),

@@ -10,6 +10,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Lane, Schedule
 from sdyscope.terminal.alike import by_partitioner
 from sdyscope.terminal.chart import Span, Track
+from sdyscope.words.schedule import lane_text
 
 
 def distinct_memory(
@@ -43,18 +44,18 @@ def tracks(lanes: Sequence[Lane], longest: float) -> list[Track]:
     """The lanes of a step as lines of a timeline.
 
     Args:
-        lanes: of one step; what is computed has no name.
+        lanes: of one step.
         longest: seconds that the timeline stands for, of all steps that are compared.
     """
     whole = longest or 1.0
     lines = []
     for lane in lanes:
+        computes = lane.kind == "compute"
         spans = [
-            Span(segment.start / whole, segment.end / whole, segment.exposed or not segment.name)
+            Span(segment.start / whole, segment.end / whole, segment.exposed or computes)
             for segment in lane.segments
         ]
-        computes = all(not segment.name for segment in lane.segments)
-        lines.append(Track(lane.name, spans, "plain" if computes else "bad"))
+        lines.append(Track(lane_text(lane), spans, "plain" if computes else "bad"))
     return lines
 
 

@@ -31,6 +31,7 @@ from sdyscope.words.profile import (
     UNKNOWN_TEXTS,
     WAITING,
     deviation_text,
+    difference_name,
     difference_text,
     noise_text,
     over_time_text,
@@ -325,7 +326,7 @@ def differences(title: str, rows: Sequence[Difference], top: int, noise: float) 
         percent = f"{sign}{100 * part:.0f} %" if row.before and row.change else ""
         cells.append(
             (
-                file_text(row.name) or Cell("without one", "muted"),
+                file_text(difference_name(row)) or Cell("without one", "muted"),
                 time_text(row.before),
                 time_text(row.after),
                 Cell(change, tone),

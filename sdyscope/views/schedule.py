@@ -23,6 +23,7 @@ from sdyscope.words.schedule import (
     MODEL,
     WAY_TEXTS,
     flags_text,
+    lane_text,
     step_text,
     way_text,
 )
@@ -52,8 +53,8 @@ def lanes(schedule: Schedule) -> Table:
         alone = sum(span.end - span.start for span in lane.segments if span.exposed)
         share = percent(lane.busy, schedule.seconds)
         waited = Cell(time_text(alone), "bad" if alone else "plain")
-        first = lane is schedule.lanes[0]
-        rows.append((lane.name, time_text(lane.busy), share, "-" if first else waited))
+        exposure = "-" if lane.kind == "compute" else waited
+        rows.append((lane_text(lane), time_text(lane.busy), share, exposure))
     return Table(
         (Column("busy"), number("time"), number("of the step"), number("exposed")), tuple(rows)
     )

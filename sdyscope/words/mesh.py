@@ -164,11 +164,12 @@ def axes_text(axes: Sequence[AxisRef] | None, mesh: Mesh | None) -> str:
     )
 
 
-def names_text(axes: Sequence[str]) -> str:
+def names_text(axes: Sequence[str | AxisRef]) -> str:
     """`data`, `(data, model)`: axes by name alone, which can be called x and y."""
-    if len(axes) < 2:
-        return "".join(map(label, axes)) or "no single axis"
-    return f"({', '.join(map(label, axes))})"
+    names = [label(axis) if isinstance(axis, str) else axis_text(axis) for axis in axes]
+    if len(names) < 2:
+        return "".join(names) or "no single axis"
+    return f"({', '.join(names)})"
 
 
 def over_text(

@@ -9,6 +9,7 @@ from typing import Final
 from sdyscope.facts.measured import (
     CollectiveTime,
     Deviation,
+    Difference,
     Measured,
     MeasuredStep,
     NotCompared,
@@ -16,7 +17,7 @@ from sdyscope.facts.measured import (
 )
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted, percent
-from sdyscope.words.mesh import over_text
+from sdyscope.words.mesh import names_text, over_text
 from sdyscope.words.rates import time_text
 
 CONCURRENT = (
@@ -158,6 +159,14 @@ def deviation_text(deviation: Deviation, mesh: Mesh | None) -> str:
     axes = over_text(deviation.axes, mesh) if deviation.collective else ""
     more = f" ({deviation.instructions})" if deviation.instructions > 1 else ""
     return f"{deviation.what} {axes}".rstrip() + more
+
+
+def difference_name(difference: Difference) -> str:
+    """What is compared in two traces: ``step``, ``step.py:12``, ``all-reduce over data: sum``."""
+    name = difference.name
+    if difference.axes is not None:
+        name += f" over {names_text(difference.axes)}"
+    return f"{name}: {difference.scope}" if difference.scope else name
 
 
 def collective_text(timed: CollectiveTime) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sdyscope.facts.schedule import Exposed, Schedule, Way
+from sdyscope.facts.schedule import Exposed, Lane, Schedule, Way
 from sdyscope.words.counts import percent
+from sdyscope.words.mesh import names_text
 from sdyscope.words.rates import time_text
 
 MODEL = (
@@ -65,6 +66,13 @@ def step_text(schedule: Schedule) -> str:
     if not schedule.hidden:
         return f"{words}; none is hidden"
     return f"{words}; {time_text(schedule.hidden)} of communication is hidden"
+
+
+def lane_text(lane: Lane) -> str:
+    """``compute``, or whose links it is: ``data``, ``(data, model)``."""
+    if lane.kind == "compute":
+        return "compute"
+    return names_text(lane.axes) if lane.axes else "other groups"
 
 
 def way_text(collective: Exposed) -> str:

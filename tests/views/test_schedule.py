@@ -36,9 +36,10 @@ STEP = Schedule(
     exposed=1e-6,
     hidden=1e-6,
     lanes=(
-        Lane("compute", 3e-6, (Segment(0.0, 3e-6),)),
+        Lane("compute", None, 3e-6, (Segment(0.0, 3e-6),)),
         Lane(
-            "data",
+            "links",
+            (AxisRef("data"),),
             2e-6,
             (Segment(2e-6, 3e-6, "gather"), Segment(3e-6, 4e-6, "gather", exposed=True)),
         ),
@@ -66,6 +67,15 @@ def test_lanes_say_what_is_exposed():
     compute, data = map(texts, view.lanes(STEP).rows)
     assert compute == ["compute", "3.00 us", "75 %", "-"]
     assert data == ["data", "2.00 us", "50 %", "1.00 us"]
+
+
+def test_links_are_called_by_their_axes_everywhere():
+    both = Lane("links", (AxisRef("fsdp"), AxisRef("model")), 1e-6, ())
+    unknown = Lane("links", None, 1e-6, ())
+    step = replace(STEP, lanes=(*STEP.lanes, both, unknown))
+    names = ["compute", "data", "(fsdp, model)", "other groups"]
+    assert [track.name for track in tracks(step.lanes, longest=8e-6)] == names
+    assert [texts(row)[0] for row in view.lanes(step).rows] == names
 
 
 def test_the_footer_says_what_would_help_and_what_is_unknown():

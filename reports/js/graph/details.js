@@ -3,7 +3,7 @@
 import { detailsHead, factList } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
-import { axisName, spec } from "../base/spec.js";
+import { coloured, spec } from "../base/spec.js";
 
 /** So many are listed of each. */
 const LISTED = 24;
@@ -129,21 +129,20 @@ function collectives(item, { model, values }) {
       el(
         "ul.graph-sent",
         {},
-        sent.slice(0, LISTED).map((one) =>
-          el(
-            "li",
-            {},
-            el("strong", {}, one.kind),
-            " ",
-            one.axes
-              .split(" ")
-              .filter(Boolean)
-              .flatMap((axis, at) => [at ? ", " : "", axisName(axis)]),
-            ` ${one.shape}, ${size(one.sent)} sent`,
-            one.count > 1 ? ` in ${whole(one.count)} runs` : "",
-            one.why ? el("p.muted", { dir: "auto" }, one.why) : null,
+        sent
+          .slice(0, LISTED)
+          .map((one) =>
+            el(
+              "li",
+              {},
+              el("strong", {}, one.kind),
+              " ",
+              coloured(one.axes),
+              ` ${one.shape}, ${size(one.sent)} sent`,
+              one.count > 1 ? ` in ${whole(one.count)} runs` : "",
+              one.why ? el("p.muted", { dir: "auto" }, one.why) : null,
+            ),
           ),
-        ),
       ),
       sent.length > LISTED ? el("p.muted", {}, `and ${whole(sent.length - LISTED)} more`) : null,
     ];

@@ -78,7 +78,7 @@ export function labels(model, values, item, partitioner) {
 function merged(sent) {
   const found = new Map();
   for (const one of sent) {
-    const words = `${one.kind}${one.axes ? ` ${one.axes.replaceAll(" ", "+")}` : ""}`;
+    const words = `${one.kind}${one.axes ? ` ${one.axes}` : ""}`;
     const known = found.get(words) ?? { count: 0, sent: 0 };
     found.set(words, { count: known.count + 1, sent: known.sent + one.sent });
   }

@@ -8,7 +8,7 @@ for at once. A loop takes as long as its trips times one iteration.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sdyscope.analysis.collectives.comms import CommsDocument
@@ -448,17 +448,18 @@ class _Simulation:
         yield from sorted(exposures, key=lambda each: (-each.exposed, -each.seconds))
 
     def lanes(self) -> Iterator[Lane]:
-        yield Lane("compute", self.computing, tuple(merged_spans(self.compute, self.now * CLOSE)))
-        by_axes: dict[str, list[Segment]] = defaultdict(list)
-        busy: dict[str, float] = defaultdict(float)
+        computed = tuple(merged_spans(self.compute, self.now * CLOSE))
+        yield Lane("compute", None, self.computing, computed)
+        by_axes: dict[tuple[AxisRef, ...] | None, list[Segment]] = defaultdict(list)
+        busy: dict[tuple[AxisRef, ...] | None, float] = defaultdict(float)
         for timed in self.cost.collectives:
-            name = lane_name(timed.collective.axes)
+            axes = timed.collective.axes
             for start, end, alone in self.spent[timed.collective.name].segments:
-                by_axes[name].append(Segment(start, end, timed.collective.name, alone))
-            busy[name] += timed.seconds or 0.0
-        for name in sorted(by_axes, key=lambda each: -busy[each]):
-            segments = sorted(by_axes[name], key=lambda segment: segment.start)
-            yield Lane(name, busy[name], tuple(segments))
+                by_axes[axes].append(Segment(start, end, timed.collective.name, alone))
+            busy[axes] += timed.seconds or 0.0
+        for axes in sorted(by_axes, key=lambda each: -busy[each]):
+            segments = sorted(by_axes[axes], key=lambda segment: segment.start)
+            yield Lane("links", axes, busy[axes], tuple(segments))
 
 
 def work_seconds(cost: Cost, work: Work) -> float:
@@ -470,11 +471,6 @@ def work_seconds(cost: Cost, work: Work) -> float:
     if fitted is not None and (work.flops or work.bytes):
         seconds += fitted.overhead
     return seconds
-
-
-def lane_name(axes: Sequence[AxisRef] | None) -> str:
-    """What the links of some mesh axes are called."""
-    return " x ".join(axis.name for axis in axes) if axes else "other groups"
 
 
 def merged_spans(spans: Iterable[tuple[float, float]], close: float) -> Iterator[Segment]:

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import TypeAlias
 
 from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.analysis.collectives.comms import collectives_under
@@ -21,7 +22,6 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.cost import Cost, Given
 from sdyscope.analysis.cost.schedule import (
     CLOSE,
-    lane_name,
     merged_spans,
     schedule_of,
     work_seconds,
@@ -63,6 +63,9 @@ from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
 #: Instructions whose events have those of other instructions in them.
+#: A collective that a device ran: its axes, its name, when it began and ended.
+_Sending: TypeAlias = tuple[tuple[AxisRef, ...] | None, str, float, float]
+
 _AROUND = frozenset({"call", "conditional", "while"})
 
 
@@ -454,16 +457,15 @@ class _Join:
             return None
         step = sorted(range(len(lengths)), key=lengths.__getitem__)[(len(lengths) - 1) // 2]
         begun: dict[int, list[tuple[float, float]]] = defaultdict(list)
-        sent: dict[int, list[tuple[str, str, float, float]]] = defaultdict(list)
+        sent: dict[int, list[_Sending]] = defaultdict(list)
         of_collectives = {timed.name: timed for timed in self.collective_times}
         instructions = self.around()
         for name, occurrences in self.traced.occurrences.items():
             timed = of_collectives.get(name)
             if timed is not None:
-                lane = lane_name(timed.axes)
                 for number, device, start, seconds in self.occurrences(name):
                     if number == step:
-                        sent[device].append((lane, name, start, start + seconds))
+                        sent[device].append((timed.axes, name, start, start + seconds))
             elif name not in instructions and _begun(name) not in of_collectives:
                 for number, device, start, seconds in occurrences:
                     if number == step:
@@ -514,7 +516,7 @@ class _Join:
 
 def _lanes(
     computed: Sequence[tuple[float, float]],
-    sent: Sequence[tuple[str, str, float, float]],
+    sent: Sequence[_Sending],
     begin: float,
     close: float,
 ) -> Iterator[Lane]:
@@ -522,12 +524,12 @@ def _lanes(
     compute = list(merged_spans(((start - begin, end - begin) for start, end in computed), 0.0))
     busy = sum(segment.end - segment.start for segment in compute)
     spans = ((segment.start, segment.end) for segment in compute)
-    yield Lane("compute", busy, tuple(merged_spans(spans, close)))
+    yield Lane("compute", None, busy, tuple(merged_spans(spans, close)))
     starts = [segment.start for segment in compute]
-    by_lane: dict[str, list[Segment]] = defaultdict(list)
-    times: dict[str, float] = defaultdict(float)
-    for lane, name, start, end in sorted(sent, key=lambda each: each[2:]):
-        times[lane] += end - start
+    by_axes: dict[tuple[AxisRef, ...] | None, list[Segment]] = defaultdict(list)
+    times: dict[tuple[AxisRef, ...] | None, float] = defaultdict(float)
+    for axes, name, start, end in sorted(sent, key=lambda each: each[2:]):
+        times[axes] += end - start
         at, end = start - begin, end - begin
         # Alone but where something is computed.
         for segment in compute[max(bisect_right(starts, at) - 1, 0) : bisect_right(starts, end)]:
@@ -535,13 +537,13 @@ def _lanes(
             if first >= last:
                 continue
             if at < first:
-                by_lane[lane].append(Segment(at, first, name, True))
-            by_lane[lane].append(Segment(first, last, name))
+                by_axes[axes].append(Segment(at, first, name, True))
+            by_axes[axes].append(Segment(first, last, name))
             at = last
         if at < end:
-            by_lane[lane].append(Segment(at, end, name, True))
-    for lane in sorted(by_lane, key=lambda each: -times[each]):
-        yield Lane(lane, times[lane], tuple(by_lane[lane]))
+            by_axes[axes].append(Segment(at, end, name, True))
+    for axes in sorted(by_axes, key=lambda each: -times[each]):
+        yield Lane("links", axes, times[axes], tuple(by_axes[axes]))
 
 
 def _deviations(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.cost.cost import Given, read_given
@@ -25,7 +25,10 @@ from sdyscope.facts.measured import (
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import Staged
-from sdyscope.values.mesh import Mesh
+from sdyscope.values.mesh import AxisRef, Mesh
+
+#: What is compared in two traces: its name, and of a collective its axes and scope.
+_Compared: TypeAlias = tuple[str, tuple[AxisRef, ...] | None, str]
 
 #: So many programs of a trace are compared with the one that is named.
 _TRIED = 8
@@ -218,8 +221,8 @@ def compared(before: Measured, after: Measured) -> MeasuredDifference:
     return MeasuredDifference(
         totals=tuple(totals),
         scopes=_differences(
-            {scope_time.scope: scope_time.seconds for scope_time in before.by_scope},
-            {scope_time.scope: scope_time.seconds for scope_time in after.by_scope},
+            {(each.scope, None, ""): each.seconds for each in before.by_scope},
+            {(each.scope, None, ""): each.seconds for each in after.by_scope},
         ),
         lines=_differences(_lines(before), _lines(after)),
         collectives=_differences(_collectives(before), _collectives(after)),
@@ -251,26 +254,27 @@ def _noise(seconds: Iterable[float]) -> float:
     return max((abs(step - middle) for step in steps), default=0.0) / middle if middle else 0.0
 
 
-def _lines(measurement: Measured) -> Mapping[str, float]:
+def _lines(measurement: Measured) -> Mapping[_Compared, float]:
     return {
-        f"{line.source.file}:{line.source.line}": line.seconds
+        (f"{line.source.file}:{line.source.line}", None, ""): line.seconds
         for line in measurement.by_line
         if line.source
     }
 
 
-def _collectives(measurement: Measured) -> Mapping[str, float]:
-    totals: dict[str, float] = {}
+def _collectives(measurement: Measured) -> Mapping[_Compared, float]:
+    totals: dict[_Compared, float] = defaultdict(float)
     for timed in measurement.collectives:
-        axes = "" if timed.axes is None else f" over {', '.join(axis.name for axis in timed.axes)}"
-        name = f"{timed.kind}{axes}: {timed.scope}" if timed.scope else f"{timed.kind}{axes}"
-        totals[name] = totals.get(name, 0.0) + timed.seconds
+        totals[timed.kind, timed.axes, timed.scope] += timed.seconds
     return totals
 
 
-def _differences(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Difference, ...]:
+def _differences(
+    before: Mapping[_Compared, float], after: Mapping[_Compared, float]
+) -> tuple[Difference, ...]:
     differences = (
-        Difference(name, before.get(name), after.get(name))
-        for name in dict.fromkeys([*before, *after])
+        Difference(name, before.get(key), after.get(key), axes, scope)
+        for key in dict.fromkeys([*before, *after])
+        for name, axes, scope in [key]
     )
     return tuple(sorted(differences, key=lambda difference: -abs(difference.change)))

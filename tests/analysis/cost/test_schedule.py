@@ -13,7 +13,7 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import read_hlo
 from sdyscope.hlo.loops import known_before
-from sdyscope.values.mesh import Mesh
+from sdyscope.values.mesh import AxisRef, Mesh
 
 MESH = Mesh.of({"data": 2, "model": 2})
 
@@ -132,7 +132,7 @@ def test_what_is_waited_for_at_once_is_exposed():
     )
     compute, *links = found.lanes
     assert close(compute.busy, found.compute)
-    assert {lane.name for lane in links} == {"data", "model"}
+    assert {lane.axes for lane in links} == {(AxisRef("data"),), (AxisRef("model"),)}
     alone = [segment for lane in links for segment in lane.segments if segment.exposed]
     assert close(sum(one.end - one.start for one in alone), found.exposed)
 

@@ -18,7 +18,7 @@ from sdyscope.stages.executed.traces import read_trace
 from sdyscope.targets import resolve
 from sdyscope.terminal.chart import Timeline
 from sdyscope.terminal.table import Table
-from sdyscope.values.mesh import Mesh
+from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.views import profile as views
 from sdyscope.words.profile import NOT_COMPARED
 
@@ -267,7 +267,7 @@ def test_a_step_over_time_is_that_of_the_device_that_waits_least(written):
     assert (step.step, step.device) == (2, 2)
     assert step.seconds == pytest.approx(80e-6)
     compute, model = step.lanes
-    assert (compute.name, model.name) == ("compute", "model")
+    assert (compute.kind, model.kind, model.axes) == ("compute", "links", (AxisRef("model"),))
     assert [(round(each.start * 1e6), round(each.end * 1e6)) for each in compute.segments] == [
         (10, 30)
     ]
@@ -389,6 +389,8 @@ def test_two_traces(written, tmp_path):
     assert difference.lines[0].change == pytest.approx(30e-6)
     assert difference.noise == pytest.approx(0.0)
     assert difference.not_compared == ()
+    (collective,) = difference.collectives
+    assert (collective.name, collective.axes) == ("all-reduce", None)
 
 
 def test_two_traces_that_can_not_be_compared(written):
