@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 from sdyscope.analysis.collectives.compiled import compiled_collectives
+from sdyscope.analysis.collectives.routes import Route, route_of
 from sdyscope.analysis.collectives.totals import Collective, Part, Tally
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.inside import scope_name
-from sdyscope.snapshots.items import compiled_cells
+from sdyscope.snapshots.items import DEVICES, compiled_cells
 from sdyscope.snapshots.values import Item, Key, StageText
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.counts import counted
@@ -28,6 +31,7 @@ def communicated(
         meshes: the meshes to name axes of.
     """
     tallies: dict[Key, dict[Partitioner, Tally]] = {}
+    routes: dict[Key, dict[Partitioner, Counter[Route]]] = {}
     for partitioner, program in compiled.items():
         collectives = compiled_collectives(program, meshes)
         for collective in collectives.collectives:
@@ -37,12 +41,17 @@ def communicated(
                 of_key = tallies.setdefault(key, {})
                 tally = of_key.get(partitioner, Tally())
                 of_key[partitioner] = tally.with_part(collective, part, True)
+                of_partitioner = routes.setdefault(key, {}).setdefault(partitioner, Counter())
+                of_partitioner[route_of(collective)] += collective.count
         if count := collectives.not_understood_count:
             text = f"{counted(count, 'line')} of the compiled program"
             cell = StageText("compiled", text, partitioner)
             yield Key("not understood", "compiled program"), Item((cell,))
     for key, of_key in tallies.items():
-        texts = {partitioner: _words(tally) for partitioner, tally in of_key.items()}
+        texts = {
+            partitioner: _words(tally, routes[key][partitioner])
+            for partitioner, tally in of_key.items()
+        }
         yield key, Item(compiled_cells(texts, compiled))
 
 
@@ -70,5 +79,22 @@ def _axis(axis: AxisRef, mesh: Mesh | None) -> str:
     return f"{axis.name}{size}"
 
 
-def _words(tally: Tally) -> str:
-    return f"{tally.tensors:,} × a step, a device sends {tally.sent:,} B"
+def _words(tally: Tally, routes: Counter[Route]) -> str:
+    text = f"{tally.tensors:,} × a step, a device sends {tally.sent:,} B"
+    if None in routes:
+        return text
+    counts = Counter[str]()
+    for route, count in routes.items():
+        counts[_route(route)] += count
+    if len(counts) == 1:
+        return f"{text}{DEVICES}{next(iter(counts))}"
+    ways = (f"{way} ×{count:,}" for way, count in sorted(counts.items()))
+    return f"{text}{DEVICES}{', '.join(ways)}"
+
+
+def _route(route: Route) -> str:
+    """``in order``, ``in the order 1-0``, or eight hexadecimal digits for groups or pairs."""
+    if isinstance(route, tuple):
+        return f"in the order {'-'.join(map(str, route))}" if route else "in order"
+    text = route if isinstance(route, str) else str(sorted(route or ()))
+    return sha256(text.encode()).hexdigest()[:8]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final, Literal, TypeAlias, get_args
@@ -11,11 +11,18 @@ from typing import Final, Literal, TypeAlias, get_args
 from sdyscope.graph import written_scope
 from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
-from sdyscope.snapshots.items import in_order, reduced, without_marks, without_places
+from sdyscope.snapshots.items import (
+    has_devices,
+    in_order,
+    reduced,
+    without_devices,
+    without_marks,
+    without_places,
+)
 from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage, StageText
 from sdyscope.snapshots.write import template_text
 
-NotCompared: TypeAlias = Literal[Stage, "memory", "places", "on"]
+NotCompared: TypeAlias = Literal[Stage, "memory", "places", "on", "devices"]
 
 What: TypeAlias = Literal["changed", "removed", "added"]
 
@@ -99,7 +106,8 @@ class Comparison:
         header: what is said of the whole program and differs.
         changes: what differs of tensors and collectives.
         not_compared: what only one of the two has: stages, memory, which of several constraints of
-            a scope is which (`places`), or the values that they stand on (`on`).
+            a scope is which (`places`), the values that they stand on (`on`), or in which order the
+            devices of collectives work together (`devices`).
         blocks: on another mesh, what a device has of each tensor; null on the same one, and where a
             mesh is not known by its axes.
     """
@@ -141,6 +149,11 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
         # Version 1 of the format did not have it.
         first, second = _without_memory(first), _without_memory(second)
         left_out = (*missing, "memory")
+    older = [key for key, items in first.items.items() if _lacks_devices(key, items, second.items)]
+    if older:
+        # Versions before 7 did not have them.
+        first, second = (_without_devices(each, older) for each in (first, second))
+        left_out = (*left_out, "devices")
     pairings = {
         key: _paired(items, second.items[key])
         for key, items in first.items.items()
@@ -198,6 +211,22 @@ def _has_memory(snapshot: Snapshot) -> bool:
 def _without_memory(snapshot: Snapshot) -> Snapshot:
     kept = {key: items for key, items in snapshot.items.items() if key.kind != "memory"}
     return replace(snapshot, items=kept)
+
+
+def _lacks_devices(
+    key: Key, items: tuple[Item, ...], others: Mapping[Key, tuple[Item, ...]]
+) -> bool:
+    """Whether one side alone says in which order the devices of a collective work together."""
+    return (
+        key.kind == "collective"
+        and key in others
+        and has_devices(items) != has_devices(others[key])
+    )
+
+
+def _without_devices(snapshot: Snapshot, keys: Iterable[Key]) -> Snapshot:
+    bare = {key: without_devices(snapshot.items[key], snapshot.partitioners) for key in keys}
+    return replace(snapshot, items={**snapshot.items, **bare})
 
 
 _Part: TypeAlias = Literal["places", "on"]

@@ -12,6 +12,9 @@ from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage, StageT
 #: What stands for what the stage before says.
 ALIKE = "="
 
+#: What the order of devices of a collective stands behind.
+DEVICES = "; devices "
+
 Texts = Mapping[Stage, Mapping[Partitioner, str]]
 """What each stage says under each partitioner."""
 
@@ -105,6 +108,21 @@ def without_places(items: Iterable[Item]) -> tuple[Item, ...]:
 def without_marks(items: Iterable[Item]) -> tuple[Item, ...]:
     """The same where it is not known what they are computed from."""
     return tuple(replace(item, on=()) for item in items)
+
+
+def has_devices(items: Iterable[Item]) -> bool:
+    """Whether it is said in which order the devices of a collective work together."""
+    return any(DEVICES in cell.text for item in items for cell in item.cells)
+
+
+def without_devices(items: Iterable[Item], partitioners: Sequence[Partitioner]) -> tuple[Item, ...]:
+    """The same where that is not known."""
+    bare = []
+    for item in items:
+        said = texts_of(item.cells, partitioners)["compiled"]
+        texts = {under: text.partition(DEVICES)[0] for under, text in said.items()}
+        bare.append(replace(item, cells=compiled_cells(texts, partitioners)))
+    return counted(bare)
 
 
 def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:

@@ -7,11 +7,12 @@ from typing import Final
 
 from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
+from sdyscope.snapshots.items import has_devices
 from sdyscope.snapshots.values import Item, Key, Kind, Snapshot, Stage, StageText
 from sdyscope.words.snapshots import places_text
 
 #: The latest version of the format. A file is written in the first that can say what is in it.
-VERSION: Final = 6
+VERSION: Final = 7
 
 #: Kinds of blocks and stages that came later than the first version.
 _SINCE: Mapping[Kind, int] = {"memory": 2}
@@ -25,6 +26,9 @@ _PLACES_SINCE = 5
 
 #: Since when it is written what each of them is computed from.
 _ON_SINCE = 6
+
+#: Since when it is written in which order the devices of a collective work together.
+_DEVICES_SINCE = 7
 
 #: What the lines begin with that say so.
 PLACES: Final = "places"
@@ -57,7 +61,8 @@ def version_of(snapshots: Iterable[Snapshot]) -> int:
         + [_STAGE_SINCE.get(stage, 1) for snapshot in listed for stage in snapshot.stages]
         + [_UNQUOTED_SINCE for snapshot in listed if _has_shardys_form(snapshot)]
         + [_PLACES_SINCE for snapshot in listed if _has(snapshot, lambda item: item.places)]
-        + [_ON_SINCE for snapshot in listed if _has(snapshot, lambda item: item.on)],
+        + [_ON_SINCE for snapshot in listed if _has(snapshot, lambda item: item.on)]
+        + [_DEVICES_SINCE for snapshot in listed if _has_devices(snapshot)],
         default=1,
     )
 
@@ -68,6 +73,12 @@ def _has_shardys_form(snapshot: Snapshot) -> bool:
         for items in snapshot.items.values()
         for item in items
         for cell in item.cells
+    )
+
+
+def _has_devices(snapshot: Snapshot) -> bool:
+    return any(
+        has_devices(items) for key, items in snapshot.items.items() if key.kind == "collective"
     )
 
 

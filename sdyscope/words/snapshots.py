@@ -112,6 +112,7 @@ def uncompared_parts_text(what: Iterable[str]) -> str:
 
 _NOT_COMPARED: Final[Mapping[str, str]] = {
     "places": "the order of constraints",
+    "devices": "the order of devices in collectives",
     "on": "the values that constraints of one scope stand on",
 }
 

@@ -321,7 +321,7 @@ def test_version_2_is_read():
 BAD = {
     "": "this is not a snapshot",
     "module {}": "this is not a snapshot",
-    "sdyscope snapshot 7\n": "is of version 7, and version 6 is the latest",
+    "sdyscope snapshot 8\n": "is of version 8, and version 7 is the latest",
     "sdyscope snapshot 0\n": "is of version 0",
     "sdyscope snapshot 1\n\nvalue  a\n  lowered x\n": "expected a program",
     file_with((0, "x"), (0, "y")): "is in the file twice",

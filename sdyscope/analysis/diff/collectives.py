@@ -12,10 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.collectives.axes import order_of_groups
+from sdyscope.analysis.collectives.routes import route_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.facts.differences import Change
@@ -23,7 +22,6 @@ from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.over_time import Phase
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.values.mesh import AxisRef
-from sdyscope.values.replica_groups import ReplicaGroups
 from sdyscope.values.source import SourceLocation, named_line_of
 
 CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
@@ -31,9 +29,6 @@ CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
 
 Otherwise: TypeAlias = Literal["", "types", "devices"]
 """What differs of collectives that send as much."""
-
-#: A pair of devices of a permutation.
-_PAIR = re.compile(r"\{\s*\d+\s*,\s*\d+\s*\}")
 
 #: The number in a scope that tells layers apart: ``jvp(layer12)/mlp``.
 _NUMBER = re.compile(r"(?<=[A-Za-z_])\d+(?![A-Za-z\d])")
@@ -107,7 +102,7 @@ class Communicated:
         """What has to be equal for two to be the same: types, bytes, and from where to where."""
         tensors: Counter[Hashable] = Counter()
         for collective, part in self.parts:
-            tensors[_types(part), _route(collective)] += collective.count
+            tensors[_types(part), route_of(collective)] += collective.count
         return self.bytes, self.sent, self.received, frozenset(tensors.items())
 
     @property
@@ -142,30 +137,6 @@ class Communicated:
 
 def _types(part: Part) -> Hashable:
     return tuple([(leaf.dtype, leaf.dimensions) for leaf in part.shape.leaves])
-
-
-def _route(collective: Collective) -> Hashable:
-    """Which device sends to which, of a permutation; who works together, where no axes say it.
-
-    The order of devices in a group is that of their blocks; only a sum has none.
-    """
-    if collective.kind == "collective-permute":
-        return " ".join(sorted(_PAIR.findall(collective.groups)))
-    if collective.axes is not None:
-        if collective.kind == "all-reduce" or collective.devices is None:
-            return ()
-        order = order_of_groups(collective.devices)
-        if order is not None:
-            return order
-    if collective.devices is None:
-        return collective.groups
-    return _groups(collective.devices, collective.group_size, collective.kind != "all-reduce")
-
-
-@lru_cache(1 << 8)
-def _groups(devices: ReplicaGroups, size: int | None, ordered: bool) -> frozenset[tuple[int, ...]]:
-    groups = devices.groups(size)
-    return frozenset(tuple(group if ordered else sorted(group)) for group in groups)
 
 
 @dataclass(frozen=True, slots=True)
