@@ -95,6 +95,8 @@ class Numbers:
         devices: what both were run on, such as ``8 cpu devices``.
         inputs: where the values came from; null where they were not compared.
         reason: why they were not compared; empty where they were.
+        is_simplified: whether XLA simplified the algebra of the step on one device that they were
+            compared with, if they were, as in ``Reference``.
     """
 
     verdict: NumbersVerdict
@@ -106,6 +108,7 @@ class Numbers:
     devices: str = ""
     inputs: InputSource | None = None
     reason: PathWords = ""
+    is_simplified: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sdyscope.facts.edits import MovedResult, NotTakenBecause, Numbers, SourceEd
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.run import UNSIMPLIFIED
 from sdyscope.words.tone import Tone
 
 #: An expression longer than this is shown by its beginning.
@@ -146,13 +147,16 @@ def numbers_text(numbers: Numbers) -> tuple[str, Tone]:
         results = f"{numbers.compared:,} of {results}"
         error += "; the others are zero, empty, not finite or not reduced"
     equal, do = ("equals", "does") if results == "1 result" else ("equal", "do")
+    alone = "one device computes"
+    if not numbers.is_simplified:
+        alone += f", {UNSIMPLIFIED}"
     texts: Mapping[str, tuple[str, Tone]] = {
         "same": (
             f"{results} of the edited program {equal} the original's{where} ({error})",
             "good",
         ),
         "corrected": (
-            f"{results} of the edited program {equal} what one device computes, and the original's "
+            f"{results} of the edited program {equal} what {alone}, and the original's "
             f"{do} not{where} ({error})",
             "good",
         ),

@@ -14,6 +14,12 @@ from sdyscope.words.types import type_text
 ERROR = "An error is the norm of the difference over the norm of the result"
 
 
+#: Of a step on one device that XLA computes wrongly by default.
+UNSIMPLIFIED = (
+    "compiled without XLA's algebraic simplifier (which makes something else of it: a bug of XLA's)"
+)
+
+
 def reference_text(reference: Reference, seconds: str = "") -> str:
     """What results are compared with, and how much that is worth; goes on behind a comma.
 
@@ -23,10 +29,7 @@ def reference_text(reference: Reference, seconds: str = "") -> str:
     """
     text = f"against the same jaxpr without shardings on one device{seconds}"
     if not reference.is_simplified:
-        text += (
-            ", compiled without XLA's algebraic simplifier (which makes something else of it: "
-            "a bug of XLA's)"
-        )
+        text += f", {UNSIMPLIFIED}"
     match reference.kind:
         case "function":
             return f"against {reference.function} on one device{seconds}."

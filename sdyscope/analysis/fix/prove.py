@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from sdyscope.analysis.run.numerics import coarsest, relative_error, tolerance
+from sdyscope.analysis.run.reference import compared_with_one_device
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.edits import Numbers, NumbersVerdict
-from sdyscope.facts.execution import InputSource
+from sdyscope.facts.execution import InputSource, Reference
 from sdyscope.facts.program import Program
 from sdyscope.staged import Staged
 from sdyscope.stages.executed.execute import Runner, in_words
 from sdyscope.stages.lowered.inputs import concrete_arguments
 from sdyscope.values.dtypes import num_bytes
+
+#: How many results were compared, the worst, its error, what is allowed, whether all agree.
+_Comparison: TypeAlias = tuple[int, str, float, float, bool]
 
 #: Arguments with more bytes than this are not made and run here.
 LARGEST = 2 << 30
@@ -92,19 +96,23 @@ class Twin:
         assert edited.program is not None
         machine = runner.machine
         devices = f"{len(runner.devices)} {machine.platform} devices"
+        computed = compute_dtypes(edited.traced, machine.platform)
+        results = [result for result in edited.requested if result.kind == "result"]
         try:
             twin = runner.beside(edited.program, edited.traced)
             after = twin.results("shardy")
-            expected = before
+            expected, is_simplified = before, True
             if corrects:
-                expected = self._alone(twin, edited, alone)
+                reference = self._alone(
+                    twin, edited, alone, lambda there: _compared(results, after, there, computed)
+                )
+                expected = list(reference.alone or reference.outputs)
+                is_simplified = reference.is_simplified
         except SdyscopeError as failure:
             reason = failure.message.rstrip(".")
             return Numbers("not compared", devices=devices, reason=reason)
         except Exception as failure:  # likewise
             return Numbers("not compared", devices=devices, reason=in_words(failure))
-        computed = compute_dtypes(edited.traced, machine.platform)
-        results = [result for result in edited.requested if result.kind == "result"]
         if not len(results) == len(after) == len(expected):
             return Numbers("differ", results=len(results), devices=devices, inputs=self._inputs)
         own = _compared(results, after, expected, computed)
@@ -130,12 +138,26 @@ class Twin:
             verdict = "not compared"
             reason = f"only {count:,} of {len(results):,} results are finite and other than zero"
         return Numbers(
-            verdict, count, len(results), worst, error, allowed, devices, self._inputs, reason
+            verdict,
+            count,
+            len(results),
+            worst,
+            error,
+            allowed,
+            devices,
+            self._inputs,
+            reason,
+            is_simplified,
         )
 
     def _alone(
-        self, twin: Runner, edited: Staged, alone: Callable[[], Program] | None
-    ) -> list[Any]:
+        self,
+        twin: Runner,
+        edited: Staged,
+        alone: Callable[[], Program] | None,
+        compare: Callable[[Sequence[Any]], _Comparison | None],
+    ) -> Reference:
+        """What the edited program computes on a mesh of one device, to compare with."""
         from sdyscope.errors import TargetError
 
         if alone is None:
@@ -148,16 +170,23 @@ class Twin:
             alone=alone,
             values=twin.values,
         )
-        reference = runner.own_reference()
+
+        def differing(reference: Reference) -> int | None:
+            if reference.failure or reference.alone_failure:
+                return None
+            own = compare(reference.alone or reference.outputs)
+            return None if own is None else int(not own[4])
+
+        reference = compared_with_one_device(runner, runner.own_reference, differing)
         if reference.failure or reference.alone_failure:
             raise TargetError(reference.failure or reference.alone_failure)
-        return list(reference.alone or reference.outputs)
+        return reference
 
 
 def _compared(
     results: Sequence[Any], here: Sequence[Any], there: Sequence[Any], computed: Any
-) -> tuple[int, str, float, float, bool] | None:
-    """How many results were compared, the worst, its error, what is allowed, whether all agree."""
+) -> _Comparison | None:
+    """What comes of comparing results; None where none can be compared."""
     count, within = 0, True
     worst: tuple[float, str, float, float] = (-1.0, "", 0.0, 0.0)
     for result, before, after in zip(results, here, there, strict=False):

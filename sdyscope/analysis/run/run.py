@@ -21,6 +21,7 @@ from sdyscope.analysis.run.numerics import (
     tolerance,
 )
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
+from sdyscope.analysis.run.reference import compared_with_one_device
 from sdyscope.analysis.run.training import TrainingPlan, training, training_plan
 from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
@@ -135,15 +136,14 @@ def _ran(
     # What is wrong with the user's function is said before anything is compiled.
     given = runner.reference() if reference is not None else None
     executions = [runner.run(partitioner) for partitioner in lowered.partitioners]
-    compared_with = given or _beside_alone(runner.reference(), lowered)
 
-    def against(reference: Reference) -> Run:
+    def against(reference: Reference) -> tuple[Reference, Run]:
         mine = [compared(execution, reference) for execution in executions]
         bare = replace(reference, outputs=(), alone=())
         answers = group.all_of(
             (mine, bare), "compared its results", tuple[list[Execution], Reference]
         )
-        return judge(
+        return reference, judge(
             lowered.name,
             runner.machine,
             runner.inputs,
@@ -152,16 +152,15 @@ def _ran(
             reference_of_all([answer for _, answer in answers]),
         )
 
-    judged = against(compared_with)
-    if given is None and _differing(judged):
-        # What XLA makes of the reference may be what is wrong.
-        runner.simplifies = False
-        plain = _beside_alone(runner.reference(), lowered)
-        again = against(plain)
-        if not again.reference.failure and _differing(again) < _differing(judged):
-            compared_with, judged = plain, again
-        else:
-            runner.simplifies = True
+    compared_with, judged = (
+        compared_with_one_device(
+            runner,
+            lambda: against(_beside_alone(runner.reference(), lowered)),
+            lambda outcome: _differing(outcome[1]),
+        )
+        if given is None
+        else against(given)
+    )
     findings = _located(judged, lowered, runner, executions)
     if meshes:
         assert on_mesh is not None
@@ -180,8 +179,10 @@ def _ran(
     return replace(judged, findings=tuple(findings), account=account_of(lowered))
 
 
-def _differing(run: Run) -> int:
+def _differing(run: Run) -> int | None:
     """How many results differ from the reference, and how many that from a mesh of one device."""
+    if run.reference.failure:
+        return None
     errors = chain.from_iterable(run.numerics.values())
     return sum(not error.within for error in errors) + len(run.reference.others)
 

@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from run_cases import simplified_wrongly
 
 from sdyscope import Program
 from sdyscope.analysis.fix.prove import Twin
 from sdyscope.inspection import Inspection
+from sdyscope.stages.executed.one_device import unsharded
 
 
 @pytest.mark.compiles
@@ -28,3 +30,13 @@ def test_a_result_that_is_zero_in_both_proves_nothing_of_code_that_was_changed()
 
     changed = Inspection(Program("half", jax.jit(other), (argument,)), ("shardy",))
     assert twin.against(changed).verdict == "differ"
+
+
+@pytest.mark.compiles
+def test_what_xla_simplifies_wrongly_on_one_device_is_not_the_edits_error():
+    step, *arguments = simplified_wrongly()
+    # Blocks one behind the other are what the simplifier gets wrong, and a program may have them.
+    blocks = Program("blocks", jax.jit(unsharded(step.trace(*arguments))), tuple(arguments))
+    program = Inspection(blocks, ("shardy",))
+    numbers = Twin(program).against(program, lambda: blocks, corrects=True)
+    assert (numbers.verdict, numbers.compared, numbers.is_simplified) == ("same", 1, False)
