@@ -12,6 +12,7 @@ from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.collectives.compiled import explained, read_collectives
 from sdyscope.analysis.collectives.predicted import Prediction, Predictor
 from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.analysis.naming.scopes import is_differentiated
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled
@@ -63,7 +64,7 @@ def comms_document(program: Staged, on: Hardware | str | None = None) -> CommsDo
     """
     with program.compiling(on) as begun:
         # What is compiled takes longest; origins are of what is propagated meanwhile.
-        for lowered, partitioner in begun:
+        for lowered, partitioner in () if _sends_nothing(begun) else begun:
             mesh = lowered.only_mesh(partitioner)
             if mesh is not None and mesh.size > 1:
                 with suppress(SdyscopeError):  # ``explained`` says why.
@@ -71,6 +72,22 @@ def comms_document(program: Staged, on: Hardware | str | None = None) -> CommsDo
         compiled, _ = program.under_each(lambda partitioner: program.compiled(partitioner, on), on)
         programs = [collectives_under(program, each.partitioner, on) for each in compiled]
     return _document(program, programs, compiled[0])
+
+
+def _sends_nothing(programs: Sequence[tuple[Staged, Partitioner]]) -> bool:
+    """Whether a step sends nothing, as Shardy's reshards have it: then nothing has an origin.
+
+    What is differentiated sums gradients, and is not asked.
+    """
+    program = next((each for each, partitioner in programs if partitioner == "shardy"), None)
+    if program is None:
+        return False
+    try:
+        if is_differentiated(op.scope for op in program.graph("shardy").ops):
+            return False
+        return not predicted_collectives(program).collectives.collectives
+    except SdyscopeError:  # XLA may well compile it.
+        return False
 
 
 def predicted_document(program: Staged) -> CommsDocument:

@@ -325,6 +325,14 @@ def test_what_origins_need_is_propagated_while_it_compiles(monkeypatch):
     happened.clear()
     comms_document(Inspection(program((1, 1)), ["shardy"]))
     assert happened == ["started", "waited for"]
+    # Rows stay where they are: nothing is sent, and nothing has an origin.
+    happened.clear()
+    rows = NamedSharding(jax.sharding.AbstractMesh((4, 2), ("data", "model")), P("data"))
+    x = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=rows)
+    halved = Program("halved", jax.jit(lambda x: x @ jnp.full((8, 4), 0.5)), (x,))
+    document = comms_document(Inspection(halved, ["shardy"]))
+    assert not document.programs[0].collectives
+    assert happened == ["started", "waited for"]
 
 
 def test_what_can_not_begin_is_said_when_it_is_asked_for():
