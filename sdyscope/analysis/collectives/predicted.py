@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
 from sdyscope.analysis.collectives.bytes import wire_bytes
+from sdyscope.analysis.collectives.on_cpu import shape_on_cpu
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.scopes import is_differentiated, phase_of, scope_of
 from sdyscope.errors import SdyscopeError
@@ -369,8 +370,8 @@ class _Reader:
         shape = self.local(value)
         if collective.op.endswith("reduce_scatter"):
             shape = self.before_scatter(collective, value)
-        if self.on_cpu and shape.dtype == "bf16":
-            shape = Shape("f32", shape.dimensions)
+        if self.on_cpu:
+            shape = shape_on_cpu(shape)
         own = self._known(value)
         count = own[2] if shape is own[1] else shape.bytes
         sent, received = wire_bytes(kind, count, size)

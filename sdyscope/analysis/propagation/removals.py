@@ -325,6 +325,7 @@ class RemovalTrials:
         return self._known[key]
 
     def _partition(self, edits: Sequence[GroupEdit]) -> _Partitioned:
+        from sdyscope.analysis.collectives.on_cpu import collectives_on_cpu
         from sdyscope.analysis.collectives.read import collectives
         from sdyscope.analysis.collectives.rematerializations import rematerializations
         from sdyscope.hlo import read_hlo
@@ -336,7 +337,8 @@ class RemovalTrials:
         partitioned = spmd(changed, build(changed.module))
         module = read_hlo(partitioned.hlo)
         return (
-            collectives(module, (self.mesh,)),
+            # What is asked about was compiled for virtual CPU devices.
+            collectives_on_cpu(collectives(module, (self.mesh,))),
             rematerializations(partitioned.rematerializations, module),
         )
 

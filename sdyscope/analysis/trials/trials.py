@@ -165,11 +165,12 @@ class Trials:
 
         Args:
             edits: what to write.
-            on_cpu: whether as CPUs do it, which have no reduce-scatter.
+            on_cpu: whether as CPUs do it, which have no reduce-scatter and send bf16 as f32.
 
         Raises:
             CompilerError: XLA refuses it.
         """
+        from sdyscope.analysis.collectives.on_cpu import collectives_on_cpu
         from sdyscope.analysis.collectives.read import collectives
         from sdyscope.hlo import read_hlo
         from sdyscope.stages.compiled.spmd import spmd
@@ -178,7 +179,7 @@ class Trials:
         changed = annotate(self.lowered, self.graph, edits)
         module = read_hlo(spmd(changed, build(changed.module)).hlo)
         sent = collectives(module, (self.mesh,))
-        return traffic(sent if on_cpu else reduce_scatters(sent, module))
+        return traffic(collectives_on_cpu(sent) if on_cpu else reduce_scatters(sent, module))
 
     def compile(self, written: Sequence[Written] = ()) -> Compiled:
         """What the compiler makes of the program with some tensors sharded otherwise.
