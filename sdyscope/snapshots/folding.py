@@ -30,6 +30,13 @@ MOST = 100_000
 _IN_PATHS = re.compile(r"(?<!\d)(?:0|[1-9]\d{0,8})(?!\d)")
 _IN_SCOPES = re.compile(r"(?<=[A-Za-z_])(?:0|[1-9]\d{0,8})(?![A-Za-z\d])")
 
+#: In the last part of a path: that it is an index, and numbers that other names follow.
+_INDEX = re.compile(r"(?<=^\[)(?:0|[1-9]\d{0,8})(?=\]$)")
+_IN_KEYS = re.compile(r"(?<!\d)(?:0|[1-9]\d{0,8})(?=[./][^A-Za-z]*[A-Za-z])")
+
+#: What a function returns, which are different things.
+_RESULTS = re.compile(r"result\[\d+\]")
+
 
 def expanded(template: Template) -> Iterable[str]:
     """Every name that a template stands for."""
@@ -42,21 +49,29 @@ def size(template: Template) -> int:
     return math.prod(len(part) for part in template if not isinstance(part, str))
 
 
-def fold(contents: Mapping[Key, _Content]) -> list[tuple[Key, Template, _Content]]:
+def fold(
+    contents: Mapping[Key, _Content], *, last: bool = False
+) -> list[tuple[Key, Template, _Content]]:
     """Keys with equal contents together: the first of them, the template of their names, contents.
 
     Names are folded that differ in numbers alone, where every combination of the numbers is there;
     in the order of the first.
+
+    Args:
+        contents: what there is of each key.
+        last: whether what the last part of a path counts is folded, too: the arrays of a list
+            (``weights[3]``), layers whose number stands inside a key (``['layers/3/w1']``). Files
+            do not have it so.
     """
     groups: dict[Hashable, list[tuple[Key, tuple[int, ...]]]] = {}
     for key, content in contents.items():
-        texts, numbers = _split(key)
+        texts, numbers = _split(key, last)
         shape = (replace(key, name=""), texts, content)
         groups.setdefault(shape, []).append((key, numbers))
     folded: list[tuple[Key, Template, _Content]] = []
     for members in groups.values():
         by_numbers = {numbers: key for key, numbers in members}
-        texts = _split(members[0][0])[0]
+        texts = _split(members[0][0], last)[0]
         for product in _products(by_numbers):
             first = by_numbers[tuple(numbers[0] for numbers in product)]
             folded.append((first, _template(texts, product), contents[first]))
@@ -68,19 +83,25 @@ def without_numbers(path: str) -> str:
     return "#".join(_split(Key("argument", path))[0])
 
 
-def _split(key: Key) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _split(key: Key, last: bool = False) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The text between the numbers of layers, and the numbers."""
-    pattern, name, last = _IN_SCOPES, key.name, ""
+    pattern, name, end = _IN_SCOPES, key.name, ""
     if key.kind in ("argument", "result"):
         # Numbers in the last part tell tensors apart that do different things: w1, w2.
         parts = split(name)
         if "".join(parts) != name:
             return (name,), ()  # No path as JAX writes them.
-        pattern, last = _IN_PATHS, parts[-1]
+        pattern, end = _IN_PATHS, parts[-1]
         name = "".join(parts[:-1])
     texts = pattern.split(name)
     numbers = tuple(int(match[0]) for match in pattern.finditer(name))
-    return (*texts[:-1], texts[-1] + last), numbers
+    if last and end and not _RESULTS.fullmatch(key.name):
+        counted = _INDEX if _INDEX.search(end) else _IN_KEYS
+        first, *rest = counted.split(end)
+        texts = [*texts[:-1], texts[-1] + first, *rest]
+        numbers += tuple(int(match[0]) for match in counted.finditer(end))
+        end = ""
+    return (*texts[:-1], texts[-1] + end), numbers
 
 
 def _products(numbers: Iterable[tuple[int, ...]]) -> list[tuple[Range, ...]]:

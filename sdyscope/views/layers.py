@@ -56,7 +56,7 @@ def folded(
     for of_look in places.values():
         counts = {Key(kind, name): len(there) for name, there in of_look.items()}
         left = dict(of_look)
-        for key, template, count in fold(counts):
+        for key, template, count in fold(counts, last=True):
             if size(template) * count < FEWEST:
                 continue
             # A template stands for names in the order of its numbers, and they for their places.

@@ -50,6 +50,28 @@ def test_two_layers_are_not_folded_and_all_folds_nothing():
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("tree[{}]", "tree[{0..2}] (3)"),
+        ("layers[0]['experts'][{}]", "layers[0]['experts'][{0..2}] (3)"),
+        ("tree['layers/{}/w1']", "tree['layers/{0..2}/w1'] (3)"),
+        ("state.h['block.{}.attn.w']", "state.h['block.{0..2}.attn.w'] (3)"),
+        ("result[0][{}]", "result[0][{0..2}] (3)"),
+        # These do different things.
+        ("layers['w{}']", ""),
+        ("layers.w{}", ""),
+        ("result[{}]", ""),
+        ("w{}", ""),
+        ("tree['v1.{}']", ""),
+    ],
+)
+def test_the_last_part_of_a_path_may_count_layers(name, title):
+    rows = [(name.format(number), "P()") for number in range(3)]
+    shown = [row[0] for row in folded_rows(rows, "argument", everything=False)]
+    assert shown == ([title] if title else [row[0] for row in rows])
+
+
 def test_other_cells_say_which_layer_and_w1_is_no_layer():
     assert masked("x <- params['layers'][3]['w1']") == "x <- params['layers'][*]['w1']"
     assert masked("jvp(layer3)/mlp") == "jvp(layer*)/mlp"
