@@ -1,5 +1,7 @@
 // Moves and scales what is drawn: by mouse, trackpad, touch and keys; several panes as one.
 
+import { start } from "./start.js";
+
 const LEAST = 0.04;
 const MOST = 2.5;
 const STEP = 60;
@@ -49,9 +51,9 @@ export class Pan {
 
   /**
    * Shows a box whole, in a pane of this size; `most` is how large it may become. One that is too
-   * tall for that begins at `top`; of one that is too wide `first`, a box in it, is in the middle.
+   * large for that begins where `boxes`, those in it, are, from its top on if it can.
    */
-  fit(box, width, height, { margin = 24, most = 1, least = LEAST, top = box.y, first } = {}) {
+  fit(box, width, height, { margin = 24, most = 1, least = LEAST, boxes = [] } = {}) {
     const scale = Math.min(
       most,
       (width - 2 * margin) / Math.max(1, box.width),
@@ -60,13 +62,23 @@ export class Pan {
     this.scale = Math.max(least, scale);
     this.x = (width - box.width * this.scale) / 2 - box.x * this.scale;
     this.y = (height - box.height * this.scale) / 2 - box.y * this.scale;
-    if (box.width * this.scale > width - 2 * margin + 1) {
-      const left = margin - box.x * this.scale;
-      const right = width - margin - (box.x + box.width) * this.scale;
-      const middle = first ? width / 2 - (first.x + first.width / 2) * this.scale : left;
-      this.x = Math.min(left, Math.max(right, middle));
+    const wide = box.width * this.scale > width - 2 * margin + 1;
+    const tall = box.height * this.scale > height - 2 * margin + 1;
+    if (wide || tall) {
+      const room = { width: width / this.scale, height: height / this.scale };
+      const gap = margin / this.scale;
+      const top = boxes[0]?.y ?? box.y;
+      const shown = (first) => {
+        const middle = first.x + (first.width - room.width) / 2;
+        const right = box.x + box.width + gap - room.width;
+        const x = wide ? Math.max(box.x - gap, Math.min(right, middle)) : -this.x / this.scale;
+        const below = first.y + first.height + gap > top - gap + room.height;
+        return { x, y: (below ? first.y : top) - gap, ...room };
+      };
+      const at = shown(start(boxes, shown) ?? { ...box, width: 0, height: 0 });
+      this.x = -at.x * this.scale;
+      this.y = -at.y * this.scale;
     }
-    if (box.height * this.scale > height - 2 * margin + 1) this.y = margin - top * this.scale;
     this.changed();
   }
 

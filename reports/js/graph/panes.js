@@ -189,9 +189,7 @@ export class GraphPanes {
     const extent = { width: this.picture.width, height: this.picture.height };
     const most = width >= WIDE ? 1.5 : 1;
     const boxes = [...this.picture.boxes.values()];
-    const [first] = boxes.filter((box) => !box.open).sort((a, b) => a.y - b.y || a.x - b.x);
-    const place = { margin, least, most, top: boxes[0]?.y, first };
-    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, place);
+    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, { margin, least, most, boxes });
     this.#isFitted();
   }
 

@@ -333,13 +333,37 @@ test("scaling keeps the point under the pointer", () => {
 test("what is too wide to be read whole begins at its first box, not at an empty corner", () => {
   const pan = new Pan(() => {});
   const whole = { x: 0, y: 0, width: 4000, height: 100 };
-  const fit = (x) => pan.fit(whole, 420, 600, { margin: 12, least: 0.75, first: { x, width: 80 } });
+  const fit = (x) => {
+    const boxes = [{ x, y: 20, width: 80, height: 40 }];
+    pan.fit(whole, 420, 600, { margin: 12, least: 0.75, boxes });
+  };
   fit(1200);
   assert.equal(1240 * pan.scale + pan.x, 210);
   fit(0);
   assert.equal(pan.x, 12);
   fit(3920);
   assert.equal(4000 * pan.scale + pan.x, 408);
+  // From its top on, although it is not too tall.
+  assert.equal(20 * pan.scale + pan.y, 12);
+});
+
+test("where little stands at the first box, it begins where most boxes are", () => {
+  const pan = new Pan(() => {});
+  const whole = { x: 0, y: 0, width: 4000, height: 3000 };
+  const group = { x: 0, y: 0, width: 4000, height: 3000, open: true };
+  const lone = { x: 2000, y: 30, width: 80, height: 40 };
+  const row = (top) =>
+    [0, 1, 2, 3].map((at) => ({ x: 300 + 90 * at, y: top, width: 80, height: 40 }));
+  const fit = (boxes) => pan.fit(whole, 420, 600, { margin: 12, least: 0.75, boxes });
+  fit([group, lone, ...row(900), ...row(960), ...row(1020)]);
+  assert.equal(900 * pan.scale + pan.y, 12);
+  assert.ok(300 * pan.scale + pan.x > 0 && 560 * pan.scale + pan.x < 420);
+  // Boxes that are seen from the top on are.
+  fit([group, lone, ...row(100), ...row(160), ...row(220)]);
+  assert.equal(pan.y, 12);
+  // One box as good as the others is the beginning.
+  fit([group, lone, { ...lone, x: 300, y: 900 }]);
+  assert.equal(2040 * pan.scale + pan.x, 210);
 });
 
 test("a use that passes what is left out knows it", () => {
