@@ -372,41 +372,10 @@ def _stored(leaf: Shape) -> tuple[int, bool]:
 
 
 def _sum(pairs: Iterable[tuple[Work, Work]]) -> tuple[Work, Work]:
-    once = total = _Tally()
+    once = total = Work()
     for once_more, all_ in pairs:
-        if total is once and once_more is not all_:  # So far nothing ran more than once.
-            total = once.copy()
-        once.add(once_more)
-        if total is not once:
-            total.add(all_)
-    work = once.work()
-    return work, work if total is once else total.work()
-
-
-class _Tally:
-    """Work that is added up, for thousands of instructions."""
-
-    __slots__ = ("bytes", "matmuls", "on_chip", "other", "transcendentals")
-
-    def __init__(self) -> None:
-        self.matmuls: dict[str, float] = {}
-        self.other: float = 0
-        self.bytes: float = 0
-        self.on_chip: float = 0
-        self.transcendentals: float = 0
-
-    def add(self, more: Work) -> None:
-        for kind, flops in more.matmuls.items():
-            self.matmuls[kind] = self.matmuls.get(kind, 0) + flops
-        self.other += more.other
-        self.bytes += more.bytes
-        self.on_chip += more.on_chip
-        self.transcendentals += more.transcendentals
-
-    def copy(self) -> _Tally:
-        copied = _Tally()
-        copied.add(self.work())
-        return copied
-
-    def work(self) -> Work:
-        return Work(dict(self.matmuls), self.other, self.bytes, self.on_chip, self.transcendentals)
+        if total is once and once_more is all_:  # So far nothing ran more than once.
+            once = total = once.plus(once_more)
+        else:
+            once, total = once.plus(once_more), total.plus(all_)
+    return once, total
