@@ -14,6 +14,7 @@ from sdyscope.ci.config import Config, SnapshotFile, Target
 from sdyscope.ci.document import Outcome
 from sdyscope.ci.places import Found
 from sdyscope.errors import TargetError
+from sdyscope.facts.snapshots import STAGES
 from sdyscope.snapshots import (
     Comparison,
     Key,
@@ -28,7 +29,6 @@ from sdyscope.snapshots import (
 from sdyscope.snapshots.blocks import Blocks
 from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.read import ProgramSection, read_file, read_sections
-from sdyscope.snapshots.values import STAGES
 from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, sentence

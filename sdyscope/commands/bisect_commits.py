@@ -26,9 +26,10 @@ from sdyscope.upgrade.bisected import (
 from sdyscope.upgrade.changed import begins_at
 from sdyscope.upgrade.commits import Checkout, Commit, Repository
 from sdyscope.upgrade.document import Looked, comparison
-from sdyscope.upgrade.wanted import DEFAULT, Reading, Wanted, parse_wanted
+from sdyscope.upgrade.judge import Judge
+from sdyscope.upgrade.wanted import DEFAULT, Wanted, parse_wanted
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.places import paths_from, shortened
+from sdyscope.words.places import paths_from
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,10 @@ class _Search:
         self.looker = looker
         self.interpreter = Interpreter(sys.executable, str(links))
         self.commits: dict[str, Commit] = {}
-        self.looked: dict[str, Looked] = {}
         #: Stages by the key of their module, with the commit that they were made of.
         self.stages: dict[str, tuple[ProgramStages, str]] = {}
         self.compiles = 0
-        self.evaluations: list[Evaluated] = []
-        self.good: Reading | None = None
+        self.judge = Judge(wanted, self._look, lambda commit: _label(self._commit(commit)))
 
     def bisection(self, good: Commit, bad: Commit) -> Bisection:
         """What was found.
@@ -111,31 +110,30 @@ class _Search:
           TargetError: an end can't be judged.
         """
         self.commits = {good.hash: good, bad.hash: bad}
-        self.good = self.wanted.checked(self._reading(good.hash), _label(good))
-        ends = self._evaluated(good.hash), bad.hash
+        start = self.judge.take_good(good.hash)
         between = self.repository.candidates([good.hash], bad.hash)
         if self._has_same_modules(good.hash, bad.hash):
-            end = Evaluated(_label(bad), bad.hash, self.good, True)
-            return self._told(ends[0], end, None, end, len(between), unchanged=True)
+            end = Evaluated(_label(bad), bad.hash, self.judge.good, True)
+            return self._told(start, end, None, end, len(between), unchanged=True)
         try:
-            outcome = bisect(self.repository, good.hash, bad.hash, self.is_good)
+            outcome = bisect(self.repository, good.hash, bad.hash, self.judge.is_good)
         except Unjudged as error:
             raise TargetError(
                 f"{_label(bad)} can't be judged, and no commit before it is another than the good "
                 f"one: {error}"
             ) from error
         first = outcome.first
-        end = self._evaluated(bad.hash) if bad.hash in self.looked else _unknown(bad)
+        end = self.judge.evaluated(bad.hash) if bad.hash in self.judge.looked else _unknown(bad)
         return self._told(
-            ends[0],
+            start,
             end,
             first,
-            self._evaluated(outcome.before),
+            self.judge.evaluated(outcome.before),
             len(between),
             unchanged=outcome.unchanged,
             candidates=tuple(
-                self._evaluated(candidate)
-                if candidate in self.looked
+                self.judge.evaluated(candidate)
+                if candidate in self.judge.looked
                 else _unknown(self._commit(candidate))
                 for candidate in outcome.candidates
             ),
@@ -168,13 +166,13 @@ class _Search:
             what=self.wanted.text,
             good=good,
             bad=bad,
-            first=None if first is None else self._evaluated(first),
+            first=None if first is None else self.judge.evaluated(first),
             before=before,
             candidates=candidates,
             unchanged=unchanged,
             between=between,
             compiles=self.compiles,
-            evaluations=tuple(self.evaluations),
+            evaluations=tuple(self.judge.evaluations),
             author="" if commit is None else commit.author,
             date="" if commit is None else commit.date,
             subject="" if commit is None else commit.subject,
@@ -182,40 +180,10 @@ class _Search:
             comparison=compared,
         )
 
-    def is_good(self, commit: str) -> bool:
-        """Whether a commit is as the good one.
-
-        Raises:
-          Unjudged: it can't be looked at.
-        """
-        evaluated = self._evaluated(commit)
-        if evaluated not in self.evaluations:
-            self.evaluations.append(evaluated)
-        if evaluated.good is None:
-            raise Unjudged(evaluated.skipped)
-        return evaluated.good
-
     def _commit(self, commit: str) -> Commit:
         if commit not in self.commits:
             self.commits[commit] = self.repository.commit(commit)
         return self.commits[commit]
-
-    def _evaluated(self, commit: str) -> Evaluated:
-        label = _label(self._commit(commit))
-        try:
-            reading = self._reading(commit)
-        except TargetError as error:
-            return Evaluated(label, commit, None, None, shortened(str(error)))
-        assert self.good is not None
-        return Evaluated(label, commit, reading, self.wanted.is_good(reading, self.good))
-
-    def _reading(self, commit: str) -> Reading:
-        if commit not in self.looked:
-            self.looked[commit] = self._look(commit)
-        carried = self.looked[commit].carried
-        if carried is None:
-            raise TargetError(self.looked[commit].failure)
-        return self.wanted.read(carried)
 
     def _look(self, commit: str, *, fresh: bool = False) -> Looked:
         """Looks at a commit; a module that is known is not compiled again.
@@ -270,7 +238,7 @@ class _Search:
         """
         if self.asked.subject.command:
             return False
-        ends = self.looked[good], self._lowered(bad, {UP_TO: "lowered"})
+        ends = self.judge.looked[good], self._lowered(bad, {UP_TO: "lowered"})
         own, other = (
             None if end.carried is None else [program.key for program in end.carried.programs]
             for end in ends
@@ -282,7 +250,7 @@ class _Search:
 
         An identical module of another commit has others.
         """
-        looked = self.looked[commit]
+        looked = self.judge.looked[commit]
         if not self.wanted.needs_compile:
             return self._look(commit, fresh=True)
         programs = () if looked.carried is None else looked.carried.programs

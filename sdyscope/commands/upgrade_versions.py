@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -29,14 +29,13 @@ from sdyscope.process.python import Interpreter
 from sdyscope.process.scratch import scratch_folder, sweep
 from sdyscope.upgrade.bisected import (
     Bisection,
-    Evaluated,
     InOrder,
-    Unjudged,
     bisect,
 )
 from sdyscope.upgrade.document import Looked, Upgrade, comparison, upgrade_document
+from sdyscope.upgrade.judge import Judge
 from sdyscope.upgrade.release_notes import notes_of
-from sdyscope.upgrade.wanted import DEFAULT, Reading, parse_wanted
+from sdyscope.upgrade.wanted import DEFAULT, parse_wanted
 
 if TYPE_CHECKING:
     from sdyscope.analysis.diff.stages import ComparedStages
@@ -317,8 +316,6 @@ class _Search:
     looker: Looker
     chosen: Sequence[_Place]
     looked: Sequence[Looked]
-    known: dict[str, Looked] = field(default_factory=dict)
-    evaluations: list[Evaluated] = field(default_factory=list)
 
     def bisection(self) -> Bisection:
         """What was found.
@@ -331,66 +328,40 @@ class _Search:
         assert last is not None
         between = releases.between(first, last, self.places.listing, pre=self.asked.pre)
         self.releases = {release.version: release for release in between}
+        wanted = parse_wanted(self.asked.what or DEFAULT, self.asked.program)
+        judge = Judge(wanted, self._look, lambda version: f"JAX {version}")
         for place, looked in zip(self.chosen, self.looked, strict=True):
             assert place.release is not None
-            self.known[place.release.version] = looked
-        self.wanted = parse_wanted(self.asked.what or DEFAULT, self.asked.program)
-        self.good = self.wanted.checked(self._read(first.version), f"JAX {first.version}")
-        ends = self._evaluated(first.version), self._evaluated(last.version)
+            judge.looked[place.release.version] = looked
+        ends = judge.take_good(first.version), judge.evaluated(last.version)
         for end in ends:
             if end.reading is None:
                 raise TargetError(f"{end.label} can't be judged: {end.skipped}")
         versions = [release.version for release in between]
-        outcome = bisect(InOrder(versions), versions[0], versions[-1], self.is_good)
+        outcome = bisect(InOrder(versions), versions[0], versions[-1], judge.is_good)
         changed = outcome.first
         compared: tuple[ComparedStages, ...] = ()
         if changed is not None:
-            compared = comparison(
-                self.known[outcome.before], self.known[changed], self.asked.program
-            )
+            sides = judge.looked[outcome.before], judge.looked[changed]
+            compared = comparison(*sides, self.asked.program)
         about = [changed] if changed is not None else outcome.candidates
         return Bisection(
             across="releases",
-            what=self.wanted.text,
+            what=wanted.text,
             good=ends[0],
             bad=ends[1],
-            first=None if changed is None else self._evaluated(changed),
-            before=self._evaluated(outcome.before),
-            candidates=tuple(map(self._evaluated, outcome.candidates)),
+            first=None if changed is None else judge.evaluated(changed),
+            before=judge.evaluated(outcome.before),
+            candidates=tuple(map(judge.evaluated, outcome.candidates)),
             unchanged=outcome.unchanged,
             between=len(versions) - 1,
-            compiles=len(self.known),
-            evaluations=tuple(self.evaluations),
+            compiles=len(judge.looked),
+            evaluations=tuple(judge.evaluations),
             comparison=compared,
             notes=tuple(notes_of(version, self.asked.changelog) for version in about),
         )
 
-    def is_good(self, version: str) -> bool:
-        """Whether a release is as the first one.
-
-        Raises:
-          Unjudged: it can't be looked at.
-        """
-        evaluated = self._evaluated(version)
-        if evaluated not in self.evaluations:
-            self.evaluations.append(evaluated)
-        if evaluated.good is None:
-            raise Unjudged(evaluated.skipped)
-        return evaluated.good
-
-    def _evaluated(self, version: str) -> Evaluated:
-        label = f"JAX {version}"
-        try:
-            reading = self._read(version)
-        except TargetError as error:
-            return Evaluated(label, version, None, None, str(error))
-        return Evaluated(label, version, reading, self.wanted.is_good(reading, self.good))
-
-    def _read(self, version: str) -> Reading:
-        if version not in self.known:
-            place = _Place(f"JAX {version}", self.releases[version])
-            (self.known[version],) = _look(self.places, self.looker, [place])
-        looked = self.known[version]
-        if looked.carried is None:
-            raise TargetError(looked.failure)
-        return self.wanted.read(looked.carried)
+    def _look(self, version: str) -> Looked:
+        place = _Place(f"JAX {version}", self.releases[version])
+        (looked,) = _look(self.places, self.looker, [place])
+        return looked

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import Annotation
+from sdyscope.facts.memory import GroupName, MemoryPart
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import NamedValue, Propagated, ValueId
 from sdyscope.facts.sharded import Sharded
@@ -429,3 +430,32 @@ class NotCompared:
     kind: Literal["argument", "result"]
     names: tuple[str, ...]
     side: Literal["a", "b", ""]
+
+
+MemoryKind: TypeAlias = Literal["argument", "result", "needed", "total"]
+"""``argument`` and ``result``: a group of tensors, as the hardware stores them; ``needed``: a part
+of what the compiler says a device needs; ``total``: all of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """Bytes a device on both sides.
+
+    Of two texts ``total`` is what arguments and results take.
+
+    Attributes:
+        kind: what they are.
+        name: the group, the part of what a device needs, or all results of a text.
+        a: bytes in the first program; None where it has no such group.
+        b: bytes in the second.
+    """
+
+    kind: MemoryKind
+    name: GroupName | MemoryPart
+    a: int | None
+    b: int | None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the bytes are not the same."""
+        return self.a != self.b

@@ -12,7 +12,7 @@ from sdyscope.analysis.diff.causes import Cause
 from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
 from sdyscope.analysis.diff.entries import Entries
-from sdyscope.analysis.diff.memory import MemoryRow, aliases
+from sdyscope.analysis.diff.memory import aliases
 from sdyscope.analysis.diff.renamed import renamed
 from sdyscope.analysis.diff.sides import (
     both_partitioners,
@@ -29,6 +29,7 @@ from sdyscope.facts.differences import (
     DifferingValue,
     Divergence,
     LoweredDiff,
+    MemoryRow,
     PropagatedDiff,
     TensorDifference,
     TensorSide,

@@ -4,11 +4,12 @@
 what changed, ``update`` writes only that anew. The format is described in docs/snapshot.md.
 """
 
+from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.snapshots.compare import Comparison, TensorChange, compare
 from sdyscope.snapshots.read import is_snapshot, read_snapshots
 from sdyscope.snapshots.take import take
 from sdyscope.snapshots.update import update
-from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage, StageText
+from sdyscope.snapshots.values import Key, Snapshot
 from sdyscope.snapshots.write import VERSION, write
 
 __all__ = [

@@ -10,9 +10,10 @@ from typing import Literal, TypeAlias
 
 from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.snapshots import STAGES, Item
 from sdyscope.snapshots.folding import fold, size
 from sdyscope.snapshots.items import texts_of
-from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot
+from sdyscope.snapshots.values import KINDS, Key, Kind, Snapshot
 from sdyscope.snapshots.write import template_text
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.syntax.shardy import parse_tensor_sharding

@@ -12,9 +12,10 @@ from sdyscope.analysis.collectives.routes import Route, route_of
 from sdyscope.analysis.collectives.totals import Collective, Part, Tally
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.snapshots import Item, StageText
 from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.items import DEVICES, compiled_cells
-from sdyscope.snapshots.values import Item, Key, StageText
+from sdyscope.snapshots.values import Key
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.words.counts import counted
 

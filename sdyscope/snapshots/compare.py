@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final, Literal, TypeAlias, get_args
 
+from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.graph import written_scope
 from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
@@ -19,7 +20,7 @@ from sdyscope.snapshots.items import (
     without_marks,
     without_places,
 )
-from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage, StageText
+from sdyscope.snapshots.values import Key, Kind, Snapshot
 from sdyscope.snapshots.write import template_text
 
 NotCompared: TypeAlias = Literal[Stage, "memory", "places", "on", "devices"]

@@ -10,8 +10,9 @@ from sdyscope.annotations import Annotation, split_scope
 from sdyscope.errors import ConversionError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.facts.snapshots import Item, StageText
 from sdyscope.graph import Op, OpGraph, TensorType
-from sdyscope.snapshots.values import Item, Key, StageText
+from sdyscope.snapshots.values import Key
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue

@@ -7,7 +7,8 @@ from dataclasses import replace
 from operator import itemgetter
 
 from sdyscope.facts.program import Partitioner
-from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage, StageText
+from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
+from sdyscope.snapshots.values import Key, Snapshot
 
 #: What stands for what the stage before says.
 ALIKE = "="

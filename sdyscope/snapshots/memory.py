@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from sdyscope.analysis.memory.memory import Group, memory
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.snapshots import Item
 from sdyscope.snapshots.items import compiled_cells
-from sdyscope.snapshots.values import Item, Key
+from sdyscope.snapshots.values import Key
 from sdyscope.staged import Staged
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from sdyscope.errors import SyntaxTextError, TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.snapshots.folding import MOST, Range, Template, expanded, size
 from sdyscope.snapshots.items import counted
-from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot, Stage, StageText
+from sdyscope.snapshots.values import KINDS, Key, Kind, Snapshot
 from sdyscope.snapshots.write import EMPTY, MARK, ON, PLACES, VERSION
 from sdyscope.words.mesh import axis_text
 

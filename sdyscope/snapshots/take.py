@@ -9,23 +9,13 @@ from sdyscope.analysis.naming.structure import Marks
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots.folding import without_numbers
 from sdyscope.snapshots.inside import Decided, scope_name, values_inside
 from sdyscope.snapshots.items import cells_of, counted, placed
-from sdyscope.snapshots.values import (
-    KINDS,
-    NOTHING,
-    PLACED,
-    STAGES,
-    Item,
-    Key,
-    Kind,
-    Snapshot,
-    Stage,
-    StageText,
-)
+from sdyscope.snapshots.values import KINDS, NOTHING, PLACED, Key, Kind, Snapshot
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sdyscope.facts.snapshots import Item
 from sdyscope.snapshots.compare import compare
 from sdyscope.snapshots.read import OLD_WORDS, FileBlock, ProgramSection, read_sections
-from sdyscope.snapshots.values import Item, Key, Snapshot
+from sdyscope.snapshots.values import Key, Snapshot
 from sdyscope.snapshots.write import MARK, blocks, head, version_of
 
 #: A stage as older versions call it, in the head of a program or before what is said of it.

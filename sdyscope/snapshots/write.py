@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from sdyscope.facts.snapshots import Item, Stage, StageText
 from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
 from sdyscope.snapshots.items import has_devices
-from sdyscope.snapshots.values import Item, Key, Kind, Snapshot, Stage, StageText
+from sdyscope.snapshots.values import Key, Kind, Snapshot
 from sdyscope.words.snapshots import places_text
 
 #: The latest version of the format. A file is written in the first that can say what is in it.

@@ -10,6 +10,7 @@ from sdyscope.facts.differences import (
     Across,
     LoneMesh,
     LoweredDiff,
+    MemoryRow,
     NotCompared,
     NotComparedReason,
     NotComparedValues,
@@ -329,24 +330,21 @@ class _Sent(Protocol):
     def sent(self) -> int: ...
 
 
-class _ComparedSide(Protocol):
+class _CompiledSide(Protocol):
     @property
     def label(self) -> str: ...
     @property
     def failure(self) -> str: ...
     @property
     def total(self) -> _Sent | None: ...
-
-
-class _MemoryRow(Protocol):
     @property
-    def kind(self) -> str: ...
+    def notes(self) -> Sequence[Remark]: ...
     @property
-    def a(self) -> int | None: ...
+    def unread(self) -> int: ...
     @property
-    def b(self) -> int | None: ...
+    def origins_missing(self) -> Remark | str: ...
     @property
-    def differs(self) -> bool: ...
+    def memory_missing(self) -> str: ...
 
 
 class _ComparedEntry(Protocol):
@@ -363,13 +361,13 @@ class _ComparedEntries(Protocol):
 _STORED: Final = frozenset({"memory", "layout", "buffer"})
 
 
-class _CompiledVerdict(Protocol):
+class _CompiledDiff(Protocol):
     @property
     def across(self) -> Across: ...
     @property
-    def a(self) -> _ComparedSide: ...
+    def a(self) -> _CompiledSide: ...
     @property
-    def b(self) -> _ComparedSide: ...
+    def b(self) -> _CompiledSide: ...
     @property
     def same(self) -> bool: ...
     @property
@@ -377,12 +375,18 @@ class _CompiledVerdict(Protocol):
     @property
     def collectives(self) -> Sequence[object]: ...
     @property
-    def memory(self) -> Sequence[_MemoryRow]: ...
+    def memory(self) -> Sequence[MemoryRow]: ...
     @property
     def entries(self) -> _ComparedEntries | None: ...
+    @property
+    def moved(self) -> int: ...
+    @property
+    def is_memory_compared(self) -> bool | None: ...
+    @property
+    def causes_missing(self) -> str: ...
 
 
-def compiled_verdict(compiled: _CompiledVerdict) -> str:
+def compiled_verdict(compiled: _CompiledDiff) -> str:
     """How much more or less the second side sends and needs, a clause; or that it is the same."""
     a, b = compiled.a, compiled.b
     where_a, where_b = (across_text(compiled.across, side.label) for side in (a, b))
@@ -428,17 +432,6 @@ def _changed(verb: str, before: int, after: int) -> str:
     return f"{verb} {size(abs(after - before))} {more} ({now}, not {then})"
 
 
-class _CompiledSide(Protocol):
-    @property
-    def notes(self) -> Sequence[Remark]: ...
-    @property
-    def unread(self) -> int: ...
-    @property
-    def origins_missing(self) -> Remark | str: ...
-    @property
-    def memory_missing(self) -> str: ...
-
-
 def compiled_notes(side: _CompiledSide) -> Iterator[str]:
     """What else there is to know of one side that was compiled, in sentences."""
     yield from remark_texts(side.notes)
@@ -448,17 +441,6 @@ def compiled_notes(side: _CompiledSide) -> Iterator[str]:
         yield side.memory_missing
     if side.unread:
         yield f"{counted(side.unread, 'line')} of the compiled program could not be read."
-
-
-class _CompiledDiff(Protocol):
-    @property
-    def moved(self) -> int: ...
-    @property
-    def is_memory_compared(self) -> bool | None: ...
-    @property
-    def has_text(self) -> bool: ...
-    @property
-    def causes_missing(self) -> str: ...
 
 
 def compiled_remarks(diff: _CompiledDiff) -> Iterator[str]:

@@ -3,30 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from sdyscope.facts.snapshots import Item
 from sdyscope.words.counts import counted
-
-
-class _StageText(Protocol):
-    @property
-    def stage(self) -> str: ...
-    @property
-    def partitioner(self) -> str | None: ...
-    @property
-    def text(self) -> str: ...
-
-
-class _Item(Protocol):
-    @property
-    def cells(self) -> Sequence[_StageText]: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def places(self) -> tuple[int, ...]: ...
-    @property
-    def on(self) -> tuple[str, ...]: ...
-
 
 #: What a page of two snapshots has not, and what makes it.
 NO_VIEWS = (
@@ -45,7 +25,7 @@ def snapshot_name(name: str) -> str:
     return "the top of the program" if name == "." else name
 
 
-def stage_texts(items: Iterable[_Item]) -> dict[str, str]:
+def stage_texts(items: Iterable[Item]) -> dict[str, str]:
     """What each stage says, by its name and the partitioner that it is about."""
     texts: dict[str, str] = {}
     for item in items:
@@ -56,7 +36,7 @@ def stage_texts(items: Iterable[_Item]) -> dict[str, str]:
     return texts
 
 
-def item_text(item: _Item) -> str:
+def item_text(item: Item) -> str:
     """All that is said of some tensors alike: ``×2 requested P('data'); lowered P('data')``."""
     count = f"×{item.count} " if item.count > 1 else ""
     if item.places:

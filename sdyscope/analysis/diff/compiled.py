@@ -15,12 +15,12 @@ from sdyscope.analysis.diff.collectives import (
     kind_axes_differences,
 )
 from sdyscope.analysis.diff.entries import Entries, compared_entries
-from sdyscope.analysis.diff.memory import MemoryRow, memory_rows
+from sdyscope.analysis.diff.memory import memory_rows
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.differences import Across, TensorDifference
+from sdyscope.facts.differences import Across, MemoryRow, TensorDifference
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.formatters import Summarized

@@ -4,39 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Memory
+from sdyscope.facts.differences import MemoryRow
 from sdyscope.facts.memory import GroupName, MemoryPart
-
-MemoryKind: TypeAlias = Literal["argument", "result", "needed", "total"]
-"""``argument`` and ``result``: a group of tensors, as the hardware stores them; ``needed``: a part
-of what the compiler says a device needs; ``total``: all of that."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryRow:
-    """Bytes a device on both sides.
-
-    Of two texts ``total`` is what arguments and results take.
-
-    Attributes:
-        kind: what they are.
-        name: the group, the part of what a device needs, or all results of a text.
-        a: bytes in the first program; None where it has no such group.
-        b: bytes in the second.
-    """
-
-    kind: MemoryKind
-    name: GroupName | MemoryPart
-    a: int | None
-    b: int | None
-
-    @property
-    def differs(self) -> bool:
-        """Whether the bytes are not the same."""
-        return self.a != self.b
 
 
 def memory_rows(a: Memory | None, b: Memory | None) -> tuple[MemoryRow, ...]:
