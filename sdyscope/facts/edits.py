@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.facts.execution import InputSource
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
 from sdyscope.values.source import PathWords, SourceLocation
 
@@ -71,6 +72,7 @@ class SourceEdit:
         after: the one that would be; null for none: the compiler decides.
         source: the line.
         count: how many tensors or constraints of the program that is about.
+        mesh: the mesh that would be, of an edit of the mesh, which has no name; null of others.
     """
 
     kind: EditKind
@@ -79,6 +81,7 @@ class SourceEdit:
     after: PartitionSpec | None
     source: SourceLocation | None
     count: int = 1
+    mesh: Mesh | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from sdyscope.facts.counterfactuals import (
 from sdyscope.facts.edits import MovedResult, NotTakenBecause, Numbers, SourceEdit
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
+from sdyscope.words.mesh import sizes_words
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.run import UNSIMPLIFIED
 from sdyscope.words.tone import Tone
@@ -63,6 +64,10 @@ def edit_text(edit: SourceEdit) -> str:
     if edit.kind == "donation":
         others = f" and {counted(edit.count - 1, 'more tensor')}" if edit.count > 1 else ""
         return f"donate {shown_name(edit.name, 'argument')}{others}"
+    if edit.kind == "mesh" and edit.mesh is not None:
+        return f"put the axes of the mesh in the order {', '.join(edit.mesh.shape)}"
+    if edit.kind == "mesh sizes" and edit.mesh is not None:
+        return f"make the mesh {sizes_words(edit.mesh.shape)}"
     return _OTHERS[edit.kind].format(name=name)
 
 
@@ -71,8 +76,6 @@ _OTHERS: Final[Mapping[str, str]] = {
     "reduction in a loop": "sum {name} once after the loop, not in each iteration",
     "reduction and slice": "reduce-scatter {name} instead of slicing its sum",
     "gather and slice": "use each device's own block of {name} instead of gathering it",
-    "mesh": "put the axes of the mesh in the order {name}",
-    "mesh sizes": "make the mesh {name}",
     "setting": "set {name}",
 }
 

@@ -12,6 +12,7 @@ from sdyscope.facts.counterfactuals import (
     TriedEdits,
 )
 from sdyscope.facts.edits import SourceEdit
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.edits import (
@@ -181,3 +182,15 @@ def test_what_a_program_does_with_edits_that_were_tried():
         "of 1",
         False,
     )
+
+
+def test_an_edit_of_the_mesh_says_which_mesh_it_makes():
+    mesh = Mesh.of({"data": 1, "model": 8})
+    texts = [
+        edit_text(SourceEdit(kind, "", None, None, None, mesh=mesh))
+        for kind in ("mesh", "mesh sizes")
+    ]
+    assert texts == [
+        "put the axes of the mesh in the order data, model",
+        "make the mesh data=1 x model=8",
+    ]

@@ -566,7 +566,7 @@ class _Fixer:
     def of_mesh_sizes(self, proposals: Sequence[Proposal]) -> Iterator[Candidate]:
         """Other sizes of the mesh's axes that promise something, each traced to be predicted."""
         for proposal in proposals:
-            self.notify(f"tracing on {proposal.edit.name}", 0.3)
+            self.notify("tracing on another mesh", 0.3)
             candidate = Candidate((proposal,), None, Change(1.0))
             edited = self.build(candidate)
             if edited is None:

@@ -226,7 +226,9 @@ def mesh_orders(
     saves = collectives.total.sent * (1 - best.seconds / now.seconds)
     for file in workshop.files:
         for line, splices in reordered_meshes(workshop.source(file), now.axes, best.axes):
-            edit = SourceEdit("mesh", ", ".join(best.axes), None, None, SourceLocation(file, line))
+            edited = Mesh.of({axis: mesh.shape[axis] for axis in best.axes})
+            source = SourceLocation(file, line)
+            edit = SourceEdit("mesh", "", None, None, source, mesh=edited)
             written: Splices = {file: splices}
             yield Proposal(edit, None, partial(dict, written), float(saves), saves=float(saves))
 
@@ -241,11 +243,11 @@ def mesh_sizes(workshop: Workshop, mesh: Mesh) -> Iterator[Proposal]:
     names = [axis.name for axis in mesh.axes]
     before = tuple(axis.size for axis in mesh.axes)
     for after in sizes_near(before):
-        words = " x ".join(f"{name}={size}" for name, size in zip(names, after, strict=True))
+        edited = Mesh.of(dict(zip(names, after, strict=True)))
         for file in workshop.files:
             for line, splices in resized_meshes(workshop.source(file), names, before, after):
                 source = SourceLocation(file, line)
-                edit = SourceEdit("mesh sizes", words, None, None, source)
+                edit = SourceEdit("mesh sizes", "", None, None, source, mesh=edited)
                 written: Splices = {file: splices}
                 yield Proposal(edit, None, partial(dict, written))
 

@@ -34,6 +34,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.views.fix import proof
+from sdyscope.words.edits import edit_text
 
 pytestmark = pytest.mark.compiles
 
@@ -422,7 +423,8 @@ def test_other_sizes_of_the_mesh_are_tried_where_they_are_asked_about():
     answer = program.fix(lambda: resolve("mlp"), "mesh", effort=Effort(compiles=1))
     best = answer.proven[0]
     (edit,) = best.edits
-    assert (edit.kind, edit.name) == ("mesh sizes", "data=1 x model=8")
+    assert (edit.kind, edit.mesh) == ("mesh sizes", Mesh.of({"data": 1, "model": 8}))
+    assert edit_text(edit) == "make the mesh data=1 x model=8"
     again = Inspection(resolve("mlp", mesh={"data": 1, "model": 8}), ("shardy",))
     assert best.after.sent == again.collectives("shardy", origins=False).total.sent
     assert '+MESH = {"data": 1, "model": 8}' in best.patch
