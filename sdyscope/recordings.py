@@ -137,7 +137,7 @@ class Recording(Sequence[RecordedInspection]):
 
 def _source(event: hearing.Lowering) -> Program | LoweredModule:
     """The program as it was traced; where this JAX does not tell, its module alone."""
-    name = event.name.removeprefix("jit_")
+    name = event.caller.function or event.name.removeprefix("jit_")
     try:
         from sdyscope.stages.recorder.traced import traced_of
 

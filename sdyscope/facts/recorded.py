@@ -128,7 +128,8 @@ class RecordedProgram:
     Attributes:
         label: what to call it in this folder, such as `train_step`, or `train_step.2` where several
             programs have one name.
-        name: name of the module without `jit_`: that of the function, in letters that MLIR allows.
+        name: name of the function, in letters that MLIR allows: that of the module without `jit_`,
+            unless JAX gave that the name of a function of its own, as pmap does.
         module: name of the module.
         arguments: element type and shape of each flat argument, unused ones included; null when
             only its compilation was seen.
@@ -262,6 +263,7 @@ class _Lowered(_Written, tag="lowered"):
     others: dict[Partitioner, str]
     failures: dict[Partitioner, str]
     weak: tuple[int, ...] = ()
+    author: str = ""
 
 
 class _Compiled(_Written, tag="compiled"):
@@ -505,7 +507,7 @@ def _program(
     called = dict.fromkeys(line.called for line, _ in lines if line.called)
     return RecordedProgram(
         label="",
-        name=name.removeprefix("jit_"),
+        name=known.author if known and known.author else name.removeprefix("jit_"),
         module=name,
         arguments=known.arguments if known else None,
         weak=tuple(line.weak for line in lowered),

@@ -88,6 +88,8 @@ def _argument(alike: Sequence[ArgumentChange], before: str) -> str:
         was, now = (first.type, weak) if first.weak else (weak, first.type)
         return f"{name} was {was}, then {now}"
     was, now = _sharding(first.was), _few([_sharding(change.now) for change in alike])
+    if _is_committed(first):
+        was, now = (_COMMITTED[_is_written(each)] for each in (first.was, first.now))
     text = f"{name} was {was}, then {now}"
     if first.moved is False:
         return f"{text}, the same placement written differently"
@@ -102,10 +104,29 @@ def _few(words: Sequence[str]) -> str:
     return ", ".join(known[:_LISTED]) + more
 
 
+def _names(names: Sequence[str]) -> str:
+    more = [f"{len(names) - _LISTED:,} more"] if len(names) > _LISTED else []
+    return listed([*names[:_LISTED], *more])
+
+
 def _sharding(sharded: Sharded | None) -> str:
     if sharded is None or sharded.sharding is None:
         return "without a sharding"
     return short(sharded) if sharded.is_on_mesh else "on no mesh"
+
+
+#: What an array of a program on one device is, by whether JAX writes that it is on it.
+_COMMITTED = {False: "not committed to a device", True: "committed to one device"}
+
+
+def _is_written(sharded: Sharded | None) -> bool:
+    return sharded is not None and sharded.sharding is not None
+
+
+def _is_committed(argument: ArgumentChange) -> bool:
+    """Whether an array of a program on one device was committed to that, or is not any more."""
+    written = [each for each in (argument.was, argument.now) if _is_written(each)]
+    return len(written) == 1 and written[0] is not None and not written[0].is_on_mesh
 
 
 def _op(alike: Sequence[OpChange], before: str) -> str:
@@ -151,7 +172,7 @@ def advice(recompile: Recompile) -> str:
     if weak:
         said.append(
             "Python numbers, and arrays computed from them alone, are weakly typed: give "
-            f"{listed(weak[:_LISTED])} a dtype before each call, as jnp.asarray(x, dtype) does."
+            f"{_names(weak)} a dtype before each call, as jnp.asarray(x, dtype) does."
         )
     alike = all(
         argument.moved is False and not _is_seen(argument) for argument in recompile.arguments
@@ -175,7 +196,8 @@ def advice(recompile: Recompile) -> str:
 
 def _sharding_advice(arguments: Sequence[ArgumentChange]) -> list[str]:
     said = []
-    elsewhere = [argument for argument in arguments if argument.moved is not False]
+    committed = [argument.name for argument in arguments if _is_committed(argument)]
+    elsewhere = [a for a in arguments if a.moved is not False and not _is_committed(a)]
     unplaced = [
         argument
         for argument in elsewhere
@@ -184,8 +206,13 @@ def _sharding_advice(arguments: Sequence[ArgumentChange]) -> list[str]:
     placed = [argument for argument in elsewhere if argument not in unplaced]
     returned = [argument for argument in placed if argument.returned_as]
     moved = [argument for argument in placed if not argument.returned_as]
+    if committed:
+        said.append(
+            f"Commit {_names(committed)} to the device before each call, with "
+            "jax.device_put(x, device)."
+        )
     if unplaced:
-        names = listed([change.name for change in unplaced[:_LISTED]])
+        names = _names([change.name for change in unplaced])
         said.append(f"Place {names} on the mesh before the first call, with jax.device_put.")
     if returned:
         first = returned[0]
@@ -195,7 +222,7 @@ def _sharding_advice(arguments: Sequence[ArgumentChange]) -> list[str]:
             f"{first.returned_as} as {_sharding(first.was)} with out_shardings{more}."
         )
     if moved:
-        names = listed([change.name for change in moved[:_LISTED]])
+        names = _names([change.name for change in moved])
         said.append(
             f"Give {names} the same sharding before each call, with jax.device_put or in_shardings."
         )

@@ -204,6 +204,13 @@ for _ in range(3):
     v = turned(v)
 
 @jax.jit
+def settled(s, p):
+    return s + p
+s, p = jnp.ones(8), jax.device_put(jnp.ones(8), jax.devices()[0])
+for _ in range(2):
+    s = settled(s, p)
+
+@jax.jit
 def same(x, y):
     return x + y
 same(put(w, "data"), put(w))
@@ -251,7 +258,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     found = sdyscope("show", "run", "--json").document("show")["recompiles"]
     changes = {one["program"]: one for one in found}
     # A loss and its gradient are two programs, neither of them compiled again.
-    names = {"turned", "same", "scaled", "unrolled", "_lambda", "counted", "numbered"}
+    names = {"turned", "same", "scaled", "unrolled", "_lambda", "counted", "numbered", "settled"}
     assert {one["name"] for one in found} == names
     assert all(one["compile_seconds"] > 0 for one in found)
     (moved,) = [one for one in changes["turned.2"]["arguments"] if one["kind"] == "argument"]
@@ -267,6 +274,8 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     said = " ".join(sdyscope("show", "run").out.split())
     assert "argument n was on no mesh, then replicated" in said
     assert "Place n on the mesh before the first call, with jax.device_put." in said
+    assert "argument s was not committed to a device, then committed to one device" in said
+    assert "Commit s to the device before each call, with jax.device_put(x, device)." in said
     weakly = "numbered: argument n was i32[] (weakly typed), then i32[]; an identical module"
     assert weakly in said
     assert "weakly typed: give n a dtype before each call, as jnp.asarray(x, dtype) does" in said

@@ -1,4 +1,4 @@
-"""The author's names behind the `jit` of Flax, Equinox and Haliax."""
+"""The author's names behind the `jit` of Flax, Equinox and Haliax, and behind JAX's pmap."""
 
 import equinox as eqx
 import haliax as hax
@@ -52,6 +52,11 @@ def haliax_step(model, x):
     return {"out": hax.named(x.array @ model.weight.array, ("columns",))}
 
 
+def mapped_step(state, batch, rate, *, scale):
+    slope = jax.lax.pmean(batch["x"] * state["w"] * scale, "batch")
+    return {"w": state["w"] - rate * slope}, {"loss": slope.sum()}
+
+
 def programs():
     """A jitted function, its arguments, and what they and its results are called."""
     net, array = Net(eqx.nn.Linear(4, 4, key=jax.random.key(0)), jnp.ones(4)), jnp.ones((2, 4))
@@ -80,6 +85,14 @@ def programs():
         ["model.weight", "x"],
         "result['out'][0]",
     )
+    if jax.__version_info__ >= (0, 8):  # before, pmap has a way of its own to lower
+        yield (
+            jax.pmap(mapped_step, axis_name="batch", static_broadcasted_argnums=2),
+            ({"w": array}, {"x": array}, 0.1),
+            {"scale": jnp.ones(2)},
+            ["state['w']", "batch['x']", "scale"],
+            "result[0]['w']",
+        )
 
 
 CASES = {function.__wrapped__.__name__: case for case in programs() for function in case[:1]}

@@ -93,8 +93,9 @@ def test_a_function_of_pmap_is_the_program_s(listen):
         pytest.skip("pmap has a way of its own to lower, and only its compilation is heard")
     heard = listen(Listener()).heard
     jax.pmap(function)(jnp.ones((8, 2)))
-    (mapped,) = [e for e in heard if "pmap" in str(getattr(e, "defined", ""))]
-    assert not mapped.by_jax
+    (mapped,) = [e for e in heard if isinstance(e, hearing.Lowering) and not e.by_jax]
+    assert (mapped.caller.function, mapped.name) == ("function", "jit__fun")
+    assert mapped.defined == (__file__, function.__code__.co_firstlineno)
     assert any(e.by_jax for e in heard if isinstance(e, hearing.Lowering))
 
 
@@ -119,6 +120,19 @@ def test_what_is_identical_is_kept_once(listen, tmp_path):
     assert list(lines[1]["others"]) == ["gspmd"]
     kept = {line["module"] for line in lines[1:]} | {lines[1]["others"]["gspmd"]}
     assert {path.stem for path in (tmp_path / "modules").iterdir()} == kept
+
+
+@pytest.mark.compiles
+def test_what_is_lowered_a_second_time_has_the_same_lines(listen, tmp_path):
+    """JAX gives the boundaries of a shard_map the innermost line of the stack."""
+    listen(Keeper(str(tmp_path), both=True))
+    mesh = jax.make_mesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("a")
+    jax.jit(jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec))(jnp.ones(4))
+    texts = [path.read_text() for path in (tmp_path / "modules").iterdir()]
+    texts = [text for text in texts if "shard_map" in text]
+    assert len(texts) == 2
+    assert all(__file__ in text and "keeping.py" not in text for text in texts)
 
 
 def test_the_program_s_own_sitecustomize_runs(tmp_path):

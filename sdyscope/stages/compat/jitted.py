@@ -63,7 +63,11 @@ def _with_names(traced: Any) -> Any:
     info, avals = _debug_info(traced.jaxpr), traced.jaxpr.in_avals
     caller = names_of_the_call(avals, tuple(info.arg_names or ()), tuple(info.result_paths or ()))
     renamed = copy.copy(traced)
-    renamed._params = {**traced._params, "jaxpr": with_names(traced._params["jaxpr"], caller)}
+    renamed._params = {
+        **traced._params,
+        "jaxpr": with_names(traced._params["jaxpr"], caller),
+        "name": caller.function or traced._params["name"],
+    }
     return renamed
 
 

@@ -6,6 +6,9 @@ apart and give the arrays to a jitted function of their own, so JAX calls the we
 While JAX lowers, the call is still on Python's stack: the library's frame has the arguments as the
 author gave them, JAX's the flat list of arrays. They are the same objects, and so the paths of the
 first are those of the second. Nothing is called that could change either.
+
+`jax.pmap` is such a wrapper in JAX itself, from 0.8: its program is `_fun`, and `flat_args[0]` the
+first of its arguments.
 """
 
 from __future__ import annotations
@@ -47,11 +50,14 @@ class Caller:
         arguments: the author's path of an argument, by JAX's.
         results: the author's path of a result, by JAX's.
         defined: where the function stands; None where that is what JAX says.
+        function: what the function is called, in the letters that a module's name may have; empty
+            where that is what JAX says.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
     results: Mapping[str, str] = field(default_factory=dict)
     defined: Place | None = None
+    function: str = ""
 
     @property
     def names(self) -> dict[str, str]:
@@ -81,7 +87,7 @@ def names_of_the_call(
             break
         wrappers.append(frame)
     if not wrappers:
-        return NOBODY
+        return _mapped(frames[:entry], arguments)
     flat = _flat(frames[:entry], avals)
     if flat is None or len(arguments) != len(flat):
         flat = []
@@ -209,6 +215,51 @@ def _call(frame: FrameType) -> _Call:
     given = {f"args[{index}]": value for index, value in enumerate(positional)}
     given |= {name: known[name] for name in names[1:] if name in known}
     return _Call(first, given | dict(keywords), signature=False)
+
+
+def _mapped(frames: Sequence[FrameType], arguments: Sequence[str]) -> Caller:
+    """The names of a function that `jax.pmap` maps, from its own frame.
+
+    The arrays of a program on several hosts are not those of the call, but come in its order.
+    """
+    for frame in frames:
+        prepare = frame.f_locals.get("infer_params")
+        if os.path.basename(frame.f_code.co_filename) != "pmap.py" or prepare is None:
+            continue
+        known = inspect.getclosurevars(prepare).nonlocals
+        wrapped, static = known["wrapped_fun"], known["static_broadcasted_tuple"]
+        given, keywords = frame.f_locals["args"], frame.f_locals["kwargs"]
+        still = {index % len(given) for index in static}
+        names = _positional(wrapped.f, given, keywords)
+        mapped = [
+            (name, value)
+            for index, (name, value) in enumerate(zip(names, given, strict=True))
+            if index not in still
+        ]
+        paths = [
+            f"{name}{path}"
+            for name, value in (*mapped, *sorted(keywords.items()))
+            for path, _ in _leaves(value)
+        ]
+        named = dict(zip(arguments, paths, strict=True)) if len(paths) == len(arguments) else {}
+        place = _defined(wrapped.f)
+        if place is not None and of_package(place[0], "jax"):
+            place = None  # else it would be taken for a program of JAX's own
+        return Caller(named, defined=place, function=_letters(wrapped.__name__))
+    return NOBODY
+
+
+def _letters(function: str) -> str:
+    """`_lambda` of a lambda, as JAX writes it."""
+    return re.sub(r"[^\w.-]", "_", function).rstrip("_")
+
+
+def _positional(function: Any, given: Sequence[Any], keywords: Mapping[str, Any]) -> list[str]:
+    """The names of the positional arguments of a call; numbered where there is no signature."""
+    with contextlib.suppress(TypeError, ValueError):
+        bound = inspect.signature(function).bind(*given, **keywords)
+        return list(_unstarred(bound))[: len(given)]
+    return [f"args[{index}]" for index in range(len(given))]
 
 
 def _unstarred(bound: inspect.BoundArguments) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Lowering:
 
     def _caller(self) -> Caller:
         written = self._written
-        if written is not None and is_of_jax(written[0]):
+        if written is not None and _is_jax_s_own(written[0]):
             return NOBODY  # JAX runs it itself, as to move the arguments of the author's call.
         info = self._debug_info
         known = [tuple(getattr(info, name, None) or ()) for name in ("arg_names", "result_paths")]
@@ -82,11 +82,6 @@ class Lowering:
     def jaxpr(self) -> Any:
         """The jaxpr, closed or not: newer JAX has one kind."""
         return self.arguments[0]
-
-    @property
-    def function(self) -> str:
-        """Name of the function that was jitted."""
-        return str(self.arguments[2])
 
     @property
     def name(self) -> str:
@@ -105,11 +100,8 @@ class Lowering:
 
     @property
     def by_jax(self) -> bool:
-        """Whether the function is JAX's own. What pmap wraps in one of its own is the program's."""
-        defined = self.defined
-        if defined is None or not is_of_jax(defined[0]):
-            return False
-        return os.path.basename(defined[0]) != "pmap.py"
+        """Whether the function is JAX's own."""
+        return self.defined is not None and _is_jax_s_own(self.defined[0])
 
     @property
     def _debug_info(self) -> Any:
@@ -274,7 +266,7 @@ def _stay_out_of_tracebacks() -> None:
     for name in ("traceback_util", "source_info_util"):
         register = getattr(sys.modules.get(f"jax._src.{name}"), "register_exclusion", None)
         if register is not None:
-            register(__file__)
+            register(os.path.dirname(__file__) + os.sep)
 
 
 def _hearing_lower(original: Callable[..., Any]) -> Any:
@@ -421,6 +413,11 @@ def partitioner_flag() -> Any:
 def is_of_jax(file: str) -> bool:
     """Whether a file is part of JAX."""
     return of_package(file, "jax")
+
+
+def _is_jax_s_own(file: str) -> bool:
+    """Whether a function that is jitted is JAX's own. What pmap wraps in one is the program's."""
+    return is_of_jax(file) and os.path.basename(file) != "pmap.py"
 
 
 def first_line(error: BaseException) -> str:

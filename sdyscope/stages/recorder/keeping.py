@@ -67,7 +67,7 @@ class Keeper:
             "lowered",
             module=name,
             name=event.name,
-            function=event.function,
+            author=event.caller.function,
             defined=event.defined,
             by_jax=event.by_jax,
             called=event.called,

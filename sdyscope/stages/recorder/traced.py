@@ -30,7 +30,7 @@ def with_names(jaxpr: Any, caller: Caller) -> Any:
         if (paths := getattr(info, name, None)) is not None
     }
     if caller.defined is not None:
-        function = info.func_src_info.partition(" at ")[0]
+        function = caller.function or info.func_src_info.partition(" at ")[0]
         said["func_src_info"] = f"{function} at {caller.defined[0]}:{caller.defined[1]}"
     named = inner.replace(debug_info=info._replace(**said))
     return named if inner is jaxpr else jaxpr.replace(jaxpr=named)
