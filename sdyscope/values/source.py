@@ -27,7 +27,7 @@ _CALLERS = 2
 #: such a value's gradients meet.
 ONLY_SHARD = ("sharding_constraint", "reshard", "add_any")
 
-#: Installed packages that stand between a model and JAX, and are nobody's model.
+#: Installed packages, and parts of such, that stand between a model and JAX: nobody's models.
 _BETWEEN = frozenset(
     (
         "beartype",
@@ -40,6 +40,7 @@ _BETWEEN = frozenset(
         "jaxlib",
         "jaxtyping",
         "optax",
+        "penzai/core",
     )
 )
 _STANDARD_LIBRARY = re.compile(r"[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]", re.IGNORECASE)
@@ -252,8 +253,7 @@ def _own(stack: Sequence[SourceLocation]) -> list[int]:
 def _of_a_library(stack: Sequence[SourceLocation]) -> int | None:
     """The innermost line of an installed package that is a model's, not between it and JAX."""
     for index, line in enumerate(stack):
-        package = _package(line.file)
-        if package and package not in _BETWEEN and not _is_skipped(line.file):
+        if _package(line.file) and not _is_between(line.file) and not _is_skipped(line.file):
             return index
     return None
 
@@ -266,18 +266,25 @@ def is_installed(file: str) -> bool:
 def is_library(file: str) -> bool:
     """Whether a file is Python's, or a package's that stands between a model and JAX."""
     return not (file.startswith(_MODELS) or is_own(file)) and (
-        _package(file) in _BETWEEN or not is_installed(file)
+        _is_between(file) or not is_installed(file)
     )
 
 
 @lru_cache(1 << 12)
-def _package(file: str) -> str:
-    """The installed package that a file is of; empty for none."""
+def _package(file: str) -> tuple[str, ...]:
+    """The installed package that a file is of, and where in it the file is; nothing for none."""
     parts = Path(file).parts
     for folder in ("site-packages", "dist-packages"):
         if folder in parts[:-1]:
-            return parts[parts.index(folder) + 1].removesuffix(".py")
-    return ""
+            package, *inside = parts[parts.index(folder) + 1 :]
+            return package.removesuffix(".py"), *inside
+    return ()
+
+
+def _is_between(file: str) -> bool:
+    """Whether a file is of a package that stands between a model and JAX."""
+    package = _package(file)
+    return not _BETWEEN.isdisjoint((*package[:1], "/".join(package[:2])))
 
 
 @lru_cache(1 << 12)

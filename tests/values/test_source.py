@@ -134,6 +134,9 @@ def test_behind_a_line_that_most_of_the_program_shares_the_library_counts():
     train = "/me/train.py:7 main"
     library = [(FLAX + ":1 f", f"{LIBRARY}/gpt2.py:{line} call", train) for line in (1, 2, 3)]
     assert told(*library) == [f"{LIBRARY}/gpt2.py:{line}" for line in (1, 2, 3)]
+    # A part of a library may stand between the rest of it and JAX, as its arrays with named axes.
+    arrays = LIBRARY.replace("levanter", "penzai/core") + "/named_axes.py:235 nmap"
+    assert told(*[(arrays, *stack[1:]) for stack in library]) == told(*library)
     # A model of the author's own that uses the library here and there is what they wrote.
     own = [(f"/me/model.py:{line} call", train) for line in range(4)]
     assert told(*library, *own)[:3] == [str(lines(train)[0])] * 3
