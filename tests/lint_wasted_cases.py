@@ -96,15 +96,20 @@ def gather_of_which_a_fixed_part_is_kept():
     return mapped(body, (P("model"),), P("model"), (512, 256))
 
 
-def accumulated(after: Any) -> Inspection:
-    """Microbatches whose gradients a loop adds up, and what is done with each gradient."""
+def accumulated(after: Any, at: Any = lambda w, total: w) -> Inspection:
+    """Microbatches whose gradients a loop adds up, and what is done with each gradient.
+
+    Args:
+        after: the next total, of the one before and a gradient.
+        at: where the gradient is taken, of the parameters and the total.
+    """
 
     def loss(w: Any, x: Any) -> Any:
         return jnp.mean(jnp.tanh(x @ w) ** 2)
 
     def step(w: Any, batches: Any) -> Any:
         def body(total: Any, x: Any) -> Any:
-            return after(total, jax.grad(loss)(w, x)), None
+            return after(total, jax.grad(loss)(at(w, total), x)), None
 
         return jax.lax.scan(body, jnp.zeros_like(w), batches)[0]
 
@@ -121,6 +126,17 @@ def gradients_summed_in_each_iteration():
 @spares("reduced-in-loop", compiled=True)
 def gradients_that_each_iteration_needs():
     return accumulated(lambda total, g: total + jnp.sign(g))
+
+
+@spares("reduced-in-loop", compiled=True)
+def parameters_that_each_iteration_updates():
+    return accumulated(lambda w, g: w + -0.1 * g, at=lambda _, w: w)
+
+
+@spares("reduced-in-loop", compiled=True)
+def total_that_each_iteration_uses_in_a_function():
+    norm = jax.jit(jnp.linalg.norm)
+    return accumulated(lambda total, g: total + g, at=lambda w, total: w * norm(total))
 
 
 @spares("resharded-twice")

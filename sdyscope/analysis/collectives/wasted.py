@@ -375,13 +375,15 @@ class _Loops:
                     other = self.graph.operand(user, 1 - edge.operand)
                     loop = None if other is None else self._carried(other)
                     if loop is not None and self._reaches(user.id, loop):
+                        if other is None or not self._only_added(other, user.id):
+                            return None  # The total so far is used in each iteration.
                         loops.add(loop[0])
                     else:
                         waiting.append((user.id, 0))
                 else:
                     return None  # It is used for something else.
             for crossing, after in self._goes_to.get(at, ()):
-                if crossing == "return":
+                if crossing in ("call", "return"):
                     waiting.append(after)
                 elif crossing in ("loop", "yield"):
                     return None  # It leaves the iteration as it is.
@@ -412,6 +414,32 @@ class _Loops:
                 return None
             at = before[0]
         return None
+
+    def _only_added(self, total: ValueId, adds: int) -> bool:
+        """Whether what a loop carries, and the sum with it, are used for nothing but that sum.
+
+        Args:
+            total: the value that is carried, as the op that adds to it has it.
+            adds: that op.
+        """
+        waiting: list[ValueId] = [total, (adds, 0)]
+        seen: set[ValueId] = set()
+        while waiting:
+            at = waiting.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            users = [user for user, _ in self.graph.uses(at[0], at[1]) if user.id != adds]
+            if any(
+                user.mnemonic not in ("return", "call") and not user.is_result for user in users
+            ):
+                return False
+            # Where it is given to a function it comes from there, too.
+            waiting += [value for kind, value in self._comes_from.get(at, ()) if kind == "call"]
+            waiting += [
+                value for kind, value in self._goes_to.get(at, ()) if kind in ("call", "return")
+            ]
+        return True
 
     def _reaches(self, node: int, loop: tuple[int, int]) -> bool:
         """Whether an op's result is what a loop carries on."""
