@@ -116,12 +116,15 @@ class _Program:
 
 
 def _again(known: RecordedProgram) -> Iterator[Recompile]:
-    """Its module lowered again, by the arguments that had a weak type in one lowering alone."""
+    """Its module lowered again, by the arguments whose types differ in what it does not say."""
     times = known.lowerings - len(known.processes)
     if times <= 0:
         return
-    lowerings = pairwise(known.weak if len(known.processes) == 1 else ())
-    changes = Counter(tuple(_weakened(known, now, known, was)) for was, now in lowerings)
+    lowerings = [*zip(known.weak, known.meshes, strict=True)]
+    changes = Counter(
+        (*_weakened(known, now, known, was), *_remeshed(known, meshes, before))
+        for (was, before), (now, meshes) in pairwise(lowerings if len(known.processes) == 1 else ())
+    )
     changes[()] += times - changes.total()
     # Only the sum of all is known, the first one's in each process among them.
     compiled = max(known.compiles - len(known.processes), 0) / max(known.compiles, 1)
@@ -151,6 +154,17 @@ def _weakened(
         yield ArgumentChange(
             "argument", names[number], types[number], types[number], weak=number in now
         )
+
+
+def _remeshed(
+    program: RecordedProgram, now: Sequence[str], was: Sequence[str]
+) -> Iterator[ArgumentChange]:
+    """The arguments whose types name another mesh, of the same placement, in two lowerings."""
+    types = program.arguments or ()
+    before, meshes = (each or ("",) * len(types) for each in (was, now))
+    for (name, type_), *both in zip(_named_types(program).items(), before, meshes, strict=False):
+        if both[0] != both[1]:
+            yield ArgumentChange("argument", name, type_, type_, meshes=(both[0], both[1]))
 
 
 def _recompile(program: _Program, before: _Program) -> Recompile:

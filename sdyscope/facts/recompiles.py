@@ -25,6 +25,8 @@ class ArgumentChange:
         returned_as: the result of the program before that is its next value and lies where it lies
             now; empty where there is none.
         weak: whether its type is weak now, and was not before; null where that did not change.
+        meshes: the mesh that its type names before, and now, such as `data=8`, of a module that is
+            the same; empty for none; null where that did not change.
     """
 
     kind: str
@@ -36,6 +38,7 @@ class ArgumentChange:
     moved: bool | None = None
     returned_as: str = ""
     weak: bool | None = None
+    meshes: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,8 @@ class RecordedProgram:
         arguments: element type and shape of each flat argument, unused ones included; null when
             only its compilation was seen.
         weak: the numbers of those that have a weak type, as a Python number has, of each lowering.
+        meshes: the mesh that the type of each names, such as `data=8`, of each lowering; none where
+            no argument's does.
         paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
         results: element type and shape of each flat result; null likewise.
         defined: where the function stands; null when not known.
@@ -159,6 +161,7 @@ class RecordedProgram:
     module: str
     arguments: tuple[str, ...] | None
     weak: tuple[tuple[int, ...], ...]
+    meshes: tuple[tuple[str, ...], ...]
     paths: tuple[str, ...] | None
     results: tuple[str, ...] | None
     defined: Line | None
@@ -263,6 +266,7 @@ class _Lowered(_Written, tag="lowered"):
     others: dict[Partitioner, str]
     failures: dict[Partitioner, str]
     weak: tuple[int, ...] = ()
+    meshes: tuple[str, ...] = ()
     author: str = ""
 
 
@@ -511,6 +515,7 @@ def _program(
         module=name,
         arguments=known.arguments if known else None,
         weak=tuple(line.weak for line in lowered),
+        meshes=tuple(line.meshes for line in lowered),
         paths=known.paths or None if known else None,
         results=known.results if known else None,
         defined=Line(*known.defined) if known and known.defined else None,

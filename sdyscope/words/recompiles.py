@@ -21,7 +21,7 @@ _LONGEST = 60
 def cause_key(recompile: Recompile) -> object:
     """What is alike for recompiles that are told of together."""
     arguments = tuple(
-        (a.name, _change(a), a.weak, a.moved, a.returned_as) for a in recompile.arguments
+        (a.name, _change(a), a.weak, a.meshes, a.moved, a.returned_as) for a in recompile.arguments
     )
     op = (
         None
@@ -32,9 +32,11 @@ def cause_key(recompile: Recompile) -> object:
 
 
 def _change(argument: ArgumentChange) -> str:
-    """What of an argument changed: `type`, `weak`, `tree` where it came or went, or `sharding`."""
+    """What of an argument changed: type, weak type, mesh, tree or sharding."""
     if not (argument.was_type and argument.type):
         return "tree"
+    if argument.meshes is not None:
+        return "mesh"
     if argument.weak is not None:
         return "weak"
     return "type" if argument.was_type != argument.type else "sharding"
@@ -53,7 +55,7 @@ def cause(alike: Sequence[Recompile]) -> str:
     numbers = [
         number
         for number, argument in enumerate(first.arguments)
-        if argument.moved is not False or _is_seen(argument)
+        if (argument.moved is not False or _is_seen(argument)) and argument.meshes is None
     ]
     parts = [
         _argument([recompile.arguments[number] for recompile in alike], first.before)
@@ -61,6 +63,7 @@ def cause(alike: Sequence[Recompile]) -> str:
     ]
     if len(numbers) > _LISTED:
         parts.append(f"and {len(numbers) - _LISTED:,} more")
+    parts += _remeshed(first.arguments)
     if first.meshes and not numbers:
         parts.append("another mesh")
     if first.program == first.before:
@@ -69,6 +72,23 @@ def cause(alike: Sequence[Recompile]) -> str:
         ops = [recompile.op for recompile in alike if recompile.op is not None]
         parts.append(_op(ops, first.before))
     return "; ".join(parts) or "only source lines differ"
+
+
+def _remeshed(arguments: Sequence[ArgumentChange]) -> list[str]:
+    """Of the arguments that came on another mesh, one for each pair of meshes, and how many."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for argument in arguments:
+        if argument.meshes is not None:
+            names.setdefault(argument.meshes, []).append(argument.name)
+    return [
+        f"argument {first} was on {_mesh(was)}, then on {_mesh(now)}"
+        + (f", and {len(others):,} more likewise" if others else "")
+        for (was, now), (first, *others) in names.items()
+    ]
+
+
+def _mesh(text: str) -> str:
+    return f"a mesh {text}" if text else "no mesh"
 
 
 def _is_seen(argument: ArgumentChange) -> bool:
@@ -173,6 +193,14 @@ def advice(recompile: Recompile) -> str:
         said.append(
             "Python numbers, and arrays computed from them alone, are weakly typed: give "
             f"{_names(weak)} a dtype before each call, as jnp.asarray(x, dtype) does."
+        )
+    remeshed = [argument for argument in arguments if argument.meshes is not None]
+    if remeshed:
+        mesh = next((each.meshes[1] for each in remeshed if each.meshes and each.meshes[1]), "")
+        names = remeshed[0].name + (" and the others" if len(remeshed) > 1 else "")
+        said.append(
+            f"Place {names} on {_mesh(mesh)} before the first call: JAX compiles again for a mesh "
+            "of other axis names."
         )
     alike = all(
         argument.moved is False and not _is_seen(argument) for argument in recompile.arguments

@@ -203,6 +203,14 @@ v = put(jnp.ones((8, 8)))
 for _ in range(3):
     v = turned(v)
 
+other = jax.make_mesh((8, 1), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+@partial(jax.jit, in_shardings=NamedSharding(mesh, P()), out_shardings=NamedSharding(mesh, P()))
+def renamed(r):
+    return r * 2
+r = jax.device_put(jnp.ones(8), NamedSharding(other, P()))
+for _ in range(3):
+    r = renamed(r)
+
 @jax.jit
 def settled(s, p):
     return s + p
@@ -258,7 +266,17 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     found = sdyscope("show", "run", "--json").document("show")["recompiles"]
     changes = {one["program"]: one for one in found}
     # A loss and its gradient are two programs, neither of them compiled again.
-    names = {"turned", "same", "scaled", "unrolled", "_lambda", "counted", "numbered", "settled"}
+    names = {
+        "turned",
+        "same",
+        "scaled",
+        "unrolled",
+        "_lambda",
+        "counted",
+        "numbered",
+        "settled",
+        "renamed",
+    }
     assert {one["name"] for one in found} == names
     assert all(one["compile_seconds"] > 0 for one in found)
     (moved,) = [one for one in changes["turned.2"]["arguments"] if one["kind"] == "argument"]
@@ -276,6 +294,10 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert "Place n on the mesh before the first call, with jax.device_put." in said
     assert "argument s was not committed to a device, then committed to one device" in said
     assert "Commit s to the device before each call, with jax.device_put(x, device)." in said
+    assert (
+        "renamed: argument r was on a mesh x=8,y=1, then on a mesh data=8,one=1; an identical "
+        "module Place r on a mesh data=8,one=1 before the first call"
+    ) in said
     weakly = "numbered: argument n was i32[] (weakly typed), then i32[]; an identical module"
     assert weakly in said
     assert "weakly typed: give n a dtype before each call, as jnp.asarray(x, dtype) does" in said

@@ -120,6 +120,15 @@ class Lowering:
         return tuple(number for number, aval in avals if getattr(aval, "weak_type", False))
 
     @property
+    def meshes(self) -> tuple[str, ...]:
+        """The mesh that each argument's type names, such as `data=8`: JAX caches by that, too.
+
+        None at all where no argument's does.
+        """
+        meshes = tuple(map(_mesh, self.jaxpr.in_avals))
+        return meshes if any(meshes) else ()
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """The name of each argument, such as `params['w']`; none where JAX has not all."""
         names = tuple(getattr(self._debug_info, "arg_names", None) or ())
@@ -397,6 +406,11 @@ def _type(aval: Any) -> str:
     dtype = getattr(aval, "dtype", None)
     short = getattr(sys.modules.get("jax._src.dtypes"), "short_dtype_name", str)
     return f"{short(dtype)}[{shape}]" if dtype is not None else str(aval)
+
+
+def _mesh(aval: Any) -> str:
+    mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
+    return ",".join(f"{axis}={size}" for axis, size in getattr(mesh, "shape_tuple", ()))
 
 
 def own_partitioner() -> str:

@@ -74,6 +74,7 @@ class Keeper:
             partitioner=own,
             arguments=event.types,
             weak=event.weak,
+            meshes=event.meshes,
             paths=event.paths,
             results=event.results,
             seconds=round(event.seconds, 6),
