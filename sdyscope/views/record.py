@@ -52,14 +52,14 @@ def summary(record: Record, folder: str, run: RecordedRun) -> Iterator[Paragraph
     if record.programs:
         yield Paragraph(f"{folder}: {totals(record)}; sdyscope show {folder} lists them", hang=2)
     else:
-        is_python = Path(run.command[0]).name.startswith("python")
-        yield Paragraph(
-            f"{folder}: JAX compiled nothing in the processes that were recorded. "
-            + is_python * "A script alone, as in -- train.py, runs under sdyscope's own Python. "
-            + "Python processes started with -I, -E or -S or without PYTHONPATH are not recorded.",
-            "warning",
-            hang=2,
-        )
+        said = [f"{folder}: JAX compiled nothing in the processes that were recorded."]
+        if not run.status:  # else that is why
+            if Path(run.command[0]).name.startswith("python"):
+                said.append("A script alone, as in -- train.py, runs under sdyscope's own Python.")
+            said.append(
+                "Python processes started with -I, -E or -S or without PYTHONPATH are not recorded."
+            )
+        yield Paragraph(" ".join(said), "warning", hang=2)
     for problem in remark_texts(record.problems):
         yield Paragraph(problem, "warning", hang=2)
 

@@ -491,7 +491,9 @@ def test_overwriting_adding_and_what_a_script_does_to_the_directory(sdyscope, tm
     assert "JAX compiled nothing in the processes that were recorded. A script alone" in " ".join(
         done.err.split()
     )
-    assert (run("raise SystemExit(5)", "--add").status, commands()) == (5, 2)
+    done = run("raise SystemExit(5)", "--add")
+    assert (done.status, commands()) == (5, 2)
+    assert done.err.rstrip().endswith("nothing in the processes that were recorded.")
     done = run("print('to standard error')", "--overwrite", "--json")
     assert (done.document("record")["runs"][0]["status"], commands()) == (0, 1)
     remove = "import shutil; shutil.rmtree(folder)"
