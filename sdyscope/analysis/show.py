@@ -240,6 +240,11 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
     asked = row.requested
     if asked is not None and asked.sharding is not None:
         mesh = asked.sharding.mesh
+    if mesh is None:  # GSPMD names none: of several, it is the one that Shardy's is on.
+        named = (
+            each.sharded(program.graph(p).meshes, None).mesh for p, each in row.lowered.items()
+        )
+        mesh = next((each for each in named if each is not None and each.axes), None)
     return ShownTensor(
         name=row.name,
         kind=row.kind,
