@@ -12,10 +12,12 @@ import msgspec
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import LARGEST_CPU
+from sdyscope.process.progress import doing
 from sdyscope.process.worker import Worker, WorkerDiedError
 from sdyscope.stages import compat
 from sdyscope.stages.audit.facts import Audited, AuditRequest
 from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.words.partitioners import partitioner_name
 
 #: Seconds that one compile may take.
 LONGEST = 1800.0
@@ -47,6 +49,7 @@ def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int)
     request = AuditRequest(
         lowered.bytecode(), partitioner == "shardy", num_partitions, lowered.compiler_options
     )
+    doing(f"compiling {lowered.name} with {partitioner_name(partitioner)}, with XLA's dumps")
     try:
         answer = _worker.ask(msgspec.msgpack.encode(request), LONGEST)
     except WorkerDiedError as died:
