@@ -518,6 +518,7 @@ def _read_recorded(
 def _recorded_compile(folder: Path, program: RecordedProgram, path: Path) -> Compiled | None:
     """What the run's own compiler made of a program; None where that was not recorded."""
     from sdyscope.facts.compiled import MemoryAnalysis
+    from sdyscope.hlo.frames import with_known_frames
     from sdyscope.stages.compiled.text import read_compiled
 
     there = program.compiled
@@ -527,6 +528,7 @@ def _recorded_compile(folder: Path, program: RecordedProgram, path: Path) -> Com
     return replace(
         compiled,
         name=program.label,
+        hlo=with_known_frames(compiled.hlo, there.versions.jax),
         partitioner=program.partitioner,
         device_kind=there.platform,
         result_shardings=there.results,

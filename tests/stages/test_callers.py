@@ -85,7 +85,7 @@ def programs():
         ["model.weight", "x"],
         "result['out'][0]",
     )
-    if jax.__version_info__ >= (0, 8):  # before, pmap has a way of its own to lower
+    if jax.__version_info__ >= (0, 9, 2):  # before, pmap has a way of its own to lower
         yield (
             jax.pmap(mapped_step, axis_name="batch", static_broadcasted_argnums=2),
             ({"w": array}, {"x": array}, 0.1),

@@ -29,7 +29,7 @@ def _hide_own_frames() -> None:
 _hide_own_frames()
 
 #: The JAX versions that the tests run on.
-TESTED = ("0.7.2", "0.9.2", "0.10.2", "0.11.2", "0.12.0")
+TESTED = ("0.7.2", "0.8.3", "0.9.2", "0.10.2", "0.11.2", "0.12.0")
 
 
 def version() -> str:

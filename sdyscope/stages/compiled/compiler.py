@@ -23,6 +23,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.graph import OpGraph, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import DeviceDigit, Topology
+from sdyscope.hlo.frames import with_known_frames
 from sdyscope.process.compiler_log import (
     last_words,
     refusal,
@@ -173,7 +174,7 @@ def _made(
         hardware=on,
         devices=count,
         device_kind=answer["device_kind"],
-        hlo=hlo,
+        hlo=with_known_frames(hlo, compat.version()),
         topology=_topology(answer["topology"]),
         memory=None if memory is None else MemoryAnalysis.of(memory),
         cost=answer["cost"],

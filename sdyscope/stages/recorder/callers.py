@@ -7,8 +7,8 @@ While JAX lowers, the call is still on Python's stack: the library's frame has t
 author gave them, JAX's the flat list of arrays. They are the same objects, and so the paths of the
 first are those of the second. Nothing is called that could change either.
 
-`jax.pmap` is such a wrapper in JAX itself, from 0.8: its program is `_fun`, and `flat_args[0]` the
-first of its arguments.
+`jax.pmap` is such a wrapper in JAX itself, from 0.9.2: its program is `_fun`, and `flat_args[0]`
+the first of its arguments.
 """
 
 from __future__ import annotations

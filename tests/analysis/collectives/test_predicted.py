@@ -473,6 +473,8 @@ def test_mlp_is_predicted_as_it_is_compiled():
     assert prediction.argument_bytes == program.memory.arguments
     scopes = {scope: tally.sent for scope, tally in compiled.by_scope.items()}
     assert {scope: tally.sent for scope, tally in prediction.collectives.by_scope.items()} == scopes
+    if (0, 8, 2) <= compat.version_tuple() < (0, 9):
+        return  # Frames are others there.
     lines = {part.source.line for collective in compiled.collectives for part in collective.parts}
     assert {
         part.source.line

@@ -228,7 +228,7 @@ def test_unreduced_results_are_not_for_gspmd():
 
     args = (array((4, 8), None, "data", mesh=EXPLICIT), array((8, 4), "data", mesh=EXPLICIT))
     program = Program("unreduced", jax.jit(unreduced), args)
-    if compat.version_tuple()[:2] == (0, 9):  # it had a form for them
+    if (0, 8) <= compat.version_tuple() < (0, 10, 2):  # it had a form for them
         assert "last_tile_dims={unreduced, replicated}" in lower(program, "gspmd").text()
         return
     with pytest.raises(NotLowerable) as caught:
