@@ -152,7 +152,7 @@ def test_two_kinds_of_hardware(sdyscope):
 
 
 @pytest.mark.compiles
-@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="can't lower unreduced results at all")
+@pytest.mark.skipif(jax.__version_info__ < (0, 10, 2), reason="both partitioners take it, or none")
 def test_what_one_partitioner_refuses_is_told(sdyscope, program):
     done = sdyscope("diff", f"{program}:unreduced", "--at", "compiled")
     assert done.status == 1

@@ -463,7 +463,7 @@ class _Search:
         axes: tuple[AxisPart, ...],
         collective: Collective,
         part: Part,
-        values: Collection[ValueId],
+        values: set[ValueId],
     ) -> CollectiveOrigin | None:
         for steps, ring in enumerate(self.around.rings(ops)):
             needs = [need for op in ring for need in self.around.needs(op, axes)]
@@ -496,9 +496,10 @@ class _Search:
                 at_edges = need.op is not None and kind_of(need.op) == "convolution"
                 # What the compiled program moves from a maker to an op is that, in any pieces.
                 moved = {each.value for each in needs if each.value in values}
-                is_it = moved == {need.value} or (
-                    part.named_after == "op" and self.around.is_sole(need, needs, ops)
-                )
+                is_it = (
+                    moved == {need.value}
+                    and not self.fits_elsewhere(values - moved, collective, part, axes)
+                ) or (part.named_after == "op" and self.around.is_sole(need, needs, ops))
                 fits = misfits[best] < NO_FIT or at_edges or (steps == 0 and is_it)
                 origin = self.origin_for(need, axes, part, collective.kind if fits else "")
                 # So are the pieces that an op itself takes from other blocks.
@@ -516,6 +517,21 @@ class _Search:
                     unlike = unlike or any(others)
                 return origin and replace(origin, uncertain=unlike)
         return self.moved_before(ops, collective, part, values)
+
+    def fits_elsewhere(
+        self,
+        values: Collection[ValueId],
+        collective: Collective,
+        part: Part,
+        axes: tuple[AxisPart, ...],
+    ) -> bool:
+        """Whether what takes one of some values needs it as what is communicated is."""
+        return any(
+            need.value == value and self.around.misfit(need, collective, part, axes) < NO_FIT
+            for value in values
+            for op, _ in self.graph.uses(*value)
+            for need in self.around.needs(op, axes)
+        )
 
     def of_argument(
         self,

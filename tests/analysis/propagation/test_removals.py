@@ -169,7 +169,8 @@ def test_there_has_to_be_something_of_that_name():
 @pytest.mark.compiles
 def test_what_is_sent_is_what_the_compiled_program_sends():
     """CPUs send bf16 as f32, which is not yet so behind partitioning."""
-    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    kinds = (jax.sharding.AxisType.Auto,) * 2
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=kinds)
 
     def array(shape, *spec):
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
