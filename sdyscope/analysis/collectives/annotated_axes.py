@@ -127,6 +127,9 @@ class AnnotatedAxes:
         self._without: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
         self._alike: dict[ValueId, list[ValueId]] = {}
         self._standing_in: dict[tuple[Ref, int, AxisPart], list[HeldAxis]] = {}
+        # Searches for what stands in meet most values many times.
+        self._held_at: dict[tuple[Ref, AxisPart], dict[int, HeldAxis]] = {}
+        self._dims_beside: dict[_Dim, list[_Dim]] = {}
 
     def of_value(
         self, value: ValueId, part: AxisPart, calls: tuple[int, ...] = ()
@@ -222,22 +225,26 @@ class AnnotatedAxes:
             ):
                 further = [each for each in self._beside(value, at_dim) if each not in seen]
                 seen.update(further)
-                queue.extend(dict.fromkeys(further))
+                queue.extend(further)
         self._standing_in[key] = [*nearest]
         return self._standing_in[key]
 
     def _components_at(self, at: Ref, part: AxisPart) -> dict[int, HeldAxis]:
         """By dimension of a value in the flow that has an axis, what holds it together."""
+        known = self._held_at.get((at, part))
+        if known is not None:
+            return known
         own = (
             [(dim, each) for dim, axes in enumerate(self.decided.axes(at)) for each in axes]
             if self.pointers is None
             else self.pointers.flow.parts(at)
         )
-        return {
+        held = self._held_at[at, part] = {
             dim: self._components.of(HeldAxis(at, dim, part.name))
             for dim, each in own
             if each.shared(part) is not None
         }
+        return held
 
     def _is_kept_away(
         self, at: Ref, dim: int, part: AxisPart, gone: Container[tuple[str, int] | None]
@@ -266,8 +273,14 @@ class AnnotatedAxes:
                     by_value.setdefault(value, []).append(written)
         return by_value
 
-    def _beside(self, at: Ref, dim: int) -> Iterator[_Dim]:
+    def _beside(self, at: Ref, dim: int) -> list[_Dim]:
         """The dimensions of other values that are one with a value's in an op, or as it goes on."""
+        known = self._dims_beside.get((at, dim))
+        if known is None:
+            known = self._dims_beside[at, dim] = list(dict.fromkeys(self._all_beside(at, dim)))
+        return known
+
+    def _all_beside(self, at: Ref, dim: int) -> Iterator[_Dim]:
         if self.pointers is not None:
             yield from self.pointers.flow.beside(at, dim)
             return
