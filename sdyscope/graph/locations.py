@@ -17,6 +17,7 @@ from typing import Any
 from sdyscope.syntax.strings import label
 from sdyscope.values.source import (
     EVERY_LINE,
+    IN_TEXT,
     ONLY_SHARD,
     Sites,
     SourceLocation,
@@ -62,9 +63,6 @@ class Location:
 
 
 UNKNOWN = Location()
-
-#: What MLIR's parser calls the file of what has no location in a text.
-IN_TEXT = "-"
 
 #: Parts of a scope that JAX writes and no author did: a scan's body and how it takes its slices.
 _OF_SCANS = re.compile(

@@ -27,6 +27,9 @@ _CALLERS = 2
 #: such a value's gradients meet.
 ONLY_SHARD = ("sharding_constraint", "reshard", "add_any")
 
+#: What MLIR's parser calls the file of what has no location in a module's text.
+IN_TEXT = "-"
+
 #: Installed packages, and parts of such, that stand between a model and JAX: nobody's models.
 _BETWEEN = frozenset(
     (

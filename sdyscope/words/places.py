@@ -14,7 +14,7 @@ from typing import Protocol
 
 from sdyscope.annotations import called_text, op_name, op_text, scope_of, shown_name
 from sdyscope.graph import Op
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import IN_TEXT, SourceLocation
 
 __all__ = [
     "OpDocument",
@@ -167,7 +167,7 @@ def source_text(source: _Line | None) -> str:
     """`models/mlp.py:98`, or the line of a module's own text; empty for None."""
     if source is None:
         return ""
-    if source.file == "-":
+    if source.file == IN_TEXT:
         return f"line {source.line}"  # Of the text that MLIR was given, which had no locations.
     return f"{file_text(source.file)}:{source.line}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sdyscope.annotations import op_text
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import IN_TEXT, SourceLocation
 
 
 def glob(text: str) -> re.Pattern[str]:
@@ -30,5 +30,5 @@ def matches(text: str, name: str, op: str, source: SourceLocation | None) -> boo
         return True
     if source is None:
         return False
-    line = f"line {source.line}" if source.file == "-" else f"{source.file}:{source.line}"
+    line = f"line {source.line}" if source.file == IN_TEXT else f"{source.file}:{source.line}"
     return re.fullmatch(rf"(?:.*[/\\])?(?:{pattern.pattern})", line, re.DOTALL) is not None

@@ -22,7 +22,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import Argument, OpGraph, Result, build
-from sdyscope.graph.locations import IN_TEXT
 from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process.compiler_log import (
@@ -43,6 +42,7 @@ from sdyscope.stages.propagated.hlo_shardings import restore_shardings
 from sdyscope.stages.propagated.propagated_text import propagated_text
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.convert import unspecified_dims
+from sdyscope.values.source import IN_TEXT
 from sdyscope.values.tiling import TupleSharding
 
 #: What XLA says where it leaves Shardy, and the target of an op that asks Python.
