@@ -208,7 +208,8 @@ class Propagated(Summarized):
     Attributes:
         partitioner: whose.
         source: what it was taken from.
-        graph: op graph of the module after propagation, as the partitioner has it.
+        graph: op graph of the module after propagation, as the partitioner has it; ops of Shardy's
+            have no SSA names, which ``text`` has.
         values: every value of the lowered module.
         counts: how many values have each fate.
         doubts: why XLA may decide otherwise; nothing where this is exact.
@@ -286,7 +287,7 @@ class Propagated(Summarized):
     def text(self) -> str:
         """The module after propagation in MLIR's text form, without locations.
 
-        Its ops are those of ``graph``, with the names there. Under Shardy each has its
+        Its ops are those of ``graph``, in their order. Under Shardy each has its
         ``sdy.sharding``; steps, origins and sharding rules are left out. Under GSPMD it is the HLO
         module, as XLA turns it into StableHLO, with ``mhlo.sharding``.
 

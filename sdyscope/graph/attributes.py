@@ -98,11 +98,15 @@ class ShardingTexts:
     Args:
         parsers: a parser a language.
         not_understood: the list that texts which do not parse are added to.
+
+    Attributes:
+        has_failed: whether there was a text that does not parse, listed or not.
     """
 
     def __init__(self, parsers: Parsers, not_understood: list[NotUnderstood]) -> None:
         self._parsers = parsers
         self.not_understood = not_understood
+        self.has_failed = False
         self._known: dict[tuple[Language, str], Any] = {}
 
     def read(self, language: Language, text: str, op: int | None, attribute: str) -> AttributeValue:
@@ -147,6 +151,7 @@ class ShardingTexts:
         try:
             return self._parsers[language](text)
         except SdyscopeError as error:
+            self.has_failed = True
             return _Failed(text, str(error).partition("\n")[0])
 
 

@@ -15,6 +15,7 @@ from sdyscope.graph.attribute_values import (
     AttributeValue,
     Dictionary,
     Elements,
+    FunctionType,
     Unparsed,
 )
 from sdyscope.graph.attributes import (
@@ -66,7 +67,7 @@ _NO_SHARDING = (None,)
 _NOTHING_WRITTEN: _Written = (NO_ATTRIBUTES, _NO_SHARDING)
 
 
-def build(module: Any, *, parsers: Parsers | None = None) -> OpGraph:
+def build(module: Any, *, parsers: Parsers | None = None, named: bool = True) -> OpGraph:
     """The op graph of a module.
 
     Takes time and memory linear in the number of ops and operands. A module that was parsed from a
@@ -76,27 +77,29 @@ def build(module: Any, *, parsers: Parsers | None = None) -> OpGraph:
     Args:
       module: An `ir.Module` of MLIR's Python bindings (`jax.extend.mlir.ir`), any dialects.
       parsers: Parsers of the sharding languages, to replace sdyscope's own.
+      named: Whether ops get their SSA names, for which MLIR verifies the whole module first: a
+        sixth of the time.
 
     Raises:
       TargetError: regions or locations are nested some hundred deep.
     """
     try:
-        return _build(module, parsers)
+        return _build(module, parsers, named)
     except RecursionError:
         raise TargetError(
             "The module's regions or locations are nested too deep to read."
         ) from None
 
 
-def _build(module: Any, parsers: Parsers | None) -> OpGraph:
+def _build(module: Any, parsers: Parsers | None, named: bool) -> OpGraph:
     if parsers is None:
         parsers = default_parsers()
     with no_collection(), module.context:
-        builder = _Builder(module, parsers, hash)
+        builder = _Builder(module, parsers, hash, named)
         builder.visit_top(module.operation)
         if len(builder.values) != builder.num_values:
             # Two values had the same hash, so hashes do not stand for values here.
-            builder = _Builder(module, parsers, lambda value: value)
+            builder = _Builder(module, parsers, lambda value: value, named)
             builder.visit_top(module.operation)
         return builder.finish()
 
@@ -113,12 +116,13 @@ class _Builder:
         module: Any,
         parsers: Parsers,
         key_of: Callable[[Any], Any],
+        named: bool,
     ) -> None:
         self.key_of = key_of
         # The bindings' module, without importing it (that would be importing jax).
         bindings = sys.modules[type(module.operation).__module__]
         self.module = module
-        self.asm_state = bindings.AsmState(module.operation)
+        self.asm_state = bindings.AsmState(module.operation) if named else None
         self.items = getattr(type(module.operation.attributes), "items", _pairs)
         self.ops: list[Op] = []
         self.operand_values: list[Sequence[ValueId]] = []
@@ -156,7 +160,8 @@ class _Builder:
         """
         ops, values, types, kinds = self.ops, self.values, self.types, self.kinds
         asm_state, operand_values, items = self.asm_state, self.operand_values, self.items
-        locations, written, key_of = self.location.known, self.written, self.key_of
+        locations, read_location = self.location.known, self.location
+        written, key_of, value_of = self.written, self.key_of, values.__getitem__
         for view in block.operations:
             operation = view.operation
             node = len(ops)
@@ -181,7 +186,8 @@ class _Builder:
             name = ""
             if count == 1:
                 result = results[0]
-                name = result.get_name(state=asm_state)
+                if asm_state is not None:
+                    name = result.get_name(state=asm_state)
                 type_of_result = result.type
                 type_ = types.get(type_of_result) or self.type_of(type_of_result)
                 result_types = (type_,)
@@ -189,7 +195,8 @@ class _Builder:
                 values[key_of(result)] = (node, 0)
                 self.num_values += 1
             elif count:
-                name = results[0].get_name(state=asm_state).partition("#")[0]
+                if asm_state is not None:
+                    name = results[0].get_name(state=asm_state).partition("#")[0]
                 result_types = tuple([self.type_of(result.type) for result in results])
                 shardings = result_shardings(attributes, count)
                 for index, result in enumerate(results):
@@ -197,7 +204,7 @@ class _Builder:
                 self.num_values += count
 
             location = operation.location
-            where = locations.get(location.attr) or self.location(location)
+            where = locations.get(location.attr) or read_location(location)
             op = Op(
                 node,
                 kind,
@@ -213,7 +220,7 @@ class _Builder:
             )
             ops.append(op)
             try:
-                operand_values.append([values[key_of(o)] for o in operation.operands])
+                operand_values.append([*map(value_of, map(key_of, operation.operands))])
             except KeyError:
                 # Used before it is defined: in a graph region, or in a block printed earlier.
                 operand_values.append(())
@@ -250,7 +257,7 @@ class _Builder:
             op = Op(
                 len(self.ops),
                 ARGUMENT,
-                argument.get_name(state=self.asm_state),
+                "" if self.asm_state is None else argument.get_name(state=self.asm_state),
                 (type_,),
                 shardings,
                 owner.function,
@@ -341,6 +348,11 @@ class _Builder:
                 return Dictionary(fields)
             if kind == "ArrayAttr":
                 return tuple([self.plain_value(item) for item in attribute])
+            if kind == "TypeAttr" and type(attribute.value).__name__ == "FunctionType":
+                of = attribute.value
+                return FunctionType(
+                    *(tuple(map(self.type_of, each)) for each in (of.inputs, of.results))
+                )
         except (TypeError, RuntimeError, UnicodeDecodeError):
             pass  # a symbol that is no UTF-8, or an element that the bindings have no class for
         value = attribute_value(str(attribute))
@@ -370,6 +382,10 @@ class _Builder:
         attributes = operation.attributes
         if name not in attributes:
             return [NO_ATTRIBUTES] * count
+        if not self.texts.has_failed:
+            # Nothing is to be listed: they are those that the function was read with.
+            owner = len(self.ops) - 1 if function is None else function
+            return list(self.ops[owner].attributes[name])
         first, step = (len(self.ops), 1) if function is None else (function, 0)
         return [
             Dictionary(
@@ -379,7 +395,7 @@ class _Builder:
         ]
 
     def function(self, operation: Any, op: Op, arguments: list[Op]) -> Function:
-        types = [self.type_of(t) for t in operation.attributes["function_type"].value.results]
+        types = op.attributes["function_type"].results
         results = self.dictionaries(operation, "res_attrs", len(types), op.id)
         return function_of(op, arguments, types, results)
 

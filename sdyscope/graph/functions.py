@@ -78,6 +78,8 @@ def name_bodies(graph: OpGraph) -> None:
             )
         return arounds[function]
 
+    if not any(map(around, graph.functions)):
+        return
     named: dict[tuple[str, int], Location] = {}
     mapped: set[int | None] = set()
     for at, op in enumerate(graph.ops):

@@ -102,17 +102,13 @@ def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
 
     Empty where each line does.
     """
-    distinct = {id(location): location for location in locations}
+    distinct = {id(location): location for location in locations if location.frames}
     # Thousands of locations share a hundred stacks, mostly as one object.
-    stacks = {
-        (id(each.frames), each.only_shards): each.frames
-        for each in distinct.values()
-        if each.frames
-    }
+    stacks = {(id(each.frames), each.only_shards): each.frames for each in distinct.values()}
     sites = sites_of(dict.fromkeys((stack, only) for (_, only), stack in stacks.items()))
     if sites == EVERY_LINE:
         return {}
-    return {key: replace(each, sites=sites) for key, each in distinct.items() if each.frames}
+    return {key: replace(each, sites=sites) for key, each in distinct.items()}
 
 
 def file_place(file: str, line: int, column: int) -> Location:
@@ -143,6 +139,9 @@ def named(name: str, child: Location, *, frame: bool) -> Location:
     if frame and not _is_scope(name):
         place = child.frames[0]
         return Location(frames=(SourceLocation(place.file, place.line, place.column, name),))
+    if child is UNKNOWN and "/" not in name:
+        # A tag, which nearly all names of a copy with tags are, each another.
+        return Location(name, (), (name,))
     # The innermost name is the scope: what is around it are tags (`sid7`, `scatter-add:`).
     names = (name, *child.names)
     if child.scope:

@@ -206,10 +206,12 @@ class OpGraph(Summarized):
         The results of main are in no region.
         """
         node = op if isinstance(op, int) else op.id
-        inside = self._children.get(node)
-        if inside is None:
-            return []
-        return [self.ops[i] for i in inside if region is None or self.ops[i].region == region]
+        return [self.ops[i] for i in self.nodes_inside(node, region)]
+
+    def nodes_inside(self, node: int, region: int | None = None) -> Sequence[int]:
+        """As `children`, by their ids."""
+        inside = self._children.get(node, ())
+        return inside if region is None else [i for i in inside if self.ops[i].region == region]
 
     def callee(self, op: Op | int) -> Function | None:
         """The function that a call goes into; None when `op` is no call of one in the module."""
@@ -361,13 +363,16 @@ class OpGraph(Summarized):
     def _users(self) -> dict[ValueId, list[tuple[int, int]]]:
         """The uses of each value that has some, in program order."""
         users: dict[ValueId, list[tuple[int, int]]] = {}
+        numbers = self.operand_numbers
         for node, values in enumerate(self.operand_values):
-            for number, value in zip(self._numbers(node), values, strict=True) if values else ():
-                consumers = users.get(value)
-                if consumers is None:
-                    users[value] = [(node, number)]
+            numbered = (
+                zip(numbers[node], values, strict=True) if node in numbers else enumerate(values)
+            )
+            for number, value in numbered:
+                if value in users:
+                    users[value].append((node, number))
                 else:
-                    consumers.append((node, number))
+                    users[value] = [(node, number)]
         return users
 
     @cached_property
@@ -381,7 +386,13 @@ class OpGraph(Summarized):
     @cached_property
     def _callers(self) -> dict[str, list[int]]:
         callers: dict[str, list[int]] = {}
+        # Ops that have the same attributes share one dictionary.
+        called: dict[int, str | None] = {}
         for op in self.ops:
-            if op.attributes and op.callee is not None:
-                callers.setdefault(op.callee, []).append(op.id)
+            key = id(op.attributes)
+            if key not in called:
+                called[key] = op.callee
+            callee = called[key]
+            if callee is not None:
+                callers.setdefault(callee, []).append(op.id)
         return callers

@@ -116,16 +116,18 @@ def lines_of(text: str, graph: OpGraph) -> Iterator[tuple[str, Op | None]]:
     """Each line, with the op that it defines, or the function.
 
     Ops are printed in their order, except those that stand for a whole region, as in `stablehlo.
-    reduce(...) applies stablehlo.add`: what is in that region is not printed.
+    reduce(...) applies stablehlo.add`: what is in that region is not printed. Where the graph has
+    SSA names they are compared.
     """
-    ops = (op for op in graph.ops if op.name and not op.is_argument)
+    ops = (op for op in graph.operations() if op.types)
     functions = (graph.ops[function.op] for function in graph.functions.values())
     hidden: set[int] = set()
     for line in text.splitlines():
         match = _DEFINES.match(line)
         op = None
         if match is not None:
-            op = next((op for op in ops if op.parent not in hidden and op.name == match[1]), None)
+            named = ("", match[1])
+            op = next((op for op in ops if op.parent not in hidden and op.name in named), None)
             if op is not None and " applies " in line:
                 hidden.add(op.id)
         elif line.lstrip().startswith("func.func "):

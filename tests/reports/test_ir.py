@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
+from sdyscope.graph import build
 from sdyscope.inspection import inspect
 from sdyscope.page import document as report
 from sdyscope.page import ir as report_ir
 from sdyscope.page.columns import Pool
-from sdyscope.page.ir_text import WIDTH, IrLine, broken, elided, text_part, written_in
+from sdyscope.page.ir_text import WIDTH, IrLine, broken, elided, lines_of, text_part, written_in
+from sdyscope.stages import compat
 
 pytestmark = pytest.mark.compiles
 
@@ -33,6 +35,33 @@ def test_the_text_is_the_modules_text(ir, differing):
     ir.click("[data-slot=partitioner] >> text=GSPMD")
     other = differing.inspection.lowered["gspmd"].text(debug_info=False).splitlines()
     assert ir.inner_text("[data-slot=count]") == f"{len(other):,} lines"
+
+
+def test_lines_of_ops_without_names():
+    """Shardy's ops have none; each line is of the op that it is of where they have."""
+
+    def step(w, x):
+        def layer(x, _):
+            x = jax.lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x @ w)
+            low, high = jnp.sort(x), jnp.argmax(x, axis=1)
+            return low + high[:, None], jnp.max(x)
+
+        x, largest = jax.lax.scan(layer, x, length=3)
+        return jax.lax.reduce_window(x, 0.0, jax.lax.add, (2, 2), (1, 1), "VALID"), largest
+
+    mesh = AbstractMesh((2,), ("a",))
+    rows = NamedSharding(mesh, PartitionSpec("a"))
+    shapes = [jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=each) for each in (None, rows)]
+    inspection = inspect(jax.jit(step), *shapes)
+    propagated = inspection.propagated("shardy")
+    context = inspection.lowered["shardy"].context
+    named = build(compat.ir.Module.parse(propagated.text, context))
+    pairs = [
+        [None if op is None else op.id for _, op in lines_of(propagated.text, graph)]
+        for graph in (propagated.graph, named)
+    ]
+    assert pairs[0] == pairs[1]
+    assert len([node for node in pairs[0] if node is not None]) > 30
 
 
 def test_a_name_shows_its_definition_and_uses(ir, differing):

@@ -34,6 +34,9 @@ from sdyscope.stages.align.regions import (
 )
 from sdyscope.stages.align.target import AlignTarget
 
+#: Kinds of ops into whose regions the walk goes; calls are told by what they call.
+_ENTERED = INLINED_REGIONS | PARTITIONED_REGIONS.keys()
+
 Path: TypeAlias = tuple[int, ...]
 """The calls that an op is inside of, outermost first."""
 
@@ -79,6 +82,9 @@ class _Aligner:
         self.claimed: set[int] = set()
         self.operand_lists = lowered.operand_values
         self.with_regions = {op.parent for op in lowered.ops}
+        self.entered = {call.id for name in lowered.functions for call in lowered.callers(name)} | {
+            op.id for op in lowered.ops if op.kind in _ENTERED
+        }
 
     def run(self) -> None:
         main, other = self.lowered.main, self.target.graph.main
@@ -118,17 +124,24 @@ class _Aligner:
             if is_same_op(op, other) and self.lowered.callee(op) is None:
                 waiting += self.pairs(op, other.id)
 
+    def fill_operands(self, op: Op, node: int) -> None:
+        """Says where the operands of an op are that were not found, by those of the op it is."""
+        for value, there in self.pairs(op, node):
+            if self.now.get(value) is None:
+                self.fill(value, there)
+
     def pairs(self, op: Op, node: int) -> list[tuple[ValueId, ValueId]]:
         """The operands of an op, each with that of the op that it is."""
-        mine = self.operands(op)
+        mine = self.operand_lists[op.id]
         theirs = self.target.operands(node)
         if len(mine) == len(theirs) == 1:
             theirs = [self.target.source(node, op.id)]
         if len(mine) != len(theirs):
             return []
-        places = [self.now.get(value) for value in mine]
-        if op.kind in COMMUTATIVE and (places[0] == theirs[1] or places[1] == theirs[0]):
-            theirs = theirs[::-1]
+        if op.kind in COMMUTATIVE:
+            places = [self.now.get(value) for value in mine]
+            if places[0] == theirs[1] or places[1] == theirs[0]:
+                theirs = theirs[::-1]
         return list(zip(mine, theirs, strict=True))
 
     def type_of(self, value: ValueId) -> TensorType:
@@ -140,26 +153,72 @@ class _Aligner:
     # Ops.
 
     def body(self, owner: int, region: int, path: Path) -> Sequence[ValueId]:
-        """Walks a region of an op; what it returns."""
-        last: Op | None = None
-        for op in self.lowered.children(owner, region):
-            if not op.is_argument:
-                self.op(op, path)
-                last = op
-        return self.operands(last) if last is not None else []
+        """Walks a region of an op; what it returns.
 
-    def op(self, op: Op, path: Path) -> None:
-        callee = self.lowered.callee(op) if op.attributes else None
+        The only op with the tag of one that makes one tensor is that op, where that is what it
+        makes. Nearly all are found so, and this loop is most of the time that an alignment takes.
+        """
+        ops, tagged = self.target.graph.ops, self.target.tagged
+        now, claimed, operand_lists = self.now, self.claimed, self.operand_lists
+        counterparts, entered, with_regions = (
+            self.alignment.counterparts,
+            self.entered,
+            self.with_regions,
+        )
+        last = owner
+        for node in self.lowered.nodes_inside(owner, region):
+            op = self.lowered.ops[node]
+            if op.argument >= 0:
+                continue
+            last = node
+            if node in entered:
+                self.enter(op, path)
+                continue
+            types = op.types
+            if not types:
+                continue
+            found = tagged.get(node, ())
+            other = ops[found[0]] if len(found) == 1 else None
+            if (
+                other is not None
+                and other.kind == op.kind
+                # Types are mostly one object where they are equal, which is all that is compared.
+                and other.types == types
+                and len(types) == 1
+                and types[0].shape is not None
+            ):
+                value, there = (node, 0), (other.id, 0)
+                claimed.add(other.id)
+                now[value] = there
+                if value in counterparts:
+                    counterparts[value].append(there)
+                else:
+                    counterparts[value] = [there]
+                for operand in operand_lists[node]:
+                    if now.get(operand) is None:
+                        self.fill_operands(op, other.id)
+                        break
+            elif found or any(map(now.get, operand_lists[node])):
+                self.searched(op, path)
+            else:
+                # A constant, say: nothing says where it is until an op is found that uses it.
+                for result in range(len(types)):
+                    self.bind((node, result), None)
+            if node in with_regions:
+                self.inside_nobody(op)
+        return operand_lists[last] if last != owner else []
+
+    def enter(self, op: Op, path: Path) -> None:
+        """Walks what a call, a loop or a branch runs."""
+        callee = self.lowered.callee(op)
         if callee is not None:
             arguments = [argument.node for argument in callee.arguments]
             self.inlined(op, arguments, callee.op, (*path, op.id))
         elif op.kind in INLINED_REGIONS:
             arguments = [c.id for c in self.lowered.children(op, 0) if c.is_argument]
             self.inlined(op, arguments, op.id, path)
-        elif op.kind in PARTITIONED_REGIONS:
+        else:
             self.regions(op, path)
-        elif op.types:
-            self.plain(op, path)
 
     def inlined(self, op: Op, arguments: list[int], owner: int, path: Path) -> None:
         for argument, operand in zip(arguments, self.operands(op), strict=False):
@@ -174,34 +233,6 @@ class _Aligner:
         for result in range(len(op.types)):
             self.bind((op.id, result), places[result] if result < len(places) else None)
 
-    def plain(self, op: Op, path: Path) -> None:
-        node = self.certain(op)
-        if node is None:
-            self.searched(op, path)
-        else:
-            # Nearly all are found so, and this is most of the time that an alignment takes.
-            value, there = (op.id, 0), (node, 0)
-            self.claimed.add(node)
-            self.now[value] = there
-            self.alignment.counterparts.setdefault(value, []).append(there)
-            if any(self.now.get(operand) is None for operand in self.operand_lists[op.id]):
-                for operand, other in self.pairs(op, node):
-                    self.fill(operand, other)
-        if op.id in self.with_regions:
-            self.inside_nobody(op)
-
-    def certain(self, op: Op) -> int | None:
-        """The only op with the tag of one that makes one tensor, where that is what it makes."""
-        tagged = self.target.tagged.get(op.id)
-        if tagged is None or len(tagged) != 1:
-            return None
-        other = self.target.graph.ops[tagged[0]]
-        types = op.types
-        # Types are mostly one object where they are equal, which is all that is compared then.
-        if other.kind != op.kind or other.types != types or len(types) != 1:
-            return None
-        return None if types[0].shape is None else other.id
-
     def searched(self, op: Op, path: Path) -> None:
         operands = [self.now.get(operand) for operand in self.operands(op)]
         node = self.find(op, operands, path)
@@ -214,8 +245,7 @@ class _Aligner:
             for result, there in enumerate(self.target.results(node)):
                 self.bind((op.id, result), there)
             if None in operands and is_same_op(op, self.target.graph.ops[node]):
-                for value, there in self.pairs(op, node):
-                    self.fill(value, there)
+                self.fill_operands(op, node)
 
     def is_retyped(self, op: Op, node: int) -> bool:
         """Whether an op with its tag is this one with other types, and not one that it went into.
@@ -354,7 +384,7 @@ class _Aligner:
     def is_anothers(self, op: Op, node: int) -> bool:
         """Whether a tag says that an op is another op of its kind, and none that it is this one."""
         kind = self.target.graph.ops[node].kind
-        tags = self.target.tags.get(node, frozenset())
+        tags = self.target.tags.get(node, ())
         if op.kind == kind and op.id in tags:
             return False
         return any(tag != op.id and self.lowered.ops[tag].kind == kind for tag in tags)

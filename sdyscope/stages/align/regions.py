@@ -98,7 +98,9 @@ def _source(graph: OpGraph, value: ValueId) -> _Source:
         node, result = producer.id, use.result
 
 
-def match_carried(mine: Loop, theirs: Loop, tags: Mapping[int, frozenset[int]]) -> list[int | None]:
+def match_carried(
+    mine: Loop, theirs: Loop, tags: Mapping[int, tuple[int, ...]]
+) -> list[int | None]:
     """For each operand of one loop its position in the other; None where it has no such.
 
     Args:
@@ -123,7 +125,7 @@ def match_carried(mine: Loop, theirs: Loop, tags: Mapping[int, frozenset[int]]) 
     return indices
 
 
-def _likeness(mine: Loop, i: int, theirs: Loop, j: int, tags: Mapping[int, frozenset[int]]) -> int:
+def _likeness(mine: Loop, i: int, theirs: Loop, j: int, tags: Mapping[int, tuple[int, ...]]) -> int:
     """How much speaks for one value being the other; negative when something speaks against."""
     place, score = mine.places[i], 0
     if place is not None:

@@ -12,7 +12,6 @@ their op's, and their number. ``graph.tags`` reads tags.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from sdyscope.errors import CompilerError
@@ -48,8 +47,7 @@ def tag(module: Any, graph: OpGraph, *, in_attributes: bool = True) -> Any:
     """
     copied = copy(module)
     with copied.context:
-        numbered = list(operations(copied, graph).items())
-        _without_addresses(numbered)
+        numbered = _to_partition(copied, graph)
         for node, operation in numbered if in_attributes else ():
             if operation.name.startswith("stablehlo."):
                 _write_attribute(operation, node)
@@ -82,8 +80,7 @@ def tag_names(module: Any, graph: OpGraph) -> tuple[Any, list[str]]:
     copied = copy(module)
     names = [""] * len(graph.without_results())
     with copied.context:
-        numbered = list(operations(copied, graph).items())
-        _without_addresses(numbered)
+        numbered = _to_partition(copied, graph)
         for node, operation in numbered:
             names[node] = compat.location_name(operation)
         if not compat.locations_are_writable():
@@ -103,12 +100,7 @@ def operations(module: Any, graph: OpGraph) -> dict[int, Any]:
     Raises:
       CompilerError: the graph is not that of the module.
     """
-    numbered: list[tuple[int, Any]] = []
-    free = _number(module.operation, 0, numbered)
-    count = len(graph.without_results())
-    if free != count:
-        raise CompilerError(f"The module has {free} ops, and its graph {count}.")
-    return dict(numbered)
+    return dict(_numbered(module, graph))
 
 
 def copy(module: Any) -> Any:
@@ -116,13 +108,30 @@ def copy(module: Any) -> Any:
     return module.operation.clone()
 
 
-def _without_addresses(operations: Iterable[tuple[int, Any]]) -> None:
-    """Marks what calls back when it is partitioned, for the process that partitions it."""
-    for _, operation in operations:
-        if operation.name == "stablehlo.custom_call" and (
-            compat.text(operation.attributes["call_target_name"]) == inspections.TARGET
-        ):
+def _numbered(module: Any, graph: OpGraph) -> list[tuple[int, Any]]:
+    numbered: list[tuple[int, Any]] = []
+    free = _number(module.operation, 0, numbered)
+    count = len(graph.without_results())
+    if free != count:
+        raise CompilerError(f"The module has {free} ops, and its graph {count}.")
+    return numbered
+
+
+def _to_partition(copied: Any, graph: OpGraph) -> list[tuple[int, Any]]:
+    """The ops of a copy with their nodes, for the process that partitions it.
+
+    What calls back when it is partitioned has a mark there, in place of an address of this process.
+    """
+    numbered = _numbered(copied, graph)
+    called_back = {
+        op.id
+        for op in graph.ops
+        if op.kind == "stablehlo.custom_call" and op.call_target == inspections.TARGET
+    }
+    for node, operation in numbered if called_back else ():
+        if node in called_back:
             operation.attributes["backend_config"] = compat.ir.StringAttr.get(inspections.MARK)
+    return numbered
 
 
 def numbered(module: Any) -> list[tuple[int, Any]]:

@@ -29,25 +29,31 @@ class AlignTarget:
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
-        self.tags: dict[int, frozenset[int]] = {}
+        self.tags: dict[int, tuple[int, ...]] = {}
         self.tagged: dict[int, list[int]] = {}
         self.paths: dict[int, tuple[int, ...]] = {}
         self.tagged_in: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         self._operands = graph.operand_values
         # Loops' bodies can be there once more, as functions that nothing calls.
         reached = _reached(graph)
+        tagged, is_one_tag = self.tagged, _ONE_TAG.fullmatch
         for op in graph.operations():
-            if op.types and op.function in reached:
+            if not op.types or op.function not in reached:
+                continue
+            names = op.location.names
+            if len(names) != 1 or _FRONTEND in op.attributes or not is_one_tag(names[0]):
                 self._read_tags(op)
+                continue
+            # Nearly all are so, which is why these few lines are here.
+            tag, node = int(names[0][3:]), op.id
+            self.paths[node] = ()
+            self.tags[node] = (tag,)
+            if tag in tagged:
+                tagged[tag].append(node)
+            else:
+                tagged[tag] = [node]
 
     def _read_tags(self, op: Op) -> None:
-        names = op.location.names
-        if len(names) == 1 and _FRONTEND not in op.attributes and _ONE_TAG.fullmatch(names[0]):
-            tag = int(names[0][3:])
-            self.paths[op.id] = ()
-            self.tags[op.id] = frozenset((tag,))
-            self.tagged.setdefault(tag, []).append(op.id)
-            return
         tags: set[int] = set()
         frontend = op.attributes.get(_FRONTEND)
         if frontend and ATTRIBUTE in frontend:
@@ -60,7 +66,7 @@ class AlignTarget:
             if path or own.startswith("sid"):
                 self.paths[op.id] = path
         if tags:
-            self.tags[op.id] = frozenset(tags)
+            self.tags[op.id] = tuple(tags)
             path = self.paths.get(op.id, ())
             for tag in tags:
                 self.tagged.setdefault(tag, []).append(op.id)
@@ -165,9 +171,9 @@ def _is_tuple(types: Sequence[TensorType]) -> bool:
 def _reached(graph: OpGraph) -> set[str]:
     """The main function and those that are called from it."""
     calls: dict[str, set[str]] = {}
-    for op in graph.operations():
-        if op.attributes and op.callee is not None:
-            calls.setdefault(op.function, set()).add(op.callee)
+    for name in graph.functions:
+        for call in graph.callers(name):
+            calls.setdefault(call.function, set()).add(name)
     reached: set[str] = set()
     waiting = [] if graph.main is None else [graph.main.name]
     while waiting:

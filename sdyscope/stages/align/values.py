@@ -57,6 +57,7 @@ def aligned_values(
     at_calls: dict[ValueId, tuple[ValueId | None, ...]] = {}
     uncalled = split = 0
     counterparts, copies = alignment.counterparts, alignment.copies
+    not_partitioned = alignment.not_partitioned
     for value in _values(lowered):
         places = counterparts.get(value)
         if places is None:
@@ -64,15 +65,14 @@ def aligned_values(
             chosen[value] = None
             continue
         there = [place for place in places if place is not None]
-        if not there or value in alignment.not_partitioned:
+        if not there or value in not_partitioned:
             chosen[value] = None
             continue
         at = chosen[value] = there[0]
-        same = together.get(at)
-        if same is None:
-            together[at] = [value]
+        if at in together:
+            together[at].append(value)
         else:
-            same.append(value)
+            together[at] = [value]
         if value[0] in copies:
             split += copies[value[0]] > len(there)
         if len(there) > 1 and len(set(there)) > 1:
@@ -89,20 +89,22 @@ def aligned_values(
     values: dict[ValueId, PropagatedValue] = {}
     for value, place in chosen.items():
         if place is None:
-            gone: Fate = "not partitioned" if value in alignment.not_partitioned else "folded"
+            gone: Fate = "not partitioned" if value in not_partitioned else "folded"
             values[value] = PropagatedValue(value, gone)
             continue
         sharding, placement, read, became = decided[place]
+        node, number = place
         fate: Fate = "merged" if len(became) > 1 else "kept"
         values[value] = PropagatedValue(
             value,
             fate,
             sharding,
             placement,
-            *place,
+            node,
+            number,
             became,
-            calls.get(value, ()),
-            at_calls.get(value, ()),
+            calls.get(value, ()) if calls else (),
+            at_calls.get(value, ()) if at_calls else (),
             read,
         )
     for result, after in zip(lowered.results(), propagated.results(), strict=False):
@@ -154,6 +156,9 @@ def _origins_of(
 
 def _values(graph: OpGraph) -> Iterator[ValueId]:
     for op in graph.without_results():
+        if len(op.types) == 1:
+            yield op.id, 0
+            continue
         for result in range(len(op.types)):
             yield op.id, result
 
@@ -184,10 +189,11 @@ class _Placements:
         if sharding is None or isinstance(sharding, str) or shape is None:
             return None
         key = (id(sharding), len(shape))
-        if key not in self.known:
-            self.shardings.append(sharding)
-            self.known[key] = self.placement(sharding, len(shape))
-        return self.known[key]
+        if key in self.known:
+            return self.known[key]
+        self.shardings.append(sharding)
+        placement = self.known[key] = self.placement(sharding, len(shape))
+        return placement
 
     def placement(self, sharding: Sharding, rank: int) -> Placement | None:
         if isinstance(sharding, str):
@@ -215,7 +221,9 @@ def sharding_of(graph: OpGraph, value: ValueId) -> Sharding | None:
     """
     node, result = value
     op = graph.ops[node]
-    if op.kind == "stablehlo.get_tuple_element" and op.shardings[result] is None:
+    if op.argument < 0 and op.shardings[result] is not None:
+        return op.shardings[result]
+    if op.kind == "stablehlo.get_tuple_element":
         ((owner, edge),) = graph.operands(op)
         whole, index = owner.shardings[edge.result], op.attributes["index"]
         parts = whole.elements if isinstance(whole, TupleSharding) else ()

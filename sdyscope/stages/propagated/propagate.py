@@ -77,7 +77,7 @@ def _propagate(
     asked = propagation_of(module, conservative=conservative)
     begun = begin(asked) if explained else None
     run(module, *propagation_passes(module.context, conservative=conservative))
-    after = build(module)
+    after = build(module, named=False)
     count = max(lowered.num_devices, num_partitions(graph))
     alignment = align(graph, after)
     read = cache(partial(debug_info, asked, after, graph, begun))
