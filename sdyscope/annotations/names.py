@@ -44,6 +44,12 @@ def called_text(primitive: str) -> str:
     return _INVARIANT.get(primitive, primitive)
 
 
+def called_scope(scope: str) -> str:
+    """`shard_map/psum` for `shard_map/psum_invariant`."""
+    around, slash, primitive = scope.rpartition("/")
+    return f"{around}{slash}{_INVARIANT[primitive]}" if primitive in _INVARIANT else scope
+
+
 def scope_of(op: Op) -> tuple[str, str]:
     """The scope of an op without the program's own name, and the primitive.
 

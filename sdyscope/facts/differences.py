@@ -359,9 +359,10 @@ class PropagatedDiff(Summarized):
         a: what to call the first side.
         b: what to call the second side.
         same: whether every value that could be compared is sharded alike, and two programs have
-            the same values.
+            the same values, of the same types.
         same_values: how many are.
         different_values: how many are not.
+        other_types: how many of both have another dtype or size in the second of two programs.
         only_a: how many values only the first of two programs has.
         only_b: how many values only the second has.
         not_compared: values of the first module that could not be compared, by reason.
@@ -375,6 +376,7 @@ class PropagatedDiff(Summarized):
     a: str
     b: str
     same_values: int
+    other_types: int = 0
     only_a: int = 0
     only_b: int = 0
     not_compared: tuple[NotComparedValues, ...]
@@ -390,6 +392,7 @@ class PropagatedDiff(Summarized):
         "same",
         "same_values",
         "different_values",
+        "other_types",
         "only_a",
         "only_b",
         "not_compared",
@@ -401,7 +404,7 @@ class PropagatedDiff(Summarized):
     @property
     def same(self) -> bool:
         """Whether all that was compared is sharded alike, and two programs have the same values."""
-        return not (self.beginnings or self.only_a or self.only_b)
+        return not (self.beginnings or self.other_types or self.only_a or self.only_b)
 
     @property
     def different_values(self) -> int:

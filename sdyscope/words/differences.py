@@ -151,6 +151,9 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
         text = f"{differ:,} of {every} {verb} sharded differently {sides}, from {places} on"
     else:
         text = f"{every}, sharded the same way {sides}"
+    if other := propagated.other_types:
+        all_ = other == propagated.compared
+        text += f", {'all' if all_ else f'{other:,} of them'} with another dtype or shape"
     for only, label in ((propagated.only_a, propagated.a), (propagated.only_b, propagated.b)):
         if only:
             text += f"; {counted(only, 'value')} only in {partitioner_name(label)}"
@@ -357,8 +360,17 @@ class _ComparedEntries(Protocol):
     def different(self) -> Sequence[_ComparedEntry]: ...
 
 
-#: What differs of how an argument or result is stored that is sharded alike.
-_STORED: Final = frozenset({"memory", "layout", "buffer"})
+_SHARDED: Final = "is sharded differently", "are sharded differently"
+_STORED: Final = "is stored differently", "are stored differently"
+#: What is said of one argument or result that differs, and of several, by what differs.
+_HOW: Final[Mapping[str, tuple[str, str]]] = {
+    "memory": _STORED,
+    "layout": _STORED,
+    "buffer": _STORED,
+    "type": ("has another dtype or shape", "have another dtype or shape"),
+    "only in a": ("is not on both sides", "are not on both sides"),
+    "only in b": ("is not on both sides", "are not on both sides"),
+}
 
 
 class _CompiledDiff(Protocol):
@@ -411,10 +423,10 @@ def compiled_verdict(compiled: _CompiledDiff) -> str:
         before, after = (0, 0) if total is None else (total.a or 0, total.b or 0)
         changes.append(_changed(needs, before, after))
     entries = () if compiled.entries is None else compiled.entries.different
-    otherwise = Counter("stored" if entry.change in _STORED else "sharded" for entry in entries)
+    otherwise = Counter(_HOW.get(entry.change, _SHARDED) for entry in entries)
     differ = [
-        f"{counted(number, 'argument or result is', 'arguments and results are')} {how} differently"
-        for how, number in sorted(otherwise.items())
+        counted(number, f"argument or result {one}", f"arguments and results {more}")
+        for (one, more), number in sorted(otherwise.items())
     ]
     if not changes:
         return f"{' and '.join(differ)} in {partitioner_names((a.label, b.label))}"

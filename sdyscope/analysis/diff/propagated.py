@@ -85,6 +85,7 @@ class _Comparison:
         self.same: set[ValueId] = set()
         self.different: dict[ValueId, DifferingValue] = {}
         self.not_compared: Counter[tuple[NotComparedReason, str]] = Counter()
+        self.other_types = 0
 
     def result(self) -> PropagatedDiff:
         ours, theirs = self.a.propagated, self.b.propagated
@@ -105,6 +106,7 @@ class _Comparison:
             same_values=len(self.same),
             only_a=only[0],
             only_b=only[1],
+            other_types=self.other_types,
             not_compared=tuple(
                 NotComparedValues(*why, count) for why, count in self.not_compared.most_common()
             ),
@@ -133,7 +135,11 @@ class _Comparison:
         self.not_compared[reason, side] += 1
 
     def compare_placements(self, ours: PropagatedValue, theirs: PropagatedValue) -> None:
-        shape = self.a.graph.ops[ours.id[0]].types[ours.id[1]].static_shape
+        type_, other = (
+            side.graph.ops[value.id[0]].types[value.id[1]]
+            for side, value in ((self.a, ours), (self.b, theirs))
+        )
+        shape = type_.static_shape
         if shape is None:
             self.leave("no fixed shape")
             return
@@ -141,6 +147,7 @@ class _Comparison:
         if place_a is None or place_b is None:
             self.leave("no placement", (self.a if place_a is None else self.b).label)
             return
+        self.other_types += (type_.shape, type_.dtype) != (other.shape, other.dtype)
         calls = [value.placed_at_calls(len(shape)) for value in (ours, theirs)]
         if place_a.without_manual == place_b.without_manual and calls[0] == calls[1]:
             self.same.add(ours.id)

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from sdyscope.analysis.naming.scopes import without_inner
 from sdyscope.analysis.naming.structure import likenesses, structures
+from sdyscope.annotations.names import called_scope
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
@@ -32,6 +33,9 @@ _KNOWN: WeakKeyDictionary[
 
 def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> Mapping[ValueId, ValueId]:
     """For each value of ``a`` that has one, the same value of ``b``.
+
+    Of two programs, values of other types but the same rank can be the same, where nothing else
+    is: what is computed in another dtype, or of a larger batch.
 
     It is worked out once, and remembered for as long as there are the two.
 
@@ -79,6 +83,7 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
                 break
     if by_name:
         _pair_renamed(pairs, a, b)
+        _pair_retyped(pairs, a, b)
         _pair_constants(pairs, a, b)
     return pairs
 
@@ -125,6 +130,23 @@ def _pair_renamed(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None
             if op.id not in paired and len(key) == 3 and isinstance(key[1], str):
                 kind, scope, types = key
                 by_key.setdefault((kind, without_inner(str(scope)), types), []).append(op)
+        sides.append(by_key)
+    for key, ops in sides[0].items():
+        others = sides[1].get(key, [])
+        if len(ops) == len(others):
+            for op, other in zip(ops, others, strict=True):
+                _pair(pairs, op, other)
+
+
+def _pair_retyped(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None:
+    """Pairs what has no partner, and is the same but for the dtype or for sizes."""
+    known = {value[0] for value in pairs}, {value[0] for value in pairs.values()}
+    sides: list[dict[_Key, list[Op]]] = []
+    for graph, paired in zip((a, b), known, strict=True):
+        by_key: dict[_Key, list[Op]] = {}
+        for op, key in _keyed(graph, True, _ranks):
+            if op.id not in paired and all(type_.shape is not None for type_ in op.types):
+                by_key.setdefault(key, []).append(op)
         sides.append(by_key)
     for key, ops in sides[0].items():
         others = sides[1].get(key, [])
@@ -198,13 +220,23 @@ def _ops(graph: OpGraph, by_name: bool) -> dict[_Key, list[Op]]:
     return ops
 
 
-def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
+def _texts(op: Op) -> Hashable:
+    return tuple(type_.text for type_ in op.types)
+
+
+def _ranks(op: Op) -> Hashable:
+    return tuple(len(type_.shape or ()) for type_ in op.types)
+
+
+def _keyed(
+    graph: OpGraph, by_name: bool, types_of: Callable[[Op], Hashable] = _texts
+) -> Iterator[tuple[Op, _Key]]:
     prefix = graph.program_scope
     main = graph.main
     for op in graph.ops:
         if not op.types:
             continue
-        types = tuple(type_.text for type_ in op.types)
+        types = types_of(op)
         if op.is_result:
             named: object = op.scope if by_name and op.scope else op.result
             yield op, ("result", named, types)
@@ -215,11 +247,12 @@ def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
         elif op.is_argument and op.parent is not None:
             around = graph.ops[op.parent]
             scope = around.scope.removeprefix(prefix) if around.scope else around.function
+            scope = called_scope(scope)
             yield op, ("block argument", around.kind, scope, op.region, op.argument, types)
         else:
             # Under GSPMD the body of a shard_map is a function, which comes behind main.
             inside = op.id in graph.inside_shard_maps
-            yield op, (_kind(op), op.scope.removeprefix(prefix), (types, inside))
+            yield op, (_kind(op), called_scope(op.scope.removeprefix(prefix)), (types, inside))
 
 
 def _kind(op: Op) -> str:

@@ -366,6 +366,13 @@ def test_arguments_and_results_that_are_stored_otherwise_are_a_difference():
     verdict = compiled_verdict(diff)
     assert verdict.startswith("3 arguments and results are stored differently in step")
 
+    halved = jax.ShapeDtypeStruct((16, 8), jnp.bfloat16, sharding=on("data"))
+    jitted = jax.jit(lambda a, w: a + w, donate_argnums=0)
+    verdict = compiled_verdict(
+        first.compiled_diff(Inspection(Program("step", jitted, (halved, halved)), ["shardy"]))
+    )
+    assert "3 arguments and results have another dtype or shape" in verdict
+
     memory = first.memory()
     argument, *others = memory.tensors
     for change, stored in (

@@ -6,7 +6,11 @@ import json
 import weakref
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.diff.propagated import PropagatedSide, inputs, propagated_diff
 from sdyscope.analysis.naming.pairs import value_pairs
@@ -20,6 +24,7 @@ from sdyscope.stages.lowered.lower import NotLowerable
 from sdyscope.stages.propagated.propagate import propagate
 from sdyscope.stages.propagated.xla_dump import propagated_by_xla
 from sdyscope.targets import resolve
+from sdyscope.words.differences import propagated_verdict
 from tests.analysis.propagations import of_model, of_text, sharded
 from tests.programs import PROGRAMS
 
@@ -243,3 +248,63 @@ def test_every_value_has_its_partner_under_the_other_partitioner():
     pairs = value_pairs(a.graph, b.graph)
     assert len(pairs) == len(a.propagated.values)
     assert len(set(pairs.values())) == len(pairs)
+
+
+def layer_of(sharding, *, rows=8, dtype="f32", second=""):
+    wide = f"tensor<{rows}x16x{dtype}>"
+    body = (
+        f"%0 = stablehlo.negate %arg0 : {wide}\n{second}"
+        f"%1 = stablehlo.tanh %0 : {wide}\nreturn %1 : {wide}"
+    )
+    return of_text(body, f"%arg0: {wide} {sharding}", wide)
+
+
+@pytest.mark.parametrize("other", [{"dtype": "bf16"}, {"rows": 32}])
+def test_values_of_another_dtype_or_size_are_compared_by_their_axes(other):
+    """Of a program that is computed in bf16, or of a larger batch: did anything move?"""
+    a, b = layer_of(BATCH), layer_of(BATCH, **other)
+    alike = diff(side("a", a), side("b", b), "programs")
+    count = len(a.propagated.values)
+    assert (alike.same_values, alike.other_types, alike.only_a, alike.only_b) == (
+        count,
+        count,
+        0,
+        0,
+    )
+    assert not alike.same  # They are sharded alike, and are not the same values.
+    assert propagated_verdict(alike) == (
+        f"{count} values, sharded the same way in a and b, all with another dtype or shape"
+    )
+    moved = diff(side("a", a), side("b", layer_of(FEATURES, **other)), "programs")
+    assert (moved.different_values, moved.other_types) == (count, count)
+
+
+def test_one_of_two_values_of_another_size_is_nobodys_partner():
+    more = "%9 = stablehlo.negate %0 : tensor<32x16xf32>\n"
+    a, b = layer_of(BATCH), layer_of(BATCH, rows=32, second=more)
+    difference = diff(side("a", a), side("b", b), "programs")
+    # Which of the two is the one that was there before is not known.
+    assert (difference.only_a, difference.only_b) == (1, 2)
+
+
+@pytest.mark.compiles
+def test_a_sum_with_and_without_a_type_that_varies_is_one():
+    """JAX calls it `psum_invariant` where `shard_map` checks what varies, else `psum`."""
+    mesh = AbstractMesh((4,), ("a",))
+    rows = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("a")))
+
+    def summed(check):
+        mapped = jax.shard_map(
+            lambda x: jax.lax.psum(x, "a"),
+            mesh=mesh,
+            in_specs=P("a"),
+            out_specs=P(),
+            check_vma=check,
+        )
+        return Inspection(Program("step", jax.jit(mapped), (rows,)), ["shardy"])
+
+    checked, unchecked = summed(True), summed(False)
+    assert "psum_invariant" in checked.lowered["shardy"].text()
+    assert "psum_invariant" not in unchecked.lowered["shardy"].text()
+    assert checked.propagated_diff(unchecked).same
+    assert checked.compiled_diff(unchecked).same
