@@ -17,7 +17,7 @@ from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 from sdyscope.analysis.naming.scopes import without_inner
-from sdyscope.analysis.naming.structure import likenesses, structures
+from sdyscope.analysis.naming.structure import Structures, likenesses, structures
 from sdyscope.annotations.names import called_scope
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
@@ -57,7 +57,8 @@ def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> Mapping[Val
 def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
     ours, theirs = _ops(a, by_name), _ops(b, by_name)
     # Two modules of one program have one order; in two programs lines may have changed places.
-    computed = tuple(_computed(a, b)) if by_name else ()
+    made = structures(a, b) if by_name else None
+    computed = () if made is None else tuple(_computed(a, b, made))
     pairs: dict[ValueId, ValueId] = {}
     unsure: list[tuple[Op, list[Op]]] = []
     for key, ops in ours.items():
@@ -73,27 +74,21 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
         if len(ours_here) == len(others_found):
             for values, other_values in zip(ours_here, others_found, strict=True):
                 pairs.update(zip(values, other_values, strict=False))
-    taken: set[int] = set()
-    for op, others in sorted(unsure, key=lambda entry: entry[0].id):
-        wanted = [pairs.get(operand) for operand in _operands(a, op)]
-        for other in others if wanted else []:
-            if other.id not in taken and wanted == _operands(b, other):
-                taken.add(other.id)
-                _pair(pairs, op, other)
-                break
-    if by_name:
+    _pair_by_operands(pairs, unsure, a, b, made)
+    if made is not None:
         _pair_renamed(pairs, a, b)
         _pair_retyped(pairs, a, b)
-        _pair_constants(pairs, a, b)
+        _pair_constants(pairs, a, b, made)
     return pairs
 
 
+_Structures: TypeAlias = tuple[Structures, Structures]
 _Computed: TypeAlias = tuple[Callable[[int], Hashable], Callable[[int], Hashable]]
 
 
-def _computed(a: OpGraph, b: OpGraph) -> Iterator[_Computed]:
+def _computed(a: OpGraph, b: OpGraph, made: _Structures) -> Iterator[_Computed]:
     """What the ops of two modules compute and from what, by id: exactly, then nearly."""
-    first, second = structures(a, b)
+    first, second = made
     yield first.inside, second.inside
     ours, theirs = likenesses(a, b)
     yield ours.__getitem__, theirs.__getitem__
@@ -118,6 +113,55 @@ def _one_to_one(
         left = rest
         right = sorted((each for alike in waiting.values() for each in alike), key=lambda o: o.id)
     yield from zip(left, right, strict=True)
+
+
+def _pair_by_operands(
+    pairs: dict[ValueId, ValueId],
+    unsure: Iterable[tuple[Op, list[Op]]],
+    a: OpGraph,
+    b: OpGraph,
+    made: _Structures | None,
+) -> None:
+    """Pairs those of more ops on one side than on the other whose operands are the same.
+
+    Args:
+        pairs: what is known to be the same; what is found is added.
+        unsure: ops, each with those that it may be.
+        a: op graph of the first module.
+        b: that of the second.
+        made: what their values are made of; None where only what is in ``pairs`` is the same.
+    """
+    taken = {value[0] for value in pairs.values()}
+    users: dict[int, dict[ValueId, list[Op]]] = {}
+    for op, others in sorted(unsure, key=lambda entry: entry[0].id):
+        ours = _operands(a, op)
+        known = next((pairs[value] for value in ours if value in pairs), None)
+        if known is None:
+            continue
+        if id(others) not in users:
+            by_operand = users[id(others)] = {}
+            for other in others:
+                for value in dict.fromkeys(_operands(b, other)):
+                    by_operand.setdefault(value, []).append(other)
+        for other in users[id(others)].get(known, ()):
+            theirs = _operands(b, other)
+            if other.id in taken or len(ours) != len(theirs):
+                continue
+            if all(
+                pairs[mine] == value if mine in pairs else _made_alike(mine, value, made)
+                for mine, value in zip(ours, theirs, strict=True)
+            ):
+                taken.add(other.id)
+                _pair(pairs, op, other)
+                break
+
+
+def _made_alike(value: ValueId, other: ValueId, made: _Structures | None) -> bool:
+    """Whether two values are made of the same, such as a number that all elements are."""
+    return made is not None and (made[0].whole[value[0]], value[1]) == (
+        made[1].whole[other[0]],
+        other[1],
+    )
 
 
 def _pair_renamed(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None:
@@ -155,22 +199,30 @@ def _pair_retyped(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None
                 _pair(pairs, op, other)
 
 
-def _pair_constants(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None:
-    """Pairs constants that ops use which are the same, as the same operand.
+def _pair_constants(
+    pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph, made: _Structures
+) -> None:
+    """Pairs constants, and what is made of some, that ops use which are the same.
 
     Where JAX writes a constant, and with which scope, is another in each version.
     """
     taken = set(pairs.values())
-    for value, other in list(pairs.items()):
+    waiting = list(pairs.items())
+    for value, other in waiting:
         for constant, partner in zip(
             _operands(a, a.ops[value[0]]), _operands(b, b.ops[other[0]]), strict=False
         ):
             ours, theirs = a.ops[constant[0]], b.ops[partner[0]]
-            if constant in pairs or partner in taken or _operands(a, ours) or _operands(b, theirs):
+            if constant in pairs or partner in taken or ours.kind != theirs.kind:
                 continue
-            if ours.kind == theirs.kind and ours.types == theirs.types and not ours.is_argument:
+            if _operands(a, ours) or _operands(b, theirs):
+                is_same = _made_alike(constant, partner, made)
+            else:
+                is_same = ours.types == theirs.types and not ours.is_argument
+            if is_same:
                 pairs[constant] = partner
                 taken.add(partner)
+                waiting.append((constant, partner))
 
 
 def _pair(pairs: dict[ValueId, ValueId], op: Op, other: Op) -> None:
