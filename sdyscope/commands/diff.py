@@ -14,6 +14,7 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.failures import Uncompared
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
+from sdyscope.values.mesh import Mesh, only_mesh, renamed_axes
 
 if TYPE_CHECKING:
     from sdyscope.analysis.diff.compiled import CompiledDiff
@@ -243,6 +244,11 @@ def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
 
     if second is not None and other_order(first.device_order, second.device_order):
         yield Remark("device order", first.name)
+    called = {} if second is None else renamed_axes(*map(_only_mesh, (first, second)))
+    if called:
+        changed = {name: other for other, name in called.items() if name != other}
+        names = tuple((name, 0) for name in changed)
+        yield Remark("axis names", first.name, names=names, other=", ".join(changed.values()))
     if second is not None:
         given = [
             set(module.compiler_options)
@@ -253,6 +259,10 @@ def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
         if len(given) > 1 and (differ := sorted(given[0] ^ given[1], key=str)):
             options = tuple((f"{name}={value}", 0) for name, value in differ)
             yield Remark("compiler options", first.name, names=options)
+
+
+def _only_mesh(inspection: Inspection) -> Mesh | None:
+    return only_mesh(inspection.meshes.values())
 
 
 def _accounts(first: Inspection, second: Inspection | None) -> dict[str, Account]:

@@ -56,6 +56,7 @@ RemarkKind: TypeAlias = Literal[
     "compiled otherwise",
     # of two programs
     "device order",
+    "axis names",
     "compiler options",
     "other flags",
     # of a compile

@@ -322,3 +322,21 @@ def only_mesh(meshes: Iterable[Mesh | str]) -> Mesh | None:
     """
     distinct = {mesh for mesh in meshes if isinstance(mesh, Mesh) and mesh.axes}
     return distinct.pop() if len(distinct) == 1 else None
+
+
+def renamed_axes(mesh: Mesh | None, other: Mesh | None) -> Mapping[str, str]:
+    """What the axes of ``other`` are called in ``mesh``, where these differ in names alone.
+
+    Empty where they differ in sizes, too, where no name differs, and where one has a name for
+    another axis than the other: then it is not known what was meant.
+    """
+    if mesh is None or other is None:
+        return {}
+    names, others = ([axis.name for axis in each.axes] for each in (mesh, other))
+    sizes, other_sizes = ([axis.size for axis in each.axes] for each in (mesh, other))
+    gone = [name for name in names if name not in others]
+    if sizes != other_sizes or not gone:
+        return {}
+    called = dict(zip(others, names, strict=True))
+    moved = any(name != theirs and theirs in names for theirs, name in called.items())
+    return {} if moved else called

@@ -55,6 +55,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "{said}: the meshes have the same devices in another order. Tensors are compared by a "
         "device's position in its mesh, so the same block may be on another device."
     ),
+    "axis names": (
+        "{said}: the second mesh has axes {other} in place of {names}. Shardings and collectives "
+        "are compared as if they had the names of the first."
+    ),
     "compiler options": "{said}: compiled with other compiler_options or XLA_FLAGS: {names}.",
     "other flags": "XLA_FLAGS says here, and did not in the recorded run: {names}.",
     "memory kind": 'Requested in memory "{said}".',

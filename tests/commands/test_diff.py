@@ -112,6 +112,35 @@ def test_other_memory_is_a_difference_and_another_order_of_devices_is_said(sdysc
         assert (done.status, "devices in another order" in done.out) == (0, True)
 
 
+RENAMED = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+import sdyscope
+
+def program(rows, columns):
+    mesh = jax.make_mesh((4, 2), (rows, columns), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    def of(*shape, spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
+    args = of(8, 16, spec=P(None, rows)), of(16, 32, spec=P(rows, columns))
+    return sdyscope.Program("step", jax.jit(lambda x, w: x @ w), args)
+
+def first(): return program("x", "y")
+def second(): return program("data", "y")
+"""
+
+
+@pytest.mark.compiles
+def test_a_renamed_axis_is_said_and_sends_the_same(sdyscope, tmp_path):
+    file = tmp_path / "renamed.py"
+    file.write_text(RENAMED)
+    said = "step: the second mesh has axes data in place of x."
+    for at, status in (("lowered", 1), ("propagated", 0), ("compiled", 0)):
+        done = sdyscope("diff", f"{file}:first", f"{file}:second", "--at", at)
+        assert (done.status, said in " ".join(done.out.split())) == (status, True)
+        assert said not in sdyscope("diff", f"{file}:first", f"{file}:first", "--at", at).out
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_keeps_to_the_width(sdyscope, mlp_files, other, columns):
     done = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1", columns=columns)

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdyscope.errors import ConversionError
-from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, MeshAxis, SubAxisInfo, device_order, quote
+from sdyscope.values.mesh import (
+    AxisRef,
+    IotaTile,
+    Mesh,
+    MeshAxis,
+    SubAxisInfo,
+    device_order,
+    quote,
+    renamed_axes,
+)
 from tests.strategies import meshes, split_axes
 
 
@@ -93,3 +102,20 @@ def test_text():
     assert str(AxisRef("a", SubAxisInfo(2, 4))) == '"a":(2)4'
     assert str(IotaTile((4, 2), (1, 0))) == "[4,2]T(1,0)"
     assert quote('a "b"\\\n') == '"a \\22b\\22\\\\\\0A"'
+
+
+@pytest.mark.parametrize(
+    ("other", "called"),
+    [
+        ({"x": 4, "y": 2}, {}),
+        ({"a": 4, "b": 2}, {"a": "x", "b": "y"}),
+        ({"x": 4, "b": 2}, {"x": "x", "b": "y"}),
+        ({"b": 2, "a": 4}, {}),  # other sizes
+        ({"y": 4, "b": 2}, {}),  # y is another axis there
+        ({"a": 4, "x": 2}, {}),
+        ({"a": 4, "b": 2, "c": 1}, {}),
+    ],
+)
+def test_axes_of_other_names(other, called):
+    assert renamed_axes(Mesh.of({"x": 4, "y": 2}), Mesh.of(other)) == called
+    assert renamed_axes(None, Mesh.of(other)) == {}

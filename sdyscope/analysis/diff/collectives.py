@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.routes import route_of
@@ -22,7 +23,7 @@ from sdyscope.facts.differences import Change
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.over_time import Phase
 from sdyscope.facts.traffic import CollectiveKind
-from sdyscope.values.mesh import AxisRef
+from sdyscope.values.mesh import AxisRef, renamed_axes
 from sdyscope.values.source import SourceLocation, named_line_of
 
 CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
@@ -215,10 +216,9 @@ class KindAxesDifference:
 
 def kind_axes_differences(a: Collectives, b: Collectives) -> tuple[KindAxesDifference, ...]:
     """Totals by kind and axes that are not the same, the most bytes first."""
-    named = a.mesh is not None and b.mesh is not None
     ours, theirs = (
-        side.tallied(lambda collective, _: (collective.kind, *_axes_or_size(collective, named)))
-        for side in (a, b)
+        side.tallied(partial(_kind_and_axes, axes_of))
+        for side, axes_of in zip((a, b), _axes_of_both(a, b), strict=True)
     )
     pairs = {key: (ours.get(key, Tally()), theirs.get(key, Tally())) for key in {**ours, **theirs}}
     differences = [
@@ -229,11 +229,30 @@ def kind_axes_differences(a: Collectives, b: Collectives) -> tuple[KindAxesDiffe
     )
 
 
-def _axes_or_size(
-    collective: Collective, named: bool
-) -> tuple[tuple[AxisRef, ...] | None, int | None]:
-    axes = collective.axes if named else None
-    return axes, collective.group_size if axes is None else None
+_AxesOf: TypeAlias = Callable[[Collective], tuple[tuple[AxisRef, ...] | None, int | None]]
+"""Axes that a collective is over, by the first program's names, else how many devices work
+together."""
+
+
+def _kind_and_axes(
+    axes_of: _AxesOf, collective: Collective, _: object
+) -> tuple[CollectiveKind, tuple[AxisRef, ...] | None, int | None]:
+    return (collective.kind, *axes_of(collective))
+
+
+def _axes_of_both(a: Collectives, b: Collectives) -> tuple[_AxesOf, _AxesOf]:
+    named = a.mesh is not None and b.mesh is not None
+    called = renamed_axes(a.mesh, b.mesh)
+
+    def axes_of(
+        collective: Collective, called: Mapping[str, str]
+    ) -> tuple[tuple[AxisRef, ...] | None, int | None]:
+        axes = collective.axes if named else None
+        if axes is None:
+            return None, collective.group_size
+        return tuple(replace(axis, name=called.get(axis.name, axis.name)) for axis in axes), None
+
+    return partial(axes_of, called={}), partial(axes_of, called=called)
 
 
 def collective_differences(
@@ -252,8 +271,10 @@ def collective_differences(
         across_versions: they may be of two JAX, of which only newer ones have the names of inner
             functions in scopes.
     """
-    named = a.mesh is not None and b.mesh is not None
-    ours, theirs = (_by_key(side, named, inner=not across_versions) for side in (a, b))
+    ours, theirs = (
+        _by_key(side, axes_of, inner=not across_versions)
+        for side, axes_of in zip((a, b), _axes_of_both(a, b), strict=True)
+    )
     moved = _moved(ours, theirs)
     differences: dict[Hashable, CollectiveDifference] = {}
     for key in dict.fromkeys([*ours, *theirs]):
@@ -280,11 +301,11 @@ def _size(difference: CollectiveDifference) -> tuple[int, int]:
 
 
 def _by_key(
-    collectives: Collectives, named: bool, *, inner: bool
+    collectives: Collectives, axes_of: _AxesOf, *, inner: bool
 ) -> dict[DifferenceKey, Communicated]:
     by_key: dict[DifferenceKey, Communicated] = {}
     for collective in collectives.collectives:
-        axes, size = _axes_or_size(collective, named)
+        axes, size = axes_of(collective)
         collective = replace(collective, axes=axes)
         for part in collective.parts:
             scope = part.scope if inner else without_inner(part.scope)
