@@ -12,6 +12,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import NamedValue, Propagated, ValueId
 from sdyscope.facts.sharded import Sharded
 from sdyscope.formatters import Displayed, Summarized
+from sdyscope.graph import TensorType
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
 
@@ -280,14 +281,33 @@ class DifferingValue:
         a: its sharding on the first side.
         b: its sharding on the second side.
         other: which value of the second module it is.
+        other_type: its type there.
+        shape_b: its shape there; null where it is dynamic.
+        dtype_b: its MLIR element type there.
     """
 
     value: NamedValue
     a: Sharded
     b: Sharded
     other: ValueId
+    other_type: TensorType
 
-    __document__ = ("value", "a", "b")
+    __document__ = ("value", "a", "b", "shape_b", "dtype_b")
+
+    @property
+    def shape_b(self) -> tuple[int, ...] | None:
+        """Its shape on the second side; None where it is dynamic."""
+        return self.other_type.static_shape
+
+    @property
+    def dtype_b(self) -> str:
+        """Its MLIR element type on the second side."""
+        return self.other_type.dtype
+
+    @property
+    def is_retyped(self) -> bool:
+        """Whether it has another dtype or shape there."""
+        return (self.shape_b, self.dtype_b) != (self.value.shape, self.value.dtype)
 
 
 @dataclass(frozen=True, slots=True)

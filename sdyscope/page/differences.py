@@ -60,6 +60,7 @@ from sdyscope.words.differences import (
     not_compared_entries_text,
     not_compared_text,
     propagated_verdict,
+    retyped_text,
 )
 from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
@@ -368,7 +369,7 @@ def _value(differing_value: DifferingValue, pool: Pool) -> dict[str, Any]:
         **{name: next(iter(column)) for name, column in _columns([differing_value], pool).items()},
         "kind": differing_value.value.kind,
         "wordsA": placed_text(differing_value.a),
-        "wordsB": placed_text(differing_value.b),
+        "wordsB": retyped_text(differing_value) + placed_text(differing_value.b),
     }
 
 

@@ -15,6 +15,7 @@ from sdyscope.words.differences import (
     inputs_text,
     not_compared_text,
     propagated_verdict,
+    retyped_text,
 )
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import source_text
@@ -84,6 +85,8 @@ def _beginning(
     width = max(len(diff.a), len(diff.b))
     for label, sharding in ((diff.a, first.a), (diff.b, first.b)):
         said = short_and_placed(sharding)
+        if sharding is first.b:
+            said = retyped_text(first) + said
         yield Paragraph(f"{partitioner_name(label):<{width}}  {said}", indent=3, hang=width + 2)
     if sources := inputs_text((source.name, source.sharding) for source in beginning.inputs):
         yield Paragraph(sources, "muted", indent=3, hang=2)

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from sdyscope.facts.differences import (
     Across,
+    DifferingValue,
     LoneMesh,
     LoweredDiff,
     MemoryRow,
@@ -30,7 +31,7 @@ from sdyscope.words.origins import annotation_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import placement_text, short
-from sdyscope.words.types import type_text
+from sdyscope.words.types import type_text, value_type_text
 
 
 def across_text(across: Across, label: str) -> str:
@@ -152,8 +153,8 @@ def propagated_verdict(propagated: PropagatedDiff) -> str:
     else:
         text = f"{every}, sharded the same way {sides}"
     if other := propagated.other_types:
-        all_ = other == propagated.compared
-        text += f", {'all' if all_ else f'{other:,} of them'} with another dtype or shape"
+        which = f"all {other:,}" if other == propagated.compared > 1 else f"{other:,} of them"
+        text += f"; {which} {'has' if other == 1 else 'have'} another dtype or shape"
     for only, label in ((propagated.only_a, propagated.a), (propagated.only_b, propagated.b)):
         if only:
             text += f"; {counted(only, 'value')} only in {partitioner_name(label)}"
@@ -180,6 +181,13 @@ def inputs_text(inputs: Iterable[tuple[str, Sharded]]) -> str:
     """
     sources = "; ".join(f"{name} {short(sharding)}" for name, sharding in inputs)
     return f"computed from values sharded the same way: {sources}" if sources else ""
+
+
+def retyped_text(differing_value: DifferingValue) -> str:
+    """``bf16[8,16] `` before the sharding on the second side, if the type is another there."""
+    if not differing_value.is_retyped:
+        return ""
+    return f"{value_type_text(differing_value.shape_b, differing_value.dtype_b)} "
 
 
 def begins_text(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sdyscope.analysis.diff.sides import what_if
+from sdyscope.graph.types import parse_type
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.views import propagated_diff
@@ -46,6 +47,14 @@ def test_a_beginning_has_both_sides_its_inputs_and_what_follows(found):
     assert "more values follow from it; all " in lines[at + 3]
     assert any(line.startswith("computed from values sharded the same way: ") for line in lines)
     assert not any("under before" in line for line in lines)
+
+
+def test_another_type_stands_before_the_sharding_on_its_side(found):
+    (begins, *_), half = found.beginnings, parse_type("tensor<128x256xbf16>")
+    retyped = replace(begins, begins=replace(begins.begins, other_type=half))
+    lines = texts(propagated_diff.details(replace(found, beginnings=(retyped,))))
+    assert any(line.startswith("before  P(") for line in lines)
+    assert any(line.startswith("after   bf16[128,256] P(") for line in lines)
 
 
 def test_the_rest_is_counted_and_all_lists_it(found):

@@ -157,6 +157,7 @@ class _Comparison:
             self.a.decisions.sharded(ours.id),
             self.b.decisions.sharded(theirs.id),
             theirs.id,
+            other,
         )
 
     # Where differences begin.

@@ -273,7 +273,7 @@ def test_values_of_another_dtype_or_size_are_compared_by_their_axes(other):
     )
     assert not alike.same  # They are sharded alike, and are not the same values.
     assert propagated_verdict(alike) == (
-        f"{count} values, sharded the same way in a and b, all with another dtype or shape"
+        f"{count} values, sharded the same way in a and b; all {count} have another dtype or shape"
     )
     moved = diff(side("a", a), side("b", layer_of(FEATURES, **other)), "programs")
     assert (moved.different_values, moved.other_types) == (count, count)
