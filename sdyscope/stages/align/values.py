@@ -51,7 +51,7 @@ def aligned_values(
             when a value's origins are.
     """
     placements = _Placements(propagated, num_partitions)
-    chosen: dict[ValueId, ValueId | None] = {}
+    chosen: list[tuple[ValueId, ValueId | None]] = []
     together: dict[ValueId, list[ValueId]] = {}
     calls: dict[ValueId, tuple[Placement | None, ...]] = {}
     at_calls: dict[ValueId, tuple[ValueId | None, ...]] = {}
@@ -62,13 +62,14 @@ def aligned_values(
         places = counterparts.get(value)
         if places is None:
             uncalled += 1
-            chosen[value] = None
+            chosen.append((value, None))
             continue
         there = [place for place in places if place is not None]
         if not there or value in not_partitioned:
-            chosen[value] = None
+            chosen.append((value, None))
             continue
-        at = chosen[value] = there[0]
+        at = there[0]
+        chosen.append((value, at))
         if at in together:
             together[at].append(value)
         else:
@@ -87,7 +88,7 @@ def aligned_values(
         reads = None if origins is None else partial(origins, at, sharding)
         decided[at] = (sharding, placements(at, sharding), reads, tuple(same))
     values: dict[ValueId, PropagatedValue] = {}
-    for value, place in chosen.items():
+    for value, place in chosen:
         if place is None:
             gone: Fate = "not partitioned" if value in not_partitioned else "folded"
             values[value] = PropagatedValue(value, gone)
