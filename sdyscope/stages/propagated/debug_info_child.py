@@ -8,6 +8,7 @@ JAX, which saves a second, and has the same names in all versions.
 
 from __future__ import annotations
 
+import gc
 import re
 from typing import Any
 
@@ -343,5 +344,7 @@ def _run(module: Any, passes: tuple[str, ...]) -> None:
 
 def serve() -> None:
     """Answers requests until the parent ends."""
+    # What is read of a module is kept until it is answered, and has no cycles.
+    gc.disable()
     decoder, encoder = msgspec.msgpack.Decoder(DebugInfoRequest), msgspec.msgpack.Encoder()
     worker.serve(lambda request: encoder.encode(_answer(decoder.decode(request))))
