@@ -369,7 +369,7 @@ def _value(differing_value: DifferingValue, pool: Pool) -> dict[str, Any]:
         **{name: next(iter(column)) for name, column in _columns([differing_value], pool).items()},
         "kind": differing_value.value.kind,
         "wordsA": placed_text(differing_value.a),
-        "wordsB": retyped_text(differing_value) + placed_text(differing_value.b),
+        "wordsB": placed_text(differing_value.b),
     }
 
 
@@ -385,7 +385,7 @@ def _columns(listed: list[DifferingValue], pool: Pool) -> dict[str, Iterable[Any
         "dtype": (difference.value.dtype for difference in listed),
         "source": (pool.source(difference.value.source) for difference in listed),
         "a": (short(difference.a) for difference in listed),
-        "b": (short(difference.b) for difference in listed),
+        "b": (retyped_text(difference) + short(difference.b) for difference in listed),
         "bytesA": (difference.a.bytes_per_device or 0 for difference in listed),
         "bytesB": (difference.b.bytes_per_device or 0 for difference in listed),
     }

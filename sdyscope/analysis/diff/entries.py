@@ -16,9 +16,9 @@ from sdyscope.facts.differences import NotCompared
 EntryChange: TypeAlias = Literal[
     "type", "sharding", "memory", "layout", "buffer", "only in a", "only in b"
 ]
-"""What is not the same: shape or element type; the placement or the block that a device holds; the
-memory that it is in; the order of its dimensions there and their tiles; whose buffer it is in, or
-whether its buffer was donated; or that only one side has it."""
+"""What is not the same: shape or element type alone; the placement or the block that a device
+holds; the memory that it is in; the order of its dimensions there and their tiles; whose buffer it
+is in, or whether its buffer was donated; or that only one side has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ def _change(held: Held | None, other: Held | None) -> EntryChange | None:
     """What is not the same; None where nothing is known to differ."""
     if held is None or other is None:
         return "only in a" if other is None else "only in b"
+    known = held.placement is not None and other.placement is not None
+    if known and held.placement != other.placement:
+        return "sharding"
     whole = held.shape, other.shape
     if held.stored.dtype != other.stored.dtype or (None not in whole and whole[0] != whole[1]):
         return "type"
-    if held.stored.shape != other.stored.shape:
-        return "sharding"
-    known = held.placement is not None and other.placement is not None
-    return "sharding" if known and held.placement != other.placement else None
+    return "sharding" if held.stored.shape != other.stored.shape else None
 
 
 def _stored_change(held: Held, other: Held, *, buffers: bool) -> EntryChange | None:

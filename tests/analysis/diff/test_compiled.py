@@ -372,6 +372,9 @@ def test_arguments_and_results_that_are_stored_otherwise_are_a_difference():
         first.compiled_diff(Inspection(Program("step", jitted, (halved, halved)), ["shardy"]))
     )
     assert "3 arguments and results have another dtype or shape" in verdict
+    columns = jax.ShapeDtypeStruct((16, 8), jnp.bfloat16, sharding=on(None, "data"))
+    moved = first.compiled_diff(Inspection(Program("step", jitted, (columns, columns)), ["shardy"]))
+    assert "3 arguments and results are sharded differently" in compiled_verdict(moved)
 
     memory = first.memory()
     argument, *others = memory.tensors
