@@ -350,7 +350,12 @@ def _entries(diff: CompiledDiff, limit: int | None) -> Table:
     """A row an argument or result that is not the same on both sides."""
     assert diff.entries is not None
     rows: list[Row] = [
-        (entry.name, entry.change, *(entry_text(side, entry.change) for side in (entry.a, entry.b)))
+        (
+            entry.name,
+            entry.change,
+            entry_text(entry.a, diff.a.mesh, entry.change),
+            entry_text(entry.b, diff.b.mesh, entry.change),
+        )
         for entry in diff.entries.different[:limit]
     ]
     labels = _short_labels(diff)

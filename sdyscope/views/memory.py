@@ -35,6 +35,7 @@ from sdyscope.words.memory import (
     NOT_COMPILED,
     PARTS,
     group_text,
+    held_text,
     memory_legend,
     memory_remarks,
     part_text,
@@ -195,7 +196,7 @@ def _savings_table(compiled: Memory | PredictedMemory, top: int, *, brief: bool)
         count = len(saving.tensors)
         name = first.name if count == 1 else f"{saving.name} ({count:,})"
         kind = [] if brief else [shape(*first.type)]
-        held = (str(first.sharding), f"{first.replicas or 0:,}")
+        held = (held_text(first), f"{first.replicas or 0:,}")
         rows.append((name, *kind, *held, str(first.best), size(saving.saves)))
     types = () if brief else (Column("type", fold=False),)
     return Table(
