@@ -223,9 +223,11 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     elif origin.kind == "lookup":
         words = f"it indexes a {_sharded_dimension(has, origin, file)}"
     else:
-        words = _resharding(origin, needed, file)
         itself = "" if origin.form else origin.value
         own = [annotation for annotation in has if annotation.name != itself]
+        # Who else says the axes stands behind who says them: that can be the value itself.
+        else_said = _otherwise(origin, file) if has and not own else ""
+        words = _resharding(origin, needed, else_said, file)
         if own:
             words += f"; {_sharded(own, origin, file)}"
     return words + _followed(origin)
@@ -251,11 +253,20 @@ def causes_text(
     return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
 
 
-def _resharding(origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], file: str) -> str:
-    """`params['w'] is P('fsdp') but constraint at line 9 P('data') requires P()`."""
+def _resharding(
+    origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], otherwise: str, file: str
+) -> str:
+    """`params['w'] is P('fsdp') but constraint at line 9 P('data') requires P()`.
+
+    Args:
+        origin: the origin.
+        needed: its annotations of the need.
+        otherwise: who else says the axes of the value; empty where that stands elsewhere.
+        file: the file whose name need not be repeated.
+    """
     name = shown_name(origin.value, "") or "the value"
     form = f"{op_text(origin.form)} of " if origin.form else ""
-    value = f"{form}{name} is {spec_text(origin.before) or 'sharded'}"
+    value = f"{form}{name} is {spec_text(origin.before) or 'sharded'}{otherwise}"
     after = spec_text(origin.after)
     if origin.result:
         result = _listed(needed, file) or f"{origin.result} {after}".strip()
