@@ -127,7 +127,7 @@ def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Message]:
             place = subject.placement((producer.id, edge.result))
             if place is None or not any(shards > 1 for shards in place.shards):
                 continue
-            name = subject.names.name((producer.id, edge.result))
+            name = subject.value_name((producer.id, edge.result))
             yield _feeds(
                 subject,
                 op.call_target or "",
@@ -182,7 +182,7 @@ def host_callback_gathers(subject: Subject) -> Iterator[Message]:
                 continue
             sizes = [size or 0 for size in edge.type.shape or ()]
             sent += place.bytes_per_device(sizes, edge.type.dtype) * math.prod(place.shards)
-            first = first or subject.names.name((producer.id, edge.result))
+            first = first or subject.value_name((producer.id, edge.result))
         source = subject.source(op)
         if not sent or (source, first) in reported:
             continue

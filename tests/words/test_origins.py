@@ -68,6 +68,20 @@ def test_of_an_annotated_value_that_is_moved_it_is_said_too(others, may_split):
     )
 
 
+def test_a_carry_is_not_what_the_loop_begins_with():
+    """Its axes are the argument's, its sharding is another."""
+    named = annotation("w1"), annotation("c", "constraint", LINE, "P()", "needed")
+    origin = CollectiveOrigin(
+        *("resharding", "w1", "P('data', 'model')", "P()", "dot_general", "f", LINE, named),
+        carried=True,
+    )
+    assert origin_text(origin) == (
+        "the carry w1 is P('data', 'model') but constraint at model.py:9 P() requires P(); "
+        "sharded over data by w1 P('data')"
+    )
+    assert origin_document(origin).carried
+
+
 @pytest.mark.parametrize(
     ("uncertain", "followed", "recorded", "marks"),
     [
