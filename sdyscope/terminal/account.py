@@ -24,7 +24,7 @@ def account_paragraphs(account: Account, *, of: str = "") -> Iterator[Paragraph]
         yield Paragraph("")
         yield Paragraph(account_title(account, of), "warning")
         for line in account_lines(account, _LISTED):
-            yield Paragraph(line, indent=2, hang=2)
+            yield Paragraph(line, indent=2)
 
 
 def say_account(account: Account) -> None:
