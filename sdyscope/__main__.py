@@ -23,6 +23,7 @@ try:
     from sdyscope.commands import cli
     from sdyscope.process import child
     from sdyscope.process.jax_log import tell_briefly
+    from sdyscope.terminal import messages
 except ModuleNotFoundError as missing:  # as in a clone, by a Python that it is not installed for
     output.say(f"error: {missing_package(missing)}")
     sys.exit(2)
@@ -100,7 +101,8 @@ def run_here(arguments: Sequence[str]) -> int:
         return int(cli.main(words, prog_name="sdyscope", standalone_mode=False, obj=words) or 0)
     except SdyscopeError as error:
         is_verbose = "--verbose" in words
-        return _fail(error.whole + _explained(error, is_verbose) + _traceback(error, is_verbose))
+        text = error.whole + _explained(error, is_verbose) + _traceback(error, is_verbose)
+        return _fail(text, at=error.position)
     except click.exceptions.NoArgsIsHelpError as error:
         output.say(error.format_message())
         return FAILED
@@ -170,8 +172,8 @@ def _unforeseen(error: Exception, text: str) -> int:
     return _fail(text)
 
 
-def _fail(text: str) -> int:
-    output.say(f"error: {text}")
+def _fail(text: str, *, at: str = "") -> int:
+    messages.tell(f"error: {text}", whole=f"error: {at}")
     return FAILED
 
 

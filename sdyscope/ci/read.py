@@ -121,7 +121,7 @@ class _Reader:
         )
 
     def unknown(self, path: TomlPath, key: str, known: Sequence[str]) -> NoReturn:
-        hint = did_you_mean(key, known, f"There is {', '.join(known)}.")
+        hint = did_you_mean(key, known, f"Known here: {', '.join(known)}.")
         self.fail(path, f"There is no key {key!r} in {_named(path[:-1])}.", hint)
 
     def table(self, value: Any, path: TomlPath) -> Mapping[str, Any]:

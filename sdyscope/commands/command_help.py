@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -14,6 +14,30 @@ from sdyscope.errors import did_you_mean
 #: The groups of options that commands share, in the order in which help lists them.
 THE_PROGRAM = "The program"
 THE_ANSWER = "Output"
+
+
+#: A hyphen at which no line is broken; it is printed as any other.
+_KEPT = "\N{NON-BREAKING HYPHEN}"
+
+
+class _Formatter(click.HelpFormatter):
+    """Breaks no word at its hyphens: `--mesh-config` and `all-gather` are copied."""
+
+    def write(self, string: str) -> None:
+        super().write(string.replace(_KEPT, "-"))
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", _KEPT))
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        kept = [(first, second.replace("-", _KEPT)) for first, second in rows]
+        super().write_dl(kept, col_max, col_spacing)
+
+
+class _Context(click.Context):
+    formatter_class: type[click.HelpFormatter] = _Formatter
 
 
 class Shared(click.Option):
@@ -39,6 +63,8 @@ class Command(click.Command):
         has_page: whether a page of the documentation has its name.
         settings: as any command has them.
     """
+
+    context_class: type[click.Context] = _Context
 
     def __init__(
         self, *words: Any, examples: Sequence[str] = (), has_page: bool = True, **settings: Any
@@ -83,6 +109,8 @@ class CommandGroup(click.Group):
         load: gives the subcommand of a name.
         settings: as any group has them.
     """
+
+    context_class: type[click.Context] = _Context
 
     def __init__(
         self,

@@ -84,6 +84,7 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal.account import say_account
+    from sdyscope.terminal.messages import tell
     from sdyscope.views import graph
 
     if as_json and form is not None:
@@ -104,7 +105,7 @@ def command(
         output.say(f"{path}: {len(content):,} bytes")
     if folder is not None:
         _node_data(folder, inspection, chosen, op_graph)
-    output.say(graph.statistics(op_graph, inspection.name, chosen))
+    tell(graph.statistics(op_graph, inspection.name, chosen))
     say_account(account)
     return 1 if strict and account else 0
 

@@ -47,6 +47,7 @@ def command(
     from sdyscope.process import output
     from sdyscope.terminal import document
     from sdyscope.terminal.account import say_account
+    from sdyscope.terminal.messages import tell
     from sdyscope.views import lower
     from sdyscope.words.partitioners import partitioner_name
 
@@ -68,6 +69,6 @@ def command(
             answer.write(each.text)
     for failure in modules.failures:
         name = partitioner_name(failure.partitioner)
-        output.say(f"nothing under {name}: {failure.reason}")
+        tell(f"nothing under {name}: {failure.reason}")
     say_account(modules.account)
     return 1 if strict and modules.account else 0

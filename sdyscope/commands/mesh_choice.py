@@ -14,7 +14,7 @@ import click
 
 from sdyscope.errors import TargetError
 from sdyscope.hardware.names import Devices, Hardware, parse_devices
-from sdyscope.process.output import say
+from sdyscope.terminal.messages import tell
 from sdyscope.words.counts import listed
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def _note_rules(rules: MeshRules, path: str, selector: str) -> None:
 
 
 def _note(words: str) -> None:
-    say(f"note: {words}")
+    tell(f"note: {words}")
 
 
 def with_mapping(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sdyscope.commands import mesh_choice
-from sdyscope.process.output import say
+from sdyscope.terminal.messages import tell
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
@@ -46,5 +46,5 @@ def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxe
             "LogicallyPartitioned do."
         )
     if mapped.shared_mapping or mapped.compute_mapping or mapped.param_mapping:
-        say(f"note: the mappings of {config} are not used. {why_not}")
+        tell(f"note: the mappings of {config} are not used. {why_not}")
     return None, why_not

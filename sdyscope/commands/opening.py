@@ -15,7 +15,7 @@ from sdyscope.commands import options
 from sdyscope.commands.command_help import Shared
 from sdyscope.errors import SdyscopeError, TargetError, did_you_mean
 from sdyscope.facts.remarks import Remark
-from sdyscope.process.output import say
+from sdyscope.terminal.messages import tell
 
 if TYPE_CHECKING:
     from sdyscope.facts.compiled import Compiled
@@ -454,7 +454,7 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
         if matching and len({(recorded.name, recorded.defined) for recorded in matching}) == 1:
             # One function, compiled anew: what ran last is what is there now.
             others = ", ".join(recorded.label for recorded in matching[:-1][-_LISTED:])
-            say(
+            tell(
                 f"note: {word} is {matching[-1].label}, the last of {len(matching)} that were "
                 f"compiled from it; {others}: before it."
             )

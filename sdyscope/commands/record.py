@@ -72,6 +72,7 @@ def command(
     from sdyscope.commands import record_run
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
+    from sdyscope.terminal.messages import tell
     from sdyscope.views import record
 
     command_line = record_run.command_line(words)
@@ -83,7 +84,7 @@ def command(
     except SdyscopeError as error:
         if status == 0:
             raise
-        output.say(f"error: {error}")
+        tell(f"error: {error}", whole=f"error: {error.position}")
         return _exit_status(status)
     messages = output.messages()
     shown = list(record.summary(recording, str(folder), run))

@@ -260,8 +260,8 @@ def command(
 
 def _not_known(reports: Sequence[Report], *, strict: bool) -> int:
     """Says what could not be computed and what is not known, of two sides whose it is."""
-    from sdyscope.process import output
     from sdyscope.terminal.account import say_account
+    from sdyscope.terminal.messages import tell
     from sdyscope.words.account import unavailable_text
 
     said: set[str] = set()
@@ -270,7 +270,7 @@ def _not_known(reports: Sequence[Report], *, strict: bool) -> int:
             words = unavailable_text(missing.stage, missing.partitioner, missing.reason)
             if missing.asked and words not in said:
                 said.add(words)
-                output.say(words)
+                tell(words)
         say_account(report.account)
     return 1 if strict and any(report.account for report in reports) else 0
 

@@ -92,6 +92,7 @@ def command(
     from sdyscope.snapshots.document import SnapshotDocument
     from sdyscope.snapshots.read import is_snapshot, read_file
     from sdyscope.terminal import document, paragraphs
+    from sdyscope.terminal.messages import tell
     from sdyscope.views import snapshot
     from sdyscope.words.account import account_lines, account_title
 
@@ -153,7 +154,7 @@ def command(
     for name, account in accounts.items():
         # Standard output may be the snapshot itself.
         for line in () if as_json else (account_title(account, name), *account_lines(account)):
-            output.say(line)
+            tell(line)
     return 1 if (action == "check" and not result.same) or (strict and accounts) else 0
 
 

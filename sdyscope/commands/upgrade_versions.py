@@ -24,9 +24,9 @@ from sdyscope.environments.requirements import (
 )
 from sdyscope.environments.tools import PythonVersion, Tools, find_tools
 from sdyscope.errors import SdyscopeError, TargetError
-from sdyscope.process.output import say
 from sdyscope.process.python import Interpreter
 from sdyscope.process.scratch import scratch_folder, sweep
+from sdyscope.terminal.messages import tell
 from sdyscope.upgrade.bisected import (
     Bisection,
     InOrder,
@@ -163,7 +163,7 @@ class _Places:
             kept = environments.kept_releases()
             if not kept:
                 raise
-            say(f"note: {error}; only environments that were made before can be used.")
+            tell(f"note: {error}; only environments that were made before can be used.")
             return [release.version for release in kept if release.python == python]
 
     def chosen(self) -> list[_Place]:
@@ -199,7 +199,7 @@ class _Places:
                 f"{release.version} on {'.'.join(map(str, release.python))}"
                 for release in by_word.values()
             )
-            say(f"note: no Python here has all of these versions: {on}.")
+            tell(f"note: no Python here has all of these versions: {on}.")
         return places
 
     def _installed(self, word: str) -> str:
@@ -271,7 +271,7 @@ def _budgets(asked: Asked) -> Mapping[str, Budgets]:
         if asked.budget is not None:
             raise
         if error.line is not None:  # There is one, and something in it is wrong.
-            say(f"note: no budgets are held: {error}")
+            tell(f"note: no budgets are held: {error}")
         return {}
     targets = {target.name: target for target in config.targets}
     if asked.budget is None:

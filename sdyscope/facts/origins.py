@@ -107,6 +107,7 @@ class CollectiveOrigin:
             was not found.
         form: the op that gives it the form in which it is moved (``transpose``); empty where it
             is moved as it is.
+        carried: whether it is what a loop carries, whose name is that of what the loop begins with.
         before: sharding that the value has; None where it is not known.
         after: sharding that it is needed with; None likewise, and of a reduction.
         op: the op that needs it, by JAX's primitive or else by its name in StableHLO; `return` for
@@ -140,6 +141,7 @@ class CollectiveOrigin:
     together: Together = NOBODY
     result: str = ""
     form: str = ""
+    carried: bool = False
     not_found: NotFound = ""
     followed: bool = False
     may_split: bool = False

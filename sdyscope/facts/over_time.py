@@ -69,7 +69,7 @@ class Counted:
 
     @property
     def agrees(self) -> bool:
-        """Whether they are within 2 % of the compiler's."""
+        """Whether they are within 2% of the compiler's."""
         return abs(self.ours - self.compiler) <= TOLERANCE * self.compiler
 
 

@@ -27,14 +27,14 @@ def under_sharded(subject: Subject) -> Iterator[Message]:
     """A large tensor is not sharded over an axis its group is sharded over.
 
     Most bytes of its group (such as `params`) are sharded over an axis, this tensor is not although
-    a dimension divides, and that costs at least 5 % of what a device holds of the group. Under FSDP
+    a dimension divides, and that costs at least 5% of what a device holds of the group. Under FSDP
     this is typically a forgotten embedding (AI-Hypercomputer/maxtext#1810).
 
     How a group is sharded is read off the group: parameters that are all whole, as under pure data
     parallelism, or all on `model` and on nothing else, are a decision. It is a note if they are
     whole over an axis that the batch is sharded over, a step returns their next values, and
     sharding them as well saves 16 MiB per device. `sdyscope memory` lists everything that could be
-    sharded further, and how much that saves. Small tensors (biases, scales) are below the 5 %. A
+    sharded further, and how much that saves. Small tensors (biases, scales) are below the 5%. A
     tensor's optimizer state is counted with it.
     """
     mesh = subject.mesh

@@ -15,6 +15,7 @@ from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passing
 from sdyscope.values.source import SourceLocation
+from sdyscope.words.counts import size
 from sdyscope.words.mesh import over_text
 
 _CALLBACK = re.compile(r"callback|host_compute|xla_python", re.IGNORECASE)
@@ -90,7 +91,7 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
                     target,
                     source,
                     f"The custom call {target} gets its operand by {indefinite(collective.kind)} "
-                    f"over {over or 'devices'}, of {collective.bytes:,} bytes{_times(collective)}: "
+                    f"over {over or 'devices'}, of {size(collective.bytes)}{_times(collective)}: "
                     "the partitioner can't split the call, and gives each device all of it.",
                     subject.compiled.tags.get(instruction.name, ()),
                 )
@@ -127,7 +128,7 @@ def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Message]:
             place = subject.placement((producer.id, edge.result))
             if place is None or not any(shards > 1 for shards in place.shards):
                 continue
-            name = subject.names.name((producer.id, edge.result))
+            name = subject.value_name((producer.id, edge.result))
             yield _feeds(
                 subject,
                 op.call_target or "",
@@ -182,13 +183,13 @@ def host_callback_gathers(subject: Subject) -> Iterator[Message]:
                 continue
             sizes = [size or 0 for size in edge.type.shape or ()]
             sent += place.bytes_per_device(sizes, edge.type.dtype) * math.prod(place.shards)
-            first = first or subject.names.name((producer.id, edge.result))
+            first = first or subject.value_name((producer.id, edge.result))
         source = subject.source(op)
         if not sent or (source, first) in reported:
             continue
         reported.add((source, first))
         yield Message(
-            f"A callback to the host takes {first} whole, but it is sharded: {sent:,} bytes are "
+            f"A callback to the host takes {first} whole, but it is sharded: {size(sent)} are "
             "gathered on each call.",
             tensor=subject.scope(op) or op.call_target or "",
             kind="op",

@@ -10,7 +10,7 @@ from sdyscope.analysis.cost.roofline import memory
 from sdyscope.analysis.cost.work import count_work
 from sdyscope.lint.rule import FEW_BYTES, Message, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.counts import listed
+from sdyscope.words.counts import listed, size
 from sdyscope.words.mesh import over_text
 
 #: Copies that are a smaller part of what a device reads and writes in a step are not worth a word.
@@ -30,7 +30,7 @@ def layout_copied(subject: Subject) -> Iterator[Message]:
 
     Found by the copies that are right before or behind a collective of the compiled program, alone
     or in a fusion. Not reported are copies that put the pieces of an all-to-all together, those of
-    less than 64 KiB per step, and those that read and write less than 5 % of what a device reads
+    less than 64 KiB per step, and those that read and write less than 5% of what a device reads
     and writes in the step, as `sdyscope cost` counts it. On a TPU small transposes are often free.
     """
     by_name = {collective.name: collective for collective in subject.collectives.collectives}
@@ -61,7 +61,7 @@ def _message(
     over = over_text(collective.axes, subject.collectives.mesh)
     return Message(
         f"The {listed(sides)} of this {collective.kind} over {over}{along} {_is(sides)} copied "
-        f"into another layout: a device copies {total:,} bytes per step, which is "
+        f"into another layout: a device copies {size(total)} per step, which is "
         f"{2 * total / step:.0%} of what it reads and writes.",
         tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="collective",

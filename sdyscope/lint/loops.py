@@ -12,6 +12,7 @@ from sdyscope.lint.rule import FEW_BYTES, Message, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.passing import passes
 from sdyscope.values.placement import Placement
+from sdyscope.words.counts import size
 from sdyscope.words.mesh import over_text
 
 #: Ops that are not the same each time although their operands are.
@@ -145,13 +146,13 @@ def _gathered(subject: Subject, collective: Collective) -> Message:
     source = part.source or (origin.source if origin is not None else None)
     return Message(
         f"The same value is gathered over {over or 'devices'} in each iteration of a loop, {times}"
-        f": a device sends {saves:,} bytes for data it already had.",
+        f": a device sends {size(saves)} for data it already had.",
         tensor=value or f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="collective",
         source=source,
         partitioner=subject.partitioner,
         hint="Gather it once before the loop, with a constraint there, if a device can hold "
-        f"{part.bytes:,} bytes meanwhile; else it is the price of memory, and can be ignored.",
+        f"{size(part.bytes)} meanwhile; else it is the price of memory, and can be ignored.",
         severity="warning" if saves >= FEW_BYTES or collective.unknown_trips else "note",
     )
 
@@ -209,8 +210,8 @@ def _cut(
     whole: tuple[int | None, ...], part: tuple[int | None, ...], place: Placement
 ) -> Iterator[int]:
     """The dimensions of which one element is taken, and that are in pieces."""
-    for dim, (size, taken) in enumerate(zip(whole, part, strict=True)):
-        if taken == 1 and size is not None and size > 1 and place.shards[dim] > 1:
+    for dim, (extent, taken) in enumerate(zip(whole, part, strict=True)):
+        if taken == 1 and extent is not None and extent > 1 and place.shards[dim] > 1:
             yield dim
 
 

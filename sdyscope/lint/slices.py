@@ -9,7 +9,7 @@ from sdyscope.analysis.cost.links import dimensions_along
 from sdyscope.facts.program import Partitioner
 from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.words.counts import listed
+from sdyscope.words.counts import listed, size
 
 
 @rule("slices-crossed-in-loop", "warning", needs="compiled")
@@ -59,7 +59,7 @@ def _finding(partitioner: Partitioner, members: Sequence[tuple[Collective, Part]
     )
     return Message(
         f"This {collective.kind} over {over} is in a loop, runs {often}, and crosses slices: each "
-        f"iteration waits for the data centre's network. A device sends {sent:,} bytes per step "
+        f"iteration waits for the data centre's network. A device sends {size(sent)} per step "
         "for it.",
         tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="collective",

@@ -27,6 +27,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Check
+from sdyscope.words.places import carry_text
 from sdyscope.words.sharding import placement_text
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ class Subject:
     def names(self) -> ValueNames:
         """What to call values of the lowered module."""
         return ValueNames(self.graph)
+
+    def value_name(self, value: ValueId) -> str:
+        """What to call a value of the lowered module in a sentence."""
+        return carry_text(self.names.name(value), carried=self.names.is_carried(value))
 
     @cached_property
     def mesh(self) -> Mesh:

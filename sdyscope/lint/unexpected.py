@@ -14,7 +14,7 @@ from sdyscope.lint.placed import Placed, axes_of, spec_words
 from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.counts import listed
+from sdyscope.words.counts import listed, size
 from sdyscope.words.origins import annotation_text
 
 #: Ops that do more work on each device where their operands are whole.
@@ -214,7 +214,7 @@ def _gathered_finding(
     return Message(
         f"It is sharded over {over}, which the batch is not, and is gathered there"
         f"{within}, {f'{times:,} times' if times > 1 else 'once'} per step: a device sends "
-        f"{sent:,} bytes, and all devices along {over} then do the same work with it.",
+        f"{size(sent)}, and all devices along {over} then do the same work with it.",
         tensor=argument.name,
         kind="argument",
         source=_source(gathers),
@@ -318,7 +318,7 @@ def _lost_finding(
         f"The batch is sharded over {axes}, and this product is summed over {axes}: here its "
         f"examples are not sharded there, and the {'axes split' if several else 'axis splits'} "
         f"what is summed, as {'they split' if several else 'it splits'} the parameter. A "
-        f"device sends {sent:,} bytes per step for it.",
+        f"device sends {size(sent)} per step for it.",
         tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="op",
         source=part.source or origin.source,

@@ -105,7 +105,7 @@ def all_reduce_then_slice(subject: Subject) -> Iterator[Message]:
             subject,
             waste,
             f"Of this sum over {_over(waste.axes)} a device keeps only its slice of dimension "
-            f"{waste.dimension}: it sends {waste.sent:,} bytes more than a reduce-scatter.",
+            f"{waste.dimension}: it sends {size(waste.sent)} more than a reduce-scatter.",
             f"Use jax.lax.psum_scatter(..., scatter_dimension={waste.dimension}, tiled=True), and "
             "leave the slice out.",
         )
@@ -125,7 +125,7 @@ def gathered_to_be_sliced(subject: Subject) -> Iterator[Message]:
             subject,
             waste,
             f"Of what is gathered over {_over(waste.axes)} a device keeps one block of dimension "
-            f"{waste.dimension}: {waste.sent:,} bytes are sent for nothing, or for one block.",
+            f"{waste.dimension}: {size(waste.sent)} are sent for nothing, or for one block.",
             "Use the block that the device has, or jax.lax.ppermute for another's.",
         )
 

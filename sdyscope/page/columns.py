@@ -32,7 +32,7 @@ from sdyscope.words.sharding import UNKNOWN, ShardingDocument, sharding_document
 #: From this many bytes of JSON on, data is compressed.
 _WORTH_IT = 4096
 
-#: zlib's level: 9 takes four times as long, for 2 % less.
+#: zlib's level: 9 takes four times as long, for 2% less.
 _LEVEL = 7
 
 

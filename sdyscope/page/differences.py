@@ -408,7 +408,7 @@ def _compiled(diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
         "memory": [_memory_row(row, aliases(diff.memory)) for row in diff.memory],
         "causes": [_cause(cause, diff, pool) for cause in diff.causes],
         "collectives": [_collective(collective, diff, pool) for collective in diff.collectives],
-        "entries": None if diff.entries is None else _entries(diff.entries),
+        "entries": None if diff.entries is None else _entries(diff, diff.entries),
         "notes": list(map(sentence, compiled_remarks(diff))),
     }
 
@@ -419,21 +419,22 @@ def _memory_row(row: MemoryRow, donated: int) -> tuple[str, str, str, int | None
     return row.kind, part, part_text(row.name, donated), row.a, row.b
 
 
-def _entries(entries: Entries) -> dict[str, Any]:
+def _entries(diff: CompiledDiff, entries: Entries) -> dict[str, Any]:
+    a, b = diff.a.mesh, diff.b.mesh
     return {
         "same": entries.same,
         "different": [
             (
                 entry.kind,
                 entry.name,
-                entry_text(entry.a, entry.change),
-                entry_text(entry.b if other is None else other.b, entry.change),
+                entry_text(entry.a, a, entry.change),
+                entry_text(entry.b if other is None else other.b, b, entry.change),
                 "" if other is None else other.name,
             )
             for entry, other in renamed(
                 entries.different,
                 lambda entry: (entry.a, entry.b),
-                lambda entry: (entry.kind, entry_text(entry.a or entry.b)),
+                lambda entry: (entry.kind, entry_text(entry.a or entry.b, a if entry.a else b)),
             )
         ],
         "notCompared": [

@@ -20,6 +20,7 @@ from sdyscope.words.counts import sentence
 from sdyscope.words.memory import (
     agreement_text,
     group_text,
+    held_text,
     memory_legend,
     memory_remarks,
     part_text,
@@ -205,7 +206,7 @@ def _saving(saving: Saving) -> dict[str, Any]:
         "names": [tensor.name for tensor in saving.tensors[:MEMBERS]],
         "shape": first.shape,
         "dtype": first.dtype,
-        "sharding": str(first.sharding),
+        "sharding": held_text(first),
         "replicas": first.replicas,
         "best": str(first.best),
         "saves": saving.saves,

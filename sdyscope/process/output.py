@@ -68,7 +68,7 @@ def answers() -> Output:
 def messages() -> Output:
     """The place for what is no answer: standard error."""
     terminal = sys.stderr.isatty()
-    return Output(sys.stderr, terminal, columns(terminal))
+    return Output(sys.stderr, terminal, columns(terminal, sys.stderr))
 
 
 def escaped(data: bytes) -> bytes:
@@ -100,10 +100,14 @@ def tidy() -> None:
         sys.stderr.flush()
 
 
-def columns(terminal: bool) -> int | None:
+def columns(terminal: bool, stream: TextIO | None = None) -> int | None:
     """The width to keep to: COLUMNS if it is set, else the terminal's; None when neither is there.
 
     A pipe or a file gets whole rows, so that `grep` finds them.
+
+    Args:
+        terminal: whether a terminal shows it.
+        stream: what writes to that; standard output, where it is another.
     """
     wanted = os.environ.get("COLUMNS", "")
     if wanted.isdecimal() and int(wanted) > 0:
@@ -111,7 +115,7 @@ def columns(terminal: bool) -> int | None:
     if not terminal:
         return None
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+        return os.get_terminal_size((stream or sys.stdout).fileno()).columns or 80
     except OSError:
         return 80
 

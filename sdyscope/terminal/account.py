@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sdyscope.facts.account import Account
-from sdyscope.process.output import say
+from sdyscope.terminal.messages import tell
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.account import account_lines, account_title
 
@@ -24,11 +24,11 @@ def account_paragraphs(account: Account, *, of: str = "") -> Iterator[Paragraph]
         yield Paragraph("")
         yield Paragraph(account_title(account, of), "warning")
         for line in account_lines(account, _LISTED):
-            yield Paragraph(line, indent=2, hang=2)
+            yield Paragraph(line, indent=2)
 
 
 def say_account(account: Account) -> None:
     """The same on standard error, where the answer itself is a file's content."""
     if account:
         for line in (account_title(account), *account_lines(account)):
-            say(line)
+            tell(line)

@@ -39,13 +39,13 @@ def _group(findings: Sequence[Finding], tone: Tone) -> Iterator[Paragraph]:
         for subject, times in subjects.items():
             words = f"{subject} (×{times:,})" if times > 1 else subject
             yield Paragraph(words, plain if tone == "muted" else "heading", 2, 2)
-        yield Paragraph(finding.message, plain, 4)
+        yield Paragraph(finding.message, plain, 4, 0)
         for label, words in (("expected", finding.expected), ("found", finding.found)):
             if words:
                 yield Paragraph(f"{label + ':':<10}{words}", plain, 4, 10)
         if finding.hint and finding.hint not in hints:
             hints.add(finding.hint)
-            yield Paragraph(finding.hint, muted, 4)
+            yield Paragraph(finding.hint, muted, 4, 0)
 
 
 def _alike(findings: Sequence[Finding]) -> Iterable[list[Finding]]:

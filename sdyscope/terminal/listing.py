@@ -106,7 +106,7 @@ def _lines(listing: Listing, columns: int | None) -> Iterator[_Line]:
             if columns is not None:
                 indent = max(min(indent, columns - _NARROWEST), 0)
             room = None if columns is None else max(columns - indent - len(_NOTE), 1)
-            texts = [note.text] if room is None else list(fold(note.text, room))
+            texts = [note.text] if room is None else list(fold(note.text, room, whole=True))
             for number, text in enumerate(texts):
                 begin = _NOTE if number == 0 else " " * len(_NOTE)
                 yield _Line(f"{' ' * indent}{begin}{text}", note.tone, 0, True)
@@ -118,16 +118,33 @@ def _row(texts: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _within(code: str, columns: int | None, margin: int, hang: int) -> list[str]:
-    """Code that is no wider than what is left of a line, cut wherever it has to be."""
+    """Code that is no wider than what is left of a line, cut between words where there are any."""
     if columns is None or margin + len(code) <= columns:
         return [code]
     room = max(columns - margin, 1)
     hang = min(hang, room // 2)
-    lines, rest = [code[:room]], code[room:]
+    cut = _cut(code, room)
+    lines, rest = [code[:cut]], code[cut:]
     while rest:
-        lines.append(" " * hang + rest[: room - hang])
-        rest = rest[room - hang :]
+        cut = _cut(rest, room - hang)
+        lines.append(" " * hang + rest[:cut])
+        rest = rest[cut:]
     return lines
+
+
+#: Where code is cut, best first: behind a space, a comma or an opening bracket, a dot.
+_CUTS: Final = (" ", ",([{", ".")
+
+
+def _cut(code: str, room: int) -> int:
+    """How many characters of code go into a line."""
+    if len(code) <= room:
+        return len(code)
+    for marks in _CUTS:
+        at = max(code.rfind(mark, room // 2, room) for mark in marks) + 1
+        if at:
+            return at
+    return room
 
 
 def print_listing(listing: Listing, output: Output | None = None) -> None:

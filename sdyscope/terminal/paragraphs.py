@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sdyscope.process.output import Output, answers
-from sdyscope.terminal.table import Table, Tone, fold, print_table, print_text
+from sdyscope.terminal.table import Table, Tone, hanging, print_table, print_text
 from sdyscope.words.visible import abridged, visible
 
 #: Text is not folded into a column narrower than this: then its indent gives way.
@@ -28,7 +28,7 @@ class Paragraph:
     text: str
     tone: Tone = "plain"
     indent: int = 0
-    hang: int = 0
+    hang: int = 2
     axes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -58,13 +58,8 @@ def lines(paragraph: Paragraph, columns: int | None) -> list[str]:
         return [" " * paragraph.indent + line for line in paragraph.text.split("\n")]
     indent = max(min(paragraph.indent, columns - _NARROWEST), 0)
     hang = max(min(paragraph.hang, columns - _NARROWEST - indent), 0)
-    lines: list[str] = []
-    for text in paragraph.text.split("\n"):
-        first, *rest = fold(text, columns - indent, whole=True)
-        lines.append(" " * indent + first)
-        if rest:
-            # The first line is fixed; what is left is folded anew under the hanging indent.
-            remaining = text[len(first) :].lstrip()
-            narrower = fold(remaining, columns - indent - hang, whole=True)
-            lines += [" " * (indent + hang) + line for line in narrower]
-    return lines
+    return [
+        line
+        for text in paragraph.text.split("\n")
+        for line in hanging(text, columns, indent=indent, hang=hang)
+    ]

@@ -39,11 +39,16 @@ _BREAKS = re.compile(
     r"|(?=\.[A-Za-z_])(?!\.py:)|(?<=\w\w\()(?=\w)"
 )
 
-#: A word with the space behind it; a spec or a slice is one word: `w[0:1, :]`.
-_WORDS = re.compile(r"(?:P\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\]|\S)+\s*|\s+")
+#: A word with the space behind it; a spec, a slice or a size is one word: `w[0:1, :]`, `4.0 KiB`.
+_WORDS = re.compile(
+    r"(?:P\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\]|(?<![\w.])\d[\d.,]* (?:[KMGTP]i)?B\b|\S)+\s*|\s+"
+)
 
 #: A column is not made narrower than its longest unbreakable piece, up to this many characters.
 _WIDEST_PIECE = 24
+
+#: How far in a title goes on.
+_HANG = 2
 
 #: Characters between two columns.
 _GAP = 2
@@ -184,7 +189,9 @@ def print_table(table: Table, output: Output | None = None) -> None:
     rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if _has_lines(output.stream.encoding) else "-"
     lines: list[Sequence[Cell]] = []
     if table.title:
-        lines += [[line] for line in _folded(Cell(table.title, "heading"), output.columns)]
+        columns = output.columns
+        titles = [table.title] if columns is None else hanging(table.title, columns, hang=_HANG)
+        lines += [[Cell(line, "heading")] for line in titles]
     lines += _row(table.columns, headers, widths)
     lines.append([Cell(rule * (sum(widths) + _GAP * (len(widths) - 1)))])
     for index, row in enumerate(table.rows):
@@ -192,7 +199,7 @@ def print_table(table: Table, output: Output | None = None) -> None:
             if index:
                 lines.append([Cell("")])
             heading = Cell(row.text, "heading")
-            lines += [[line] for line in _folded(heading, output.columns)]
+            lines += [[line] for line in _folded(heading, output.columns, whole=True)]
         elif isinstance(row, Note):
             lines += _note(row, output.columns)
         else:
@@ -203,7 +210,7 @@ def print_table(table: Table, output: Output | None = None) -> None:
 def _note(note: Note, columns: int | None) -> Iterator[list[Cell]]:
     """The lines of a note, below the beginning of its row."""
     width = None if columns is None else max(columns - _INDENT, 1)
-    for line in _folded(Cell(note.text, "muted"), width):
+    for line in _folded(Cell(note.text, "muted"), width, whole=True):
         yield [Cell(" " * _INDENT + line.text, line.tone)]
 
 
@@ -219,8 +226,8 @@ def _has_lines(encoding: str) -> bool:
     return encoding.lower().startswith("utf")
 
 
-def _folded(cell: Cell, width: int | None) -> list[Cell]:
-    lines = cell.text.split("\n") if width is None else fold(cell.text, width)
+def _folded(cell: Cell, width: int | None, *, whole: bool = False) -> list[Cell]:
+    lines = cell.text.split("\n") if width is None else fold(cell.text, width, whole=whole)
     return [Cell(line, cell.tone) for line in lines]
 
 
@@ -357,6 +364,24 @@ def _balanced(
 def pieces(text: str) -> list[str]:
     """The parts of a text between which a line may end, without the spaces after them."""
     return [piece.rstrip() for line in text.split("\n") for piece in _BREAKS.split(line)]
+
+
+def hanging(text: str, columns: int, *, indent: int = 0, hang: int = 0) -> Iterator[str]:
+    """The lines of a text whose words stay whole; those behind the first begin further in.
+
+    Args:
+        text: the text, without line breaks.
+        columns: how many characters a line may have.
+        indent: the column that the first line begins in.
+        hang: how many columns further in the others begin.
+    """
+    first, *rest = fold(text, columns - indent, whole=True)
+    yield " " * indent + first
+    if rest:
+        # The first line is fixed; what is left is folded anew under the hanging indent.
+        remaining = text[len(first) :].lstrip()
+        for line in fold(remaining, columns - indent - hang, whole=True):
+            yield " " * (indent + hang) + line
 
 
 def fold(text: str, width: int, *, whole: bool = False) -> Iterator[str]:

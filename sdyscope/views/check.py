@@ -12,5 +12,5 @@ from sdyscope.words.findings import Check, check_summary
 def paragraphs(check: Check) -> Iterator[Paragraph]:
     """The summary, then the findings by severity."""
     worst = check.findings[0].severity if check.findings else "note"
-    yield Paragraph(check_summary(check), "good" if worst == "note" else TONES[worst], hang=2)
+    yield Paragraph(check_summary(check), "good" if worst == "note" else TONES[worst])
     yield from finding_paragraphs(check.findings)

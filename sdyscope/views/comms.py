@@ -43,11 +43,11 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
         parts.append(f"compiled for {document.hardware}" + ("" if known else f" ({kind})"))
     if any(program.predicted for program in document.programs):
         parts.append("predicted from Shardy's reshards for TPUs and GPUs, not compiled")
-    yield Paragraph("; ".join(parts), hang=2)
+    yield Paragraph("; ".join(parts))
     totals = [_total_words(program) for program in document.programs]
     if len(totals) > 1 and len(set(totals)) == 1:
         both = partitioner_names(program.partitioner for program in document.programs)
-        yield Paragraph(f"{both}: {totals[0]}", "heading", hang=2)
+        yield Paragraph(f"{both}: {totals[0]}", "heading")
     else:
         for program, words in zip(document.programs, totals, strict=True):
             name = (
@@ -55,7 +55,7 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
                 if program.partitioner
                 else ""
             )
-            yield Paragraph(f"{name}{words}", "heading", hang=2)
+            yield Paragraph(f"{name}{words}", "heading")
 
 
 def _total_words(collectives: Collectives) -> str:
@@ -300,7 +300,6 @@ def footer(
             "predicted: what Shardy's own passes insert; XLA's partitioner may choose others "
             "and combines several into one. Without --predicted the program is compiled",
             "warning",
-            hang=2,
         )
     if any(
         program.predicted and "reduce-scatter" in program.by_kind for program in document.programs
@@ -309,7 +308,6 @@ def footer(
             "reduce-scatter: XLA's partitioner emits an all-reduce and a slice; TPUs and GPUs "
             "fuse the two, CPUs do not",
             "muted",
-            hang=2,
         )
     if len(distinct(document)) < len(document.programs) and document.programs[0].by_annotation:
         yield Paragraph(
@@ -336,7 +334,7 @@ def footer(
             said.setdefault(words, []).append(partitioner_name(program.partitioner))
     for words, names in said.items():
         name = "" if len(names) == len(document.programs) > 1 else names[0]
-        yield Paragraph(f"{name}: {words}" if name else words, "warning", hang=2)
+        yield Paragraph(f"{name}: {words}" if name else words, "warning")
     hidden = any(len(collective_groups(program)) > LISTED for program in document.programs)
     if hidden and not everything:
         yield Paragraph("--all lists every collective", "muted")
@@ -350,6 +348,6 @@ def _remade(document: CommsDocument) -> Iterator[Paragraph]:
             said.setdefault(key, []).append(partitioner_name(program.partitioner))
     for (words, change), names in said.items():
         label = " and ".join(filter(None, names))
-        yield Paragraph(f"{label}: {words}" if label else words, "bad", hang=2)
+        yield Paragraph(f"{label}: {words}" if label else words, "bad")
         if change:
-            yield Paragraph(change, indent=4, hang=2)
+            yield Paragraph(change, indent=4)

@@ -45,16 +45,16 @@ _Part: TypeAlias = Paragraph | Table
 def total(diff: CompiledDiff) -> Paragraph:
     """The first line: the same, or how much more or less is sent and needed."""
     tone: Tone = "good" if diff.same else "bad"
-    return Paragraph(f"{diff.name}: {compiled_verdict(diff)}", tone, hang=2)
+    return Paragraph(f"{diff.name}: {compiled_verdict(diff)}", tone)
 
 
 def details(diff: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
     """What was compared, the totals, then the collectives that differ under what causes them."""
-    yield Paragraph(_compiled(diff), "muted", hang=2)
+    yield Paragraph(_compiled(diff), "muted")
     for side in (diff.a, diff.b):
         if side.failure:
             yield Paragraph("")
-            yield Paragraph(f"{partitioner_name(side.label)}: {side.failure}", "bad", hang=2)
+            yield Paragraph(f"{partitioner_name(side.label)}: {side.failure}", "bad")
     if diff.a.total is not None and diff.b.total is not None and not diff.same:
         yield Paragraph("")
         yield _totals(diff)
@@ -66,7 +66,7 @@ def details(diff: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
             yield _entries(diff, None if everything else LISTED)
             rest = len(diff.entries.different) - LISTED
             if rest > 0 and not everything:
-                yield Paragraph(f"and {rest:,} more: --all lists them", "muted", hang=2)
+                yield Paragraph(f"and {rest:,} more: --all lists them", "muted")
         yield from _causes(diff, everything)
     yield from _remarks(diff)
 
@@ -116,7 +116,7 @@ def _causes(diff: CompiledDiff, everything: bool) -> Iterator[_Part]:
     rest = [difference for difference in diff.collectives if difference.cause is None]
     if rest:
         yield Paragraph("")
-        yield Paragraph(_without_cause(diff, len(rest)), hang=2)
+        yield Paragraph(_without_cause(diff, len(rest)))
         yield from _due(diff, None, listed, everything)
 
 
@@ -142,7 +142,7 @@ def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
     if rest:
         sent = sum(abs(difference.sent) for difference in rest)
         words = counted(len(rest), "more difference")
-        yield Paragraph(f"and {words}, of {size(sent)}: --all lists everything", "muted", hang=2)
+        yield Paragraph(f"and {words}, of {size(sent)}: --all lists everything", "muted")
 
 
 def _beginning(diff: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragraph]:
@@ -164,10 +164,10 @@ def _beginning(diff: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragra
         heading = f"{index}. {name}{where}{layers}: only in {only}"
         yield Paragraph(heading, "heading", hang=3)
         words = f"{type_text(own.shape, own.dtype)} {open_text(own.sharding)}"
-        yield Paragraph(words, indent=3, hang=2)
+        yield Paragraph(words, indent=3)
     where = across_text(diff.across, diff.b.label)
     words = follows_text(cause.values, cause.differences, cause.sent, where)
-    yield Paragraph(words, indent=3, hang=2)
+    yield Paragraph(words, indent=3)
     for side, behind in ((diff.a, cause.annotations_a), (diff.b, cause.annotations_b)):
         if behind:
             text = behind_text(across_text(diff.across, side.label), behind)
@@ -207,13 +207,13 @@ def _origins(
         if not sides:
             continue
         yield Paragraph("")
-        yield Paragraph(f"{difference.key.kind} for {_op_words(difference)}", hang=2)
+        yield Paragraph(f"{difference.key.kind} for {_op_words(difference)}")
         for label, origins in sides:
             # Of tensors that only differ in a number, such as those of layers, the first.
             texts = map(origin_text, reversed(origins))
             alike = {_NUMBER.sub("*", words): words for words in texts}
             for words in reversed(alike.values()):
-                yield Paragraph(f"{label}: {shortened(words)}", "muted", indent=2, hang=2)
+                yield Paragraph(f"{label}: {shortened(words)}", "muted", indent=2)
 
 
 def _remarks(diff: CompiledDiff) -> Iterator[Paragraph]:
@@ -229,12 +229,12 @@ def _remarks(diff: CompiledDiff) -> Iterator[Paragraph]:
         unknown = [not_compared_entries_text(each, labels) for each in diff.entries.not_compared]
         if unknown:
             yield Paragraph("")
-            yield from (Paragraph(text, "warning", hang=2) for text in unknown)
+            yield from (Paragraph(text, "warning") for text in unknown)
     for side in (diff.a, diff.b):
         words += [f"{partitioner_name(side.label)}: {note}" for note in compiled_notes(side)]
     if words:
         yield Paragraph("")
-        yield from (Paragraph(text, "muted", hang=2) for text in words)
+        yield from (Paragraph(text, "muted") for text in words)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -350,7 +350,12 @@ def _entries(diff: CompiledDiff, limit: int | None) -> Table:
     """A row an argument or result that is not the same on both sides."""
     assert diff.entries is not None
     rows: list[Row] = [
-        (entry.name, entry.change, *(entry_text(side, entry.change) for side in (entry.a, entry.b)))
+        (
+            entry.name,
+            entry.change,
+            entry_text(entry.a, diff.a.mesh, entry.change),
+            entry_text(entry.b, diff.b.mesh, entry.change),
+        )
         for entry in diff.entries.different[:limit]
     ]
     labels = _short_labels(diff)

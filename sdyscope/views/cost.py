@@ -65,10 +65,12 @@ def heading(
         parts.append("compiled for hardware that its text does not name")
     else:
         parts.append(f"compiled for {on} under {partitioner_names(partitioners)}")
-    yield Paragraph("; ".join(parts), hang=2)
-    first, *rest = limit_texts(limits(program, document.calibration))
-    yield Paragraph(f"estimate, not measured: {first}", "heading", hang=2)
-    yield from (Paragraph(words, "heading", hang=2) for words in rest)
+    yield Paragraph("; ".join(parts))
+    limited = limits(program, document.calibration)
+    first, *rest = limit_texts(limited)
+    estimate = "estimate, not measured: " if limited.limit is not None else ""
+    yield Paragraph(f"{estimate}{first}", "heading")
+    yield from (Paragraph(words, "heading") for words in rest)
 
 
 def calibrated(calibration: Calibration) -> Iterator[Paragraph]:
@@ -78,19 +80,17 @@ def calibrated(calibration: Calibration) -> Iterator[Paragraph]:
     if calibration.compute is not None:
         parts.append(counted(calibration.compute.ops, "op"))
     traces = counted(len(calibration.traces), "trace")
-    yield Paragraph(f"rates fitted to {' and '.join(parts)} of {traces}", hang=2)
+    yield Paragraph(f"rates fitted to {' and '.join(parts)} of {traces}")
     if calibration.stretch is not None:
         yield Paragraph(
             f"steps took {calibration.stretch:.2f} times what their schedules come to at these "
             "rates: waiting, and what else the machine did",
-            hang=2,
         )
     if calibration.left_out:
         yield Paragraph(
             f"not fitted: {counted(calibration.left_out, 'collective')} over several axes, a part "
             "of one, or axes that are not known",
             "muted",
-            hang=2,
         )
 
 
@@ -275,8 +275,6 @@ def footer(program: Cost, top: int, calibration: Calibration | None = None) -> I
         phases = program.by_phase
         words = ", ".join(f"{phase} {time_text(time.seconds)}" for phase, time in phases.items())
         yield Paragraph(f"communication: {words}")
-    yield from (Paragraph(pipeline_text(pipeline), hang=2) for pipeline in program.pipelines)
-    yield from (Paragraph(text, "warning", hang=2) for text in remark_texts(doubts(program)))
-    yield from (
-        Paragraph(text, "muted", hang=2) for text in remark_texts(basis(program, calibration))
-    )
+    yield from (Paragraph(pipeline_text(pipeline)) for pipeline in program.pipelines)
+    yield from (Paragraph(text, "warning") for text in remark_texts(doubts(program)))
+    yield from (Paragraph(text, "muted") for text in remark_texts(basis(program, calibration)))

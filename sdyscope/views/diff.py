@@ -47,17 +47,17 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
         if partial:
             text += f"; {counted(partial, 'program')} not compared in full"
         tone: Tone = "bad" if not diff.same else "warning" if partial else "good"
-        yield Paragraph(text, tone, hang=2)
+        yield Paragraph(text, tone)
     for label, only in (("first", diff.only_a), ("second", diff.only_b)):
         if only:
-            yield Paragraph(f"only in the {label}: {', '.join(only)}", "bad", hang=2)
+            yield Paragraph(f"only in the {label}: {', '.join(only)}", "bad")
     for missing in diff.unread:
-        yield Paragraph(uncompared_text(missing), "bad", hang=2)
+        yield Paragraph(uncompared_text(missing), "bad")
 
 
 def _total(diff: LoweredDiff) -> Paragraph:
     tone: Tone = "bad" if not diff.same else "warning" if diff.leaves_out else "good"
-    return Paragraph(f"{diff.name}: {lowered_verdict(diff)}", tone, hang=2)
+    return Paragraph(f"{diff.name}: {lowered_verdict(diff)}", tone)
 
 
 def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragraph | Table]:
@@ -84,7 +84,7 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
             yield _total(program)
         if program.meshes:
             yield Paragraph("")
-            yield from (Paragraph(lone_mesh_text(lone), hang=2) for lone in program.meshes)
+            yield from (Paragraph(lone_mesh_text(lone)) for lone in program.meshes)
         if program.tensors:
             yield Paragraph("")
             yield _tensors_table(program)
@@ -96,10 +96,10 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
                 yield Paragraph(f"and {counted(rest, 'more place')}: --all lists them", "muted")
         if notes := list(lowered_notes(program)):
             yield Paragraph("")
-            yield from (Paragraph(note, "muted", hang=2) for note in notes)
+            yield from (Paragraph(note, "muted") for note in notes)
     if diff.notes:
         yield Paragraph("")
-        yield from (Paragraph(note, "muted", hang=2) for note in remark_texts(diff.notes))
+        yield from (Paragraph(note, "muted") for note in remark_texts(diff.notes))
 
 
 def _tensors_table(diff: LoweredDiff) -> Table:

@@ -23,6 +23,7 @@ from sdyscope.words.edits import (
     not_identified_text,
     removal_texts,
     removal_trials_text,
+    then_text,
     trials_texts,
     tried_edits_text,
 )
@@ -54,9 +55,9 @@ ENDS = 6
 def heading(document: ExplainDocument) -> Iterator[Paragraph]:
     """How much this is worth; then the program and its meshes."""
     yield from provenance(document.propagations, document.failures)
-    yield Paragraph("; ".join([document.name, *mesh_words_of(document.meshes)]), hang=2)
+    yield Paragraph("; ".join([document.name, *mesh_words_of(document.meshes)]))
     for change in document.changes:
-        yield Paragraph(f"with {change}", hang=2)
+        yield Paragraph(f"with {change}")
 
 
 def details(document: ExplainDocument, *, everything: bool = False) -> Iterator[Paragraph]:
@@ -85,7 +86,7 @@ def footer(document: ExplainDocument) -> Iterator[Paragraph]:
     if notes:
         yield Paragraph("")
     for note in remark_texts(notes):
-        yield Paragraph(note, "muted", hang=2)
+        yield Paragraph(note, "muted")
 
 
 def removals(document: ExplainDocument) -> Iterator[Paragraph]:
@@ -97,28 +98,25 @@ def removals(document: ExplainDocument) -> Iterator[Paragraph]:
         yield Paragraph(
             f"{collective.name} over {over}, {size(collective.sent)} per step {at}".rstrip(),
             "heading",
-            hang=2,
         )
         if collective.origin is not None:
-            yield Paragraph(f"because {origin_text(collective.origin)}", indent=2, hang=2)
+            yield Paragraph(f"because {origin_text(collective.origin)}", indent=2)
         tried = collective.removals
         over = f" over {tried.removed}" if tried.removed else ""
         yield from _removals(tried, f"the collective{over}")
     for causes in document.rematerializations:
         yield Paragraph("")
-        yield Paragraph(rematerialization_text(causes.rematerialization), "heading", hang=2)
+        yield Paragraph(rematerialization_text(causes.rematerialization), "heading")
         change = resharding_text(causes.rematerialization)
         if change:
-            yield Paragraph(change, indent=2, hang=2)
+            yield Paragraph(change, indent=2)
         yield from _removals(causes.removals, "the rematerialization")
     for difference in document.differences:
         yield Paragraph("")
-        yield Paragraph(title(difference.begins.value), "heading", hang=2)
+        yield Paragraph(title(difference.begins.value), "heading")
         sides = {difference.a: difference.begins.a, difference.b: difference.begins.b}
         for name, sharded in sides.items():
-            yield Paragraph(
-                f"{partitioner_name(name)}: {short_and_placed(sharded)}", indent=2, hang=2
-            )
+            yield Paragraph(f"{partitioner_name(name)}: {short_and_placed(sharded)}", indent=2)
         if difference.values > 1:
             more = counted(difference.values - 1, "more value")
             yield Paragraph(f"{more} sharded differently from here on", "muted", 2, 2)
@@ -130,10 +128,10 @@ def _removals(tried: Removals, what: str) -> Iterator[Paragraph]:
     for remedy in tried.constraints:
         yield from _remedy(remedy, tried, adds=True)
     if not tried.is_found:
-        yield Paragraph(not_identified_text(what), "warning", indent=2, hang=2)
+        yield Paragraph(not_identified_text(what), "warning", indent=2)
         return
     for text in removal_texts(tried, what):
-        yield Paragraph(text, indent=2, hang=2)
+        yield Paragraph(text, indent=2)
     for remedy in tried.remedies:
         yield from _remedy(remedy, tried)
     if not tried.remedies and not tried.is_kept:
@@ -145,58 +143,58 @@ def _removals(tried: Removals, what: str) -> Iterator[Paragraph]:
 def _remedy(remedy: TriedEdits, tried: Removals, *, adds: bool = False) -> Iterator[Paragraph]:
     """Edits with which it is gone, and what the program then does."""
     words, is_better = tried_edits_text(remedy, tried, adds=adds)
-    yield Paragraph(f"{words}:", "good" if is_better else "warning", indent=2, hang=2)
+    yield Paragraph(f"{words}:", "good" if is_better else "warning", indent=2)
     yield from _edits(remedy.edits)
 
 
 def _edits(edits: Iterable[SourceEdit]) -> Iterator[Paragraph]:
     for edit in edits:
-        yield Paragraph(edits_text([edit]), indent=4, hang=2)
+        yield Paragraph(edits_text([edit]), indent=4)
 
 
 def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
     value = explanation.value
     type_ = value_type_text(value.shape, value.dtype)
     parts = [value.name, type_, f"({value.ssa})", _at(source_text(value.source))]
-    yield Paragraph(" ".join(part for part in parts if part), "heading", hang=2)
+    yield Paragraph(" ".join(part for part in parts if part), "heading")
     for partitioner, decided in explanation.decided.items():
         label = f"{partitioner_name(partitioner)}: " if len(explanation.decided) > 1 else ""
-        yield Paragraph(f"{label}{decided_text(decided)}", indent=2, hang=2)
+        yield Paragraph(f"{label}{decided_text(decided)}", indent=2)
         before = explanation.before.get(partitioner)
         if before is not None and before.sharding.text != decided.sharding.text:
-            yield Paragraph(f"before: {decided_text(before)}", "warning", indent=4, hang=2)
+            yield Paragraph(f"before: {decided_text(before)}", "warning", indent=4)
         elif before is not None:
-            yield Paragraph("as before", "muted", indent=4, hang=2)
+            yield Paragraph("as before", "muted", indent=4)
     for chain in explanation.chains:
         yield from _chain(chain, everything)
     for absence in explanation.absences:
         yield from _absence(absence, explanation.chains, everything)
     for note in explanation.notes:
-        yield Paragraph(note_text(note), "muted", indent=2, hang=2)
+        yield Paragraph(note_text(note), "muted", indent=2)
     if explanation.counterfactual is not None:
         yield from _counterfactual(explanation.counterfactual)
     if explanation.unanswered:
-        yield Paragraph(explanation.unanswered, "warning", indent=2, hang=2)
+        yield Paragraph(explanation.unanswered, "warning", indent=2)
 
 
 def _counterfactual(counterfactual: Counterfactual) -> Iterator[Paragraph]:
     for causes in counterfactual.causes:
         for text in causes_texts(causes):
-            yield Paragraph(text, indent=2, hang=2)
+            yield Paragraph(text, indent=2)
     for checked in counterfactual.remedies:
         yield Paragraph(f"{checked_edits_text(counterfactual, checked)}:", "good", 2, 2)
         yield from _edits(checked.edits)
-        yield Paragraph(f"it is then {checked.after}", "muted", indent=4, hang=2)
+        yield Paragraph(then_text(checked), "muted", indent=4)
     if not counterfactual.remedies:
-        yield Paragraph(no_edits_text(counterfactual), "warning", indent=2, hang=2)
+        yield Paragraph(no_edits_text(counterfactual), "warning", indent=2)
     if counterfactual.constraint is not None:
         edits = edits_text(counterfactual.constraint.edits)
         text = f"{aim_text(counterfactual)} with one more constraint: {edits}"
-        yield Paragraph(text, "good", indent=2, hang=2)
+        yield Paragraph(text, "good", indent=2)
     known, *warnings = trials_texts(counterfactual)
     yield Paragraph(known, "muted", indent=2)
     for warning in warnings:
-        yield Paragraph(warning, "warning", indent=2, hang=2)
+        yield Paragraph(warning, "warning", indent=2)
 
 
 def _at(line: str) -> str:
@@ -222,7 +220,6 @@ def _chain(chain: Chain, everything: bool, indent: int = 2) -> Iterator[Paragrap
         yield Paragraph(
             f"{number}{WAYS[move.direction]} {through}: {allowed_text(move.rule)}",
             indent=indent + 2,
-            hang=2,
         )
 
 

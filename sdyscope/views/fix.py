@@ -34,19 +34,17 @@ def heading(fix: Fix) -> Iterator[Paragraph]:
         *mesh_words_of(fix.meshes),
         f"compiled for {fix.hardware} under Shardy by JAX {fix.jax_version}",
     ]
-    yield Paragraph("; ".join(words), "heading", hang=3)
+    yield Paragraph("; ".join(words), "heading")
     before = fix.before
     needs = "" if before.total is None else f" and needs {size(before.total)}"
     yield Paragraph(
         f"a device sends {size(before.sent)} per step in {counted(before.count, 'collective')}"
         f"{needs}",
-        hang=3,
     )
     about = f" for {fix.finding}" if fix.finding else ""
     yield Paragraph(
         f"{counted(fix.proposed, 'edit')}{about} considered, {fix.tried:,} predicted, "
         f"{fix.compiled:,} compiled",
-        hang=3,
     )
     if not fix.remedies:
         yield Paragraph(f"no edit{about} pays", "good")
@@ -71,10 +69,10 @@ def remedy(at: int, remedy: Remedy) -> Iterator[Paragraph]:
     """What to do, and whether it is proven."""
     tone: Tone = "good" if remedy.proven else "warning"
     worth = worth_text(remedy.verdict, proven=remedy.proven)
-    yield Paragraph(f"remedy {at}{worth}", tone, hang=3)
+    yield Paragraph(f"remedy {at}{worth}", tone)
     for edit in remedy.edits:
         line = f" ({source_text(edit.source)})" if edit.source is not None else ""
-        yield Paragraph(f"{edit_text(edit)}{line}", indent=2, hang=2)
+        yield Paragraph(f"{edit_text(edit)}{line}", indent=2)
 
 
 def changes(fix: Fix, remedy: Remedy) -> Table:
@@ -153,15 +151,14 @@ def proof(fix: Fix, remedy: Remedy) -> Iterator[Paragraph]:
     }[remedy.as_predicted]
     yield Paragraph(
         f"source: traced again with the patch{again} and compiled for {fix.hardware}",
-        hang=3,
     )
     if remedy.moved:
-        yield Paragraph(f"results: {moved_text(remedy.moved)}", "warning", hang=3)
+        yield Paragraph(f"results: {moved_text(remedy.moved)}", "warning")
     numbers = remedy.numbers
     text, tone = numbers_text(numbers)
-    yield Paragraph(f"numbers: {text}", tone, hang=3)
+    yield Paragraph(f"numbers: {text}", tone)
     if numbers.inputs is not None:
-        yield Paragraph(f"inputs: {inputs_text(numbers.inputs)}", "muted", hang=3)
+        yield Paragraph(f"inputs: {inputs_text(numbers.inputs)}", "muted")
 
 
 def _refused_text(refused: NotTaken) -> str:
@@ -183,14 +180,13 @@ def footer(fix: Fix, *, everything: bool = False, applied: bool = False) -> Iter
             yield Paragraph(
                 f"other remedy {number}: {edits_text(other.edits)}: sends {size(other.after.sent)}"
                 f"{total}",
-                hang=3,
             )
         yield Paragraph("--all shows their patches", "muted")
     # Edits that differ only in a column, or in how the source writes them, read alike.
     refused = [*dict.fromkeys(map(_refused_text, fix.not_taken))]
     for text in refused if everything else refused[:_NOT_TAKEN]:
-        yield Paragraph(text, "muted", hang=3)
+        yield Paragraph(text, "muted")
     if not everything and len(refused) > _NOT_TAKEN:
         yield Paragraph(f"--all lists {len(refused) - _NOT_TAKEN:,} more", "muted")
     for text in remark_texts(fix.notes):
-        yield Paragraph(text, "muted", hang=3)
+        yield Paragraph(text, "muted")

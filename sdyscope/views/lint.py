@@ -46,7 +46,7 @@ def _of_programs(lint: Lint) -> Iterator[Paragraph]:
         finding.severity for program in lint.programs for finding in folded(program.findings)
     )
     programs = counted(len(lint.programs), "program")
-    yield Paragraph(f"{lint.name}: {programs}, {_counts(counts)}", _summary_tone(counts), hang=2)
+    yield Paragraph(f"{lint.name}: {programs}, {_counts(counts)}", _summary_tone(counts))
     for program in lint.programs:
         if program.findings:
             yield Paragraph("")
@@ -54,7 +54,7 @@ def _of_programs(lint: Lint) -> Iterator[Paragraph]:
     clean = [program.name for program in lint.programs if not program.findings]
     if clean and counts:
         yield Paragraph("")
-        yield Paragraph(f"nothing found in {', '.join(clean)}", "good", hang=2)
+        yield Paragraph(f"nothing found in {', '.join(clean)}", "good")
     missing: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for program in lint.programs:
         for reason, rules in _missing(program).items():
@@ -89,7 +89,7 @@ def _of_one(lint: Lint | LintedProgram, rules: int) -> Iterator[Paragraph]:
     """The summary of one program, with as many rules, and its findings by severity."""
     findings = tuple(folded(lint.findings))
     tone = _summary_tone(Counter(finding.severity for finding in findings))
-    yield Paragraph(_summary(lint, rules, findings), tone, hang=2)
+    yield Paragraph(_summary(lint, rules, findings), tone)
     yield from finding_paragraphs(findings)
 
 

@@ -35,6 +35,7 @@ from sdyscope.words.memory import (
     NOT_COMPILED,
     PARTS,
     group_text,
+    held_text,
     memory_legend,
     memory_remarks,
     part_text,
@@ -195,7 +196,7 @@ def _savings_table(compiled: Memory | PredictedMemory, top: int, *, brief: bool)
         count = len(saving.tensors)
         name = first.name if count == 1 else f"{saving.name} ({count:,})"
         kind = [] if brief else [shape(*first.type)]
-        held = (str(first.sharding), f"{first.replicas or 0:,}")
+        held = (held_text(first), f"{first.replicas or 0:,}")
         rows.append((name, *kind, *held, str(first.best), size(saving.saves)))
     types = () if brief else (Column("type", fold=False),)
     return Table(
@@ -309,8 +310,8 @@ def stages_traffic(state: TrainingState) -> Table:
 
 def training_footer(state: TrainingState) -> Iterator[Paragraph]:
     """What is not known of the stages, and whose figures they are."""
-    yield from (Paragraph(text, "warning", hang=3) for text in remark_texts(doubts(state)))
-    yield from (Paragraph(text, "muted", hang=3) for text in remark_texts(basis(state)))
+    yield from (Paragraph(text, "warning") for text in remark_texts(doubts(state)))
+    yield from (Paragraph(text, "muted") for text in remark_texts(basis(state)))
 
 
 def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> Iterator[Paragraph]:
@@ -322,7 +323,7 @@ def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> I
       partitioners: of whose program this is told.
     """
     for paragraph in _footer(compiled, top):
-        yield replace(paragraph, hang=3)
+        yield replace(paragraph)
     findings = compiled.findings
     if len(partitioners) > 1:
         findings = tuple(replace(finding, partitioner=None) for finding in findings)
@@ -332,7 +333,7 @@ def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> I
 def predicted_footer(predicted: PredictedMemory, top: int) -> Iterator[Paragraph]:
     """What the numbers are, and what was left out; ``top`` is as of ``footer``."""
     for paragraph in (*_saved(predicted, top), *_predicted_legend(predicted)):
-        yield replace(paragraph, hang=3)
+        yield replace(paragraph)
 
 
 def _predicted_legend(predicted: PredictedMemory) -> Iterator[Paragraph]:

@@ -120,10 +120,10 @@ def footer(over_time: MemoryOverTime, top: int) -> Iterator[Paragraph]:
     left = len(over_time.held) - top if top else 0
     if left > 0:
         rest = sum(holding.bytes for holding in over_time.held[top:])
-        yield Paragraph(f"{left:,} more, {size(rest)}, left out by --top", hang=3)
+        yield Paragraph(f"{left:,} more, {size(rest)}, left out by --top")
     for text, is_well in basis(over_time):
-        yield Paragraph(text, "plain" if is_well else "warning", hang=3)
-    yield Paragraph(LEGEND, "muted", hang=3)
+        yield Paragraph(text, "plain" if is_well else "warning")
+    yield Paragraph(LEGEND, "muted")
 
 
 def remedies(tried: Sequence[Remedy], over_time: MemoryOverTime) -> Table:
@@ -151,9 +151,9 @@ def remedies(tried: Sequence[Remedy], over_time: MemoryOverTime) -> Table:
 def remedies_footer(tried: Sequence[Remedy], *, can_offload: bool) -> Iterator[Paragraph]:
     """How many changes were compiled, how many of them lower the peak, and what was not tried."""
     lower = sum((remedy.saves or 0) > 0 for remedy in tried)
-    yield Paragraph(remedies_text(len(tried), lower), "plain", hang=3)
+    yield Paragraph(remedies_text(len(tried), lower), "plain")
     if not can_offload:
-        yield Paragraph(NO_OFFLOADING, "muted", hang=3)
+        yield Paragraph(NO_OFFLOADING, "muted")
 
 
 def fits(every: Sequence[Fit]) -> Iterator[Paragraph]:
@@ -161,7 +161,7 @@ def fits(every: Sequence[Fit]) -> Iterator[Paragraph]:
     differs = len({fit.needs for fit in every}) > 1
     for fit in every if differs else every[:1]:
         under = f"{partitioner_name(fit.partitioner)}: " if differs else ""
-        yield Paragraph(under + fit_text(fit), "good" if fit.fits else "bad", hang=3)
+        yield Paragraph(under + fit_text(fit), "good" if fit.fits else "bad")
 
 
 def trials(varied: Varied, limit: int) -> Table:
@@ -179,4 +179,4 @@ def trials(varied: Varied, limit: int) -> Table:
 
 def varied_paragraph(varied: Varied) -> Paragraph:
     """How far it can go."""
-    return Paragraph(varied_text(varied), "good" if varied.best is not None else "bad", hang=3)
+    return Paragraph(varied_text(varied), "good" if varied.best is not None else "bad")

@@ -89,10 +89,10 @@ def compared(
     ):
         if rows:
             yield differences(title, rows, top, difference.noise)
-    notes = [Paragraph(noise_text(difference.noise), "muted", hang=3)]
-    notes += [Paragraph(NOT_COMPARED[each], "warning", hang=3) for each in difference.not_compared]
+    notes = [Paragraph(noise_text(difference.noise), "muted")]
+    notes += [Paragraph(NOT_COMPARED[each], "warning") for each in difference.not_compared]
     notes += [
-        Paragraph(f"{which}: {UNKNOWN_TEXTS[unknown]}", "warning", hang=3)
+        Paragraph(f"{which}: {UNKNOWN_TEXTS[unknown]}", "warning")
         for which, measured in (("before", before), ("after", after))
         for unknown in measured.unknown
         if unknown not in _OF_ONE
@@ -102,10 +102,10 @@ def compared(
 
 def heading(measured: Measured) -> Iterator[Paragraph]:
     """The steps, and what they are made of."""
-    yield Paragraph(steps_text(measured), "heading", hang=2)
-    yield Paragraph(total_text(measured), hang=2)
+    yield Paragraph(steps_text(measured), "heading")
+    yield Paragraph(total_text(measured))
     if predicted := predicted_text(measured):
-        yield Paragraph(predicted, hang=2)
+        yield Paragraph(predicted)
 
 
 def _predicts(measured: Measured) -> bool:
@@ -275,31 +275,29 @@ def footer(document: ProfileDocument, top: int) -> Iterator[Paragraph]:
     if left > 0:
         rest = sum(timed.seconds for timed in measured.collectives[top:])
         words = counted(left, "more collective")
-        yield Paragraph(f"{words}, {time_text(rest)}, left out by --top", hang=3)
+        yield Paragraph(f"{words}, {time_text(rest)}, left out by --top")
     if measured.waiting is not None and measured.collectives:
-        yield Paragraph(WAITING, "muted", hang=3)
-    yield Paragraph(CONCURRENT, "muted", hang=3)
+        yield Paragraph(WAITING, "muted")
+    yield Paragraph(CONCURRENT, "muted")
     if measured.over_time is not None:
-        yield Paragraph(over_time_text(measured, measured.over_time), "muted", hang=3)
+        yield Paragraph(over_time_text(measured, measured.over_time), "muted")
     if _predicts(measured):
         error = error_of_estimates(measured.predicted_for, document.calibration)
-        yield Paragraph(f"{PREDICTED}. {remark_text(error)}", "muted", hang=3)
+        yield Paragraph(f"{PREDICTED}. {remark_text(error)}", "muted")
     others = [program for program in document.programs if program.module != document.module]
     if others:
         named = [f"{program.module} ({time_text(program.seconds)})" for program in others[:_NAMED]]
         more = len(others) - len(named)
         named += [f"{more} more"] if more else []
-        yield Paragraph(
-            f"also in the trace: {listed(named)}; --module NAME shows another", "muted", hang=3
-        )
+        yield Paragraph(f"also in the trace: {listed(named)}; --module NAME shows another", "muted")
     for unknown in measured.unknown:
-        yield Paragraph(UNKNOWN_TEXTS[unknown], "warning", hang=3)
+        yield Paragraph(UNKNOWN_TEXTS[unknown], "warning")
 
 
 def compared_heading(before: Measured, after: Measured) -> Iterator[Paragraph]:
     """The steps of both."""
-    yield Paragraph(f"before: {steps_text(before)}", "heading", hang=2)
-    yield Paragraph(f"after: {steps_text(after)}", "heading", hang=2)
+    yield Paragraph(f"before: {steps_text(before)}", "heading")
+    yield Paragraph(f"after: {steps_text(after)}", "heading")
 
 
 def totals(difference: MeasuredDifference) -> Table:
@@ -323,7 +321,7 @@ def differences(title: str, rows: Sequence[Difference], top: int, noise: float) 
         tone: Tone = "plain" if part <= noise else worse
         sign = "+" if row.change > 0 else "-"
         change = f"{sign}{time_text(abs(row.change))}" if row.change else "-"
-        percent = f"{sign}{100 * part:.0f} %" if row.before and row.change else ""
+        percent = f"{sign}{100 * part:.0f}%" if row.before and row.change else ""
         cells.append(
             (
                 file_text(difference_name(row)) or Cell("without one", "muted"),

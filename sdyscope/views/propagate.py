@@ -49,9 +49,9 @@ def heading(document: PropagateDocument) -> Iterator[Paragraph]:
     parts = [f"{document.name}{file}", *mesh_words_of(document.meshes)]
     if document.at_step is not None:
         parts.append(f"after step {document.at_step} of {document.last_step}")
-    yield Paragraph("; ".join(parts), hang=2)
+    yield Paragraph("; ".join(parts))
     for change in document.changes:
-        yield Paragraph(f"with {change}", hang=2)
+        yield Paragraph(f"with {change}")
 
 
 def provenance(
@@ -64,11 +64,10 @@ def provenance(
         yield Paragraph(
             f"{partitioner_name(propagation.partitioner)}: {propagation.exactness}, from {source}",
             tone,
-            hang=2,
         )
     for failure in failed:
         name = partitioner_name(failure.partitioner)
-        yield Paragraph(f"nothing under {name}: {failure.reason}", "warning", hang=2)
+        yield Paragraph(f"nothing under {name}: {failure.reason}", "warning")
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -323,10 +322,10 @@ def footer(
 ) -> Iterator[Paragraph]:
     """What became of every value, what the table leaves out, and what there is to know."""
     for text, tone in _footer(document, table, everything):
-        yield Paragraph(text, tone, hang=3)
+        yield Paragraph(text, tone)
     for propagation in document.propagations:
         for remark in remark_texts(propagation.remarks):
-            yield Paragraph(remark, "muted", hang=3)
+            yield Paragraph(remark, "muted")
 
 
 def _footer(

@@ -33,7 +33,7 @@ def total(diff: PropagatedDiff) -> Paragraph:
     name = diff.name
     if diff.across == "annotations":
         name += f" under {partitioner_name(diff.propagation_b.partitioner)}"
-    return Paragraph(f"{name}: {propagated_verdict(diff)}", tone, hang=2)
+    return Paragraph(f"{name}: {propagated_verdict(diff)}", tone)
 
 
 def provenance(diff: PropagatedDiff) -> Iterator[Paragraph]:
@@ -43,7 +43,7 @@ def provenance(diff: PropagatedDiff) -> Iterator[Paragraph]:
         named = named if label == side.partitioner else f"{label} under {named}"
         tone: Tone = "muted" if side.exactness == "exact" else "warning"
         source = propagation_source_clause(side.source)
-        yield Paragraph(f"{named}: {side.exactness}, {source}", tone, hang=2)
+        yield Paragraph(f"{named}: {side.exactness}, {source}", tone)
 
 
 def details(diff: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragraph]:
@@ -74,14 +74,14 @@ def _remarks(diff: PropagatedDiff) -> Iterator[Paragraph]:
     if not_compared or notes:
         yield Paragraph("")
     for text in (*not_compared, *notes):
-        yield Paragraph(text, "muted", hang=2)
+        yield Paragraph(text, "muted")
 
 
 def _beginning(
     diff: PropagatedDiff, number: int, beginning: Divergence, *, everything: bool
 ) -> Iterator[Paragraph]:
     first = beginning.begins
-    yield Paragraph(f"{number}. {title(first.value)}", "heading", hang=3)
+    yield Paragraph(f"{number}. {title(first.value)}", "heading")
     width = max(len(diff.a), len(diff.b))
     for label, sharding in ((diff.a, first.a), (diff.b, first.b)):
         said = short_and_placed(sharding)
@@ -89,13 +89,13 @@ def _beginning(
             said = retyped_text(first) + said
         yield Paragraph(f"{partitioner_name(label):<{width}}  {said}", indent=3, hang=width + 2)
     if sources := inputs_text((source.name, source.sharding) for source in beginning.inputs):
-        yield Paragraph(sources, "muted", indent=3, hang=2)
+        yield Paragraph(sources, "muted", indent=3)
     held = beginning.bytes_a, beginning.bytes_b
     where = across_text(diff.across, diff.a), across_text(diff.across, diff.b)
-    yield Paragraph(extent_text(beginning.values, beginning.bytes, held, where), indent=3, hang=2)
+    yield Paragraph(extent_text(beginning.values, beginning.bytes, held, where), indent=3)
     for follows in beginning.follows if everything else ():
         words = f"{title(follows.value)}: {short(follows.a)} | {short(follows.b)}"
-        yield Paragraph(words, indent=5, hang=2)
+        yield Paragraph(words, indent=5)
 
 
 def title(value: NamedValue) -> str:

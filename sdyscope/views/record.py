@@ -50,7 +50,7 @@ def summary(record: Record, folder: str, run: RecordedRun) -> Iterator[Paragraph
     if sentence := ended(run):
         yield Paragraph(sentence, "warning")
     if record.programs:
-        yield Paragraph(f"{folder}: {totals(record)}; sdyscope show {folder} lists them", hang=2)
+        yield Paragraph(f"{folder}: {totals(record)}; sdyscope show {folder} lists them")
     else:
         said = [f"{folder}: JAX compiled nothing in the processes that were recorded."]
         if not run.status:  # else that is why
@@ -59,9 +59,9 @@ def summary(record: Record, folder: str, run: RecordedRun) -> Iterator[Paragraph
             said.append(
                 "Python processes started with -I, -E or -S or without PYTHONPATH are not recorded."
             )
-        yield Paragraph(" ".join(said), "warning", hang=2)
+        yield Paragraph(" ".join(said), "warning")
     for problem in remark_texts(record.problems):
-        yield Paragraph(problem, "warning", hang=2)
+        yield Paragraph(problem, "warning")
 
 
 def processes(record: Record) -> Iterator[Paragraph]:
@@ -73,7 +73,6 @@ def processes(record: Record) -> Iterator[Paragraph]:
             f"{process.name}: {counted(len(own), 'program')}, JAX {process.jax}{index}; "
             f"{shlex.join(process.arguments)}",
             "muted",
-            hang=2,
         )
 
 
@@ -214,19 +213,18 @@ def _eager_row(
 def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator[Paragraph]:
     """The runs, what was compiled again and why, and what the table does not say."""
     for run in record.runs:
-        yield Paragraph(f"recorded: {shortened(shlex.join(run.command))}", "muted", hang=3)
+        yield Paragraph(f"recorded: {shortened(shlex.join(run.command))}", "muted")
         if sentence := ended(run):
-            yield Paragraph(sentence, "warning", hang=3)
+            yield Paragraph(sentence, "warning")
     if len(record.processes) > 1:
         versions = ", ".join(sorted({process.jax for process in record.processes}))
         yield Paragraph(f"in {len(record.processes)} processes, by JAX {versions}", "muted")
     elif record.processes:
         yield Paragraph(f"by JAX {record.processes[0].jax}", "muted")
     yield Paragraph(
-        "compiled: how often; seconds: all compilations together; shardings: annotations in the "
-        "module; bytes: what a device holds of the arguments",
+        "compiled (comp.): how often; seconds (s): all compilations together; shardings (sh.): "
+        "annotations in the module; bytes: what a device holds of the arguments",
         "muted",
-        hang=3,
     )
     hidden = len(record.programs) - len(record.own)
     if hidden and record.own and not everything:
@@ -239,16 +237,15 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
         yield from again
     for program in record.programs:
         for reason in program.refused:
-            yield Paragraph(f"{program.label} was not compiled: {reason}", "bad", hang=3)
+            yield Paragraph(f"{program.label} was not compiled: {reason}", "bad")
         for partitioner, why in program.failures.items():
             yield Paragraph(
                 f"{program.label}: nothing under {partitioner_name(partitioner)}: {why}",
                 "warning",
-                hang=3,
             )
-    yield from (Paragraph(problem, "bad", hang=3) for problem in remark_texts(record.problems))
+    yield from (Paragraph(problem, "bad") for problem in remark_texts(record.problems))
     for unread in show.unread:
-        yield Paragraph(f"could not be read: {unread.error}", "bad", hang=3)
+        yield Paragraph(f"could not be read: {unread.error}", "bad")
 
 
 def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
@@ -268,15 +265,14 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
         yield Paragraph(
             f"{name}{where} was compiled again {again} in {seconds:,.2f} s{by}",
             "warning",
-            hang=3,
         )
         groups: dict[object, list[Recompile]] = {}
         for recompile in function:
             groups.setdefault(cause_key(recompile), []).append(recompile)
         for alike in groups.values():
             labels = _few([recompile.program for recompile in alike])
-            yield Paragraph(f"{labels}: {cause(alike)}", "plain", 3, 3)
-            yield Paragraph(advice(alike[0]), "muted", 6)
+            yield Paragraph(f"{labels}: {cause(alike)}", "plain", 2)
+            yield Paragraph(advice(alike[0]), "muted", 4, 0)
 
 
 def _few(words: Sequence[str]) -> str:

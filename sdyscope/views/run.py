@@ -387,7 +387,7 @@ def tensors(run: Run) -> Table:
     return Table(
         columns=(
             Column("executed"),
-            Column("type"),
+            Column("type", fold=False),
             Column("requested"),
             *(
                 Column(partitioner_name(partitioner.partitioner))
@@ -475,10 +475,9 @@ def footer(run: Run) -> Iterator[Paragraph]:
         yield Paragraph(
             f"{AGREES}  every shard is on the device, and is the block, that was requested",
             "muted",
-            hang=3,
         )
     if "chosen" in verdicts:
-        yield Paragraph(f"{NONE}  left to the compiler: what it chose is shown", "muted", hang=3)
+        yield Paragraph(f"{NONE}  left to the compiler: what it chose is shown", "muted")
     if any(partitioner.errors for partitioner in run.partitioners):
         seconds = f" ({time_text(run.reference.step_seconds)} per step)"
         yield Paragraph(f"{ERROR}, {reference_text(run.reference, seconds)}", "muted")

@@ -42,8 +42,8 @@ def heading(
     if schedule.hardware is not None:
         under = f" under {partitioner_names(partitioners)}" if partitioners else ""
         parts.append(f"compiled for {schedule.hardware} ({schedule.device_kind}){under}")
-    yield Paragraph("; ".join(parts), hang=2)
-    yield Paragraph(step_text(schedule), "heading", hang=2)
+    yield Paragraph("; ".join(parts))
+    yield Paragraph(step_text(schedule), "heading")
 
 
 def lanes(schedule: Schedule) -> Table:
@@ -108,20 +108,19 @@ def _why(collective: Exposed, file: str) -> str:
 def footer(schedule: Schedule, everything: bool) -> Iterator[Paragraph]:
     """Pipelines, what the columns mean, and what is not known."""
     for pipeline in schedule.pipelines:
-        yield Paragraph(pipeline_text(pipeline), hang=2)
+        yield Paragraph(pipeline_text(pipeline))
     left = len(schedule.collectives) - LISTED
     if left > 0 and not everything:
         yield Paragraph(f"{counted(left, 'collective')} left out; --all lists every one", "muted")
-    yield Paragraph(f"{MODEL}; {LEGEND}", "muted", hang=2)
-    yield Paragraph(remark_text(error_of_estimates(schedule.device_kind)), "muted", hang=2)
+    yield Paragraph(f"{MODEL}; {LEGEND}", "muted")
+    yield Paragraph(remark_text(error_of_estimates(schedule.device_kind)), "muted")
     for way, words in WAY_TEXTS.items():
         if any(collective.way == way for collective in schedule.collectives):
-            yield Paragraph(f"{'send less' if way == 'less' else way}: {words}", "muted", hang=2)
+            yield Paragraph(f"{'send less' if way == 'less' else way}: {words}", "muted")
     if flags := flags_text(schedule):
-        yield Paragraph(flags, hang=2)
+        yield Paragraph(flags)
     if schedule.unknown:
         yield Paragraph(
             f"{counted(schedule.unknown, 'collective')} of unknown time: counted as none",
             "warning",
-            hang=2,
         )

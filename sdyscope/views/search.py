@@ -60,7 +60,6 @@ def heading(search: Search) -> Iterator[Paragraph]:
         f"{counted(len(search.space.decisions), 'decision')} "
         f"over {counted(len(axes), 'axis', 'axes')} ({', '.join(axes)}): "
         f"{_large(search.space.size)} candidates",
-        hang=3,
     )
     parts = ""
     if search.checked:
@@ -68,9 +67,7 @@ def heading(search: Search) -> Iterator[Paragraph]:
             f": {search.tried - search.near:,} first, then {search.near:,} near the best of the "
             f"{search.checked:,} that XLA partitioned"
         )
-    yield Paragraph(
-        f"{search.tried:,} predicted ({search.a_minute:,.0f} per minute){parts}", hang=3
-    )
+    yield Paragraph(f"{search.tried:,} predicted ({search.a_minute:,.0f} per minute){parts}")
 
 
 def candidates(search: Search) -> Table:
@@ -274,19 +271,16 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
     for trial in search.trials:
         if not trial.better:
             words = _in_words(trial.candidate.changes)
-            yield Paragraph(
-                f"compiled and not taken: {words}: {remark_text(trial.why)}", "warning", hang=3
-            )
+            yield Paragraph(f"not taken: {words}. {remark_text(trial.why)}", "warning")
     if search.refused > search.crashed:
         count = counted(search.refused - search.crashed, "candidate")
-        yield Paragraph(f"{count} refused: {search.refusal}", "warning", hang=3)
+        yield Paragraph(f"{count} refused: {search.refusal}", "warning")
     if search.crash is not None:
         yield Paragraph(
             f"{counted(search.crashed, 'candidate')} crashed the compiler ({search.crash.how}), "
             f"{'the first with' if search.crashed > 1 else 'with'} "
             f"{_in_words(search.crash.changes)}",
             "warning",
-            hang=3,
         )
     limited = sum(decision.limited for decision in search.space.decisions)
     if limited:
@@ -294,13 +288,12 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
             f"{counted(limited, 'decision')} with more than {MOST_OPTIONS:,} options: only the "
             "first of them are tried, those with the fewest axes",
             "warning",
-            hang=3,
         )
     others = shown(search)
     if others and not everything:
-        yield Paragraph("--all shows the changes of the others and every decision", hang=3)
+        yield Paragraph("--all shows the changes of the others and every decision")
     for text in (*remark_texts(search.notes), *_legend(search)):
-        yield Paragraph(text, "muted", hang=3)
+        yield Paragraph(text, "muted")
 
 
 def _in_words(changes: Iterable[Change]) -> str:
@@ -334,7 +327,6 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
         f"{label}: a device sends {_times(before.sent, after.sent)} and holds "
         f"{_times(before.held, after.held)}",
         "good",
-        hang=3,
     )
     pair = compiled_pair(search)
     if pair is not None:
@@ -344,7 +336,7 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
             if written.total is not None and chosen.total is not None
             else ""
         )
-        yield Paragraph(f"confirmed by a compile for {chosen.hardware}{needs}", "good", hang=3)
+        yield Paragraph(f"confirmed by a compile for {chosen.hardware}{needs}", "good")
     else:
         yield Paragraph("not compiled", "warning")
 
@@ -355,7 +347,6 @@ def _not_confirmed(search: Search) -> Iterator[Paragraph]:
         f"once compiled, none of the best {counted(len(search.trials), 'plan')} is better than the "
         "program as it is",
         "warning",
-        hang=3,
     )
     pair = compiled_pair(search)
     best = search.chosen
@@ -368,7 +359,6 @@ def _not_confirmed(search: Search) -> Iterator[Paragraph]:
         f"{two.hardware}, a device sends {size(two.measured.sent)} and needs {size(two.total)}, "
         f"against {size(first.measured.sent)} and {size(first.total)} as it is",
         "warning",
-        hang=3,
     )
 
 

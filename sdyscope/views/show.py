@@ -231,7 +231,7 @@ def footer(program: ShownProgram, table: Table) -> Iterator[Paragraph]:
         table: its table.
     """
     for text, tone in _footer(program, table):
-        yield Paragraph(text, tone, hang=3)
+        yield Paragraph(text, tone)
     yield from account_paragraphs(program.account)
 
 
@@ -340,7 +340,7 @@ def overview_footer(show: Show) -> Iterator[Paragraph]:
         for unread in show.unread:
             said = unread.error.partition("\n")[0]
             place, _, message = said.rpartition(f"{unread.file}:")
-            yield Paragraph(f"{place}{_file_name(unread.file)}:{message}", indent=2, hang=2)
+            yield Paragraph(f"{place}{_file_name(unread.file)}:{message}", indent=2)
 
 
 def _file_name(path: str | None, module: str = "") -> str:

@@ -75,12 +75,12 @@ def _tensor(
         yield Paragraph(f"likewise {_few(others)}", "muted", 0, 2)
     *listed, last = first.listed
     for part in listed:
-        yield Paragraph(slice_text(part), indent=2, hang=2)
+        yield Paragraph(slice_text(part), indent=2)
     if first.rule:
         yield Paragraph(f"... and so on: {first.different:,} slices, the last of which", indent=2)
-    yield Paragraph(slice_text(last), indent=2, hang=2)
+    yield Paragraph(slice_text(last), indent=2)
     if isinstance(first.rule, BlockRule):
         device = "position p" if first.rule.by_position else "device d"
-        yield Paragraph(f"{device} holds {first.subject}{rule_text(first.rule)}", indent=2, hang=2)
+        yield Paragraph(f"{device} holds {first.subject}{rule_text(first.rule)}", indent=2)
     if first.partial:
-        yield Paragraph("each is a partial result, still to be reduced", indent=2, hang=2)
+        yield Paragraph("each is a partial result, still to be reduced", indent=2)

@@ -46,16 +46,12 @@ def paragraphs(document: SnapshotDocument) -> Iterator[Paragraph]:
     yield from comparisons(document.compared)
     for name in document.missing:
         done = "added to" if document.written else "missing from"
-        yield Paragraph(
-            f"{name}: {done} {document.file}", "good" if document.written else "bad", hang=2
-        )
+        yield Paragraph(f"{name}: {done} {document.file}", "good" if document.written else "bad")
     for name in document.unused:
-        yield Paragraph(
-            f"{name}: unused: it is in {document.file} and not a target", "warning", hang=2
-        )
+        yield Paragraph(f"{name}: unused: it is in {document.file} and not a target", "warning")
     if document.action == "update":
         done = "written" if document.written else "nothing was written"
-        yield Paragraph(f"{document.file}: {done}", "muted", hang=2)
+        yield Paragraph(f"{document.file}: {done}", "muted")
     yield from _hints(document)
 
 
@@ -64,14 +60,11 @@ def _hints(document: SnapshotDocument) -> Iterator[Paragraph]:
         return
     yield Paragraph("")
     if document.missing or not all(comparison.is_same for comparison in document.compared):
-        yield Paragraph(
-            "If this is intended, write it with --update instead of --check.", "muted", hang=2
-        )
+        yield Paragraph("If this is intended, write it with --update instead of --check.", "muted")
     if document.unused:
         yield Paragraph(
             "Name every program of the file as a target, or pass --update --remove-unused.",
             "muted",
-            hang=2,
         )
 
 
@@ -87,7 +80,7 @@ def comparison(compared: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Para
     """What changed of one program."""
     header = [change.word for change in compared.header]
     text = comparison_text(compared.same, compared.different, header, sides.same)
-    yield Paragraph(f"{compared.name}: {text}", "good" if compared.is_same else "bad", hang=2)
+    yield Paragraph(f"{compared.name}: {text}", "good" if compared.is_same else "bad")
     if compared.not_compared:
         yield Paragraph(uncompared_parts_text(compared.not_compared), "warning", 2, 2)
     if compared.header:

@@ -39,7 +39,7 @@ def heading(document: SourceDocument) -> Iterator[Paragraph]:
     parts = [f"{document.name}{file}", *mesh_words_of(document.meshes)]
     if document.hardware is not None:
         parts.append(f"compiled for {document.hardware}")
-    yield Paragraph("; ".join(parts), hang=2)
+    yield Paragraph("; ".join(parts))
     yield from provenance(document.propagations, document.failures)
 
 
@@ -179,10 +179,10 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
     """What the columns are, what has no line, and what is not shown or not known."""
     shown = _shown(document, everything)
     if _sides(document):
-        yield Paragraph(SENT, "muted", hang=2)
-    yield Paragraph(BLOCK, "muted", hang=2)
+        yield Paragraph(SENT, "muted")
+    yield Paragraph(BLOCK, "muted")
     if document.not_compiled:
-        yield Paragraph(f"No collectives: {document.not_compiled}", "warning", hang=2)
+        yield Paragraph(f"No collectives: {document.not_compiled}", "warning")
     hidden = [file for file in document.files if file not in shown]
     if hidden:
         lines = sum(len([line for line in file.lines if line.function]) for file in hidden)
@@ -191,7 +191,6 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
         yield Paragraph(
             f"{counted(lines, 'line')} of libraries left out, of {names}{more}: --all shows them",
             "muted",
-            hang=2,
         )
     if document.without_line:
         verb = "has" if document.without_line == 1 else "have"
@@ -210,4 +209,4 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
             f"{counted(elsewhere, 'finding')} without a line: sdyscope lint lists all", "muted"
         )
     if document.file is not None:
-        yield Paragraph(AS_NOW, "muted", hang=2)
+        yield Paragraph(AS_NOW, "muted")

@@ -38,14 +38,14 @@ def _about(symptom: Symptom, source: str) -> Iterator[Paragraph]:
         if seen.text == source:  # words of the command line, which have no lines
             continue
         text = seen.text if len(seen.text) <= _LONG else f"{seen.text[:_LONG]}..."
-        yield Paragraph(f"line {seen.line:,}: {text}", "muted", indent=2, hang=2)
+        yield Paragraph(f"line {seen.line:,}: {text}", "muted", indent=2)
     if symptom.lines > len(symptom.seen):
         yield Paragraph(
             f"and {counted(symptom.lines - len(symptom.seen), 'more line')}", "muted", indent=2
         )
     yield Paragraph("")
     for command in symptom.commands:
-        yield Paragraph(command, indent=2, hang=2)
+        yield Paragraph(command, indent=2)
     for text in symptom.prose:
         yield Paragraph("")
         yield Paragraph(text, indent=2)

@@ -52,7 +52,7 @@ def heading(document: VerifyDocument) -> Iterator[Paragraph]:
     wrong = [disagreement for stage in stages for disagreement in stage.disagreements]
     unstable = sum(each.unstable for each in wrong)
     if not document.programs:
-        yield Paragraph(f"{document.target}: nothing could be audited", "bad", hang=2)
+        yield Paragraph(f"{document.target}: nothing could be audited", "bad")
         return
     verdict = f"{what} under {under}: {counted(compared, 'comparison')} with XLA's dumps, "
     differ = len(wrong) - unstable
@@ -60,9 +60,9 @@ def heading(document: VerifyDocument) -> Iterator[Paragraph]:
     verdict += disagree if wrong else "all agree"
     if unstable:
         verdict += f"; in {unstable:,} XLA's own two compiles differ"
-    yield Paragraph(verdict, "good" if document.agrees else "bad", hang=2)
+    yield Paragraph(verdict, "good" if document.agrees else "bad")
     with_jaxlib = "" if document.jaxlib == document.jax else f" with jaxlib {document.jaxlib}"
-    yield Paragraph(f"JAX {document.jax}{with_jaxlib}, compiled for CPU devices", "muted", hang=2)
+    yield Paragraph(f"JAX {document.jax}{with_jaxlib}, compiled for CPU devices", "muted")
 
 
 def stages(document: VerifyDocument) -> Table:
@@ -139,7 +139,6 @@ def exceptions(document: VerifyDocument, top: int) -> Iterator[Paragraph]:
             f"{program.name}, {partitioner_name(program.partitioner)}, {stage.stage}: "
             f"{disagreement.name}{line}",
             "muted" if disagreement.unstable else "bad",
-            hang=2,
         )
         yield Paragraph(f"shown:  {disagreement.shown}", indent=2, hang=8)
         yield Paragraph(f"in XLA: {disagreement.found}", indent=2, hang=8)

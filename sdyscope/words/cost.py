@@ -35,8 +35,8 @@ def _limit(limits: StepLimits) -> str:
     if limit is None:
         if not limits.is_chip_known:
             kind = limits.device_kind or "hardware that is not named"
-            return f"no times: no rates are known for {kind}"
-        return "no times: the rates they need are not known"
+            return f"no time estimates: no rates are known for {kind}"
+        return "no time estimates: the rates they need are not known"
     work = [busy for busy in limits.others if busy.resource != "axis"]
     against = [f"{time_text(busy.seconds)} of {busy.resource}" for busy in work]
     known = "" if limits.is_complete else "as far as known, "

@@ -28,11 +28,11 @@ def sentence(clause: str) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """`12 %`, `<1 %`; a dash of nothing."""
+    """`12%`, `<1%`; a dash of nothing."""
     if not whole:
         return "-"
     share = 100 * part / whole
-    return f"{share:.0f} %" if share >= 0.5 or not part else "<1 %"
+    return f"{share:.0f}%" if share >= 0.5 or not part else "<1%"
 
 
 def size(count: int | float | None) -> str:

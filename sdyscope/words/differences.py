@@ -25,12 +25,13 @@ from sdyscope.facts.sharded import Sharded
 from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.remarks import remark_text, remark_texts
-from sdyscope.words.sharding import placement_text, short
+from sdyscope.words.sharding import REPLICATED, sharding_text, short
 from sdyscope.words.types import type_text, value_type_text
 
 
@@ -278,7 +279,7 @@ OTHERWISE: Final[Mapping[str, str]] = {"types": "other types", "devices": "to ot
 
 class _Held(Protocol):
     @property
-    def sharding(self) -> object | None: ...
+    def sharding(self) -> NamedSharding | None: ...
     @property
     def placement(self) -> Placement | None: ...
     @property
@@ -289,11 +290,12 @@ class _Held(Protocol):
     def shares(self) -> str: ...
 
 
-def entry_text(held: _Held | None, change: str = "") -> str:
+def entry_text(held: _Held | None, mesh: Mesh | None, change: str = "") -> str:
     """How an argument or result is sharded on one side: `P('data') in blocks f32[4,128]`.
 
     Args:
         held: what a device holds of it; None where that side does not have it.
+        mesh: the mesh that the side was compiled for; None where nobody says.
         change: what is not the same on the other side; of how it is stored, only that is said.
     """
     if held is None:
@@ -307,11 +309,13 @@ def entry_text(held: _Held | None, change: str = "") -> str:
             return f"shares the buffer of {held.shares}"
         case "buffer":
             return "donated, its buffer not used" if held.donated else "own buffer"
-    if held.sharding is not None:
-        words = str(held.sharding)
+    if held.placement is None:
+        words = "not known"
     else:
-        words = "not known" if held.placement is None else placement_text(held.placement)
-    return f"{words} in blocks {type_text(held.stored.shape, held.stored.dtype)}"
+        own = mesh if held.sharding is None else held.sharding.mesh
+        words = sharding_text(None, held.placement, own)
+    block = type_text(held.stored.shape, held.stored.dtype)
+    return f"{words} {block}" if words == REPLICATED else f"{words} in blocks {block}"
 
 
 #: How many arguments or results are named that were not compared.

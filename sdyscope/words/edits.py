@@ -17,12 +17,21 @@ from sdyscope.facts.edits import MovedResult, NotTakenBecause, Numbers, SourceEd
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import sizes_words
+from sdyscope.words.origins import spec_text
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.run import UNSIMPLIFIED
+from sdyscope.words.sharding import REPLICATED
 from sdyscope.words.tone import Tone
 
 #: An expression longer than this is shown by its beginning.
 _LONGEST = 48
+
+
+def then_text(checked: CheckedEdits) -> str:
+    """How a value is sharded with edits, a clause."""
+    after = checked.after
+    is_whole = isinstance(after, PartitionSpec) and not (any(after.entries) or after.unreduced)
+    return f"it is then {REPLICATED if is_whole else spec_text(after)}"
 
 
 def not_tried_text() -> str:

@@ -78,7 +78,7 @@ from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
 from sdyscope.words.run import counterpart_text, inside_text, regrouped_hint
-from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
+from sdyscope.words.sharding import LEFT, dims_text, manual_text, named_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
 
@@ -440,7 +440,7 @@ def _stored(stored: Stored) -> str:
     return (
         f"in blocks of {type_text(stored.block)}"
         if stored.sharding is None
-        else str(stored.sharding)
+        else named_text(stored.sharding, len(stored.block))
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from sdyscope.facts.memory import GroupName, MemoryPart, Redundant, Sureness, TensorTotal
 from sdyscope.facts.remarks import Remark, RemarkKind
+from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.counts import counted, size
 from sdyscope.words.remarks import remark_texts
+from sdyscope.words.sharding import named_text
 from sdyscope.words.tone import Tone
 
 #: What is not known of a program that was not compiled.
@@ -60,6 +62,20 @@ def memory_legend(*, padded: bool, shared: bool) -> tuple[str, ...]:
         *(["stored: with the padding of the hardware's tiles"] if padded else []),
         *(["reused: buffers of donated arguments, in which results are stored"] if shared else []),
     )
+
+
+class _Held(Protocol):
+    @property
+    def sharding(self) -> NamedSharding | None: ...
+    @property
+    def shape(self) -> tuple[int, ...] | None: ...
+
+
+def held_text(held: _Held) -> str:
+    """How an argument or result is sharded that could be sharded further."""
+    assert held.sharding is not None
+    assert held.shape is not None
+    return named_text(held.sharding, len(held.shape))
 
 
 def redundant_text(redundant: Redundant) -> str:

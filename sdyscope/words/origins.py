@@ -20,7 +20,14 @@ from sdyscope.facts.origins import (
 from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import axis_text
-from sdyscope.words.places import called_text, callers_text, op_text, shown_name, source_text
+from sdyscope.words.places import (
+    called_text,
+    callers_text,
+    carry_text,
+    op_text,
+    shown_name,
+    source_text,
+)
 from sdyscope.words.sharding import shardy_text
 
 #: How the words of an origin begin that was not found.
@@ -83,6 +90,8 @@ class OriginDocument:
       value: the value that is moved, or summed; empty where it was not found.
       form: the op that gives it the form in which it is moved, whose sharding is another
         (`transpose`); empty where it is moved as it is.
+      carried: whether it is what a loop carries: `value` is then the name of what the loop begins
+        with, which is another tensor.
       before: sharding that it has.
       after: sharding that it is needed with; empty where that is not known, and of a sum.
       op: the op that needs it; `return` where the program returns it.
@@ -106,6 +115,7 @@ class OriginDocument:
     known: bool
     value: str
     form: str
+    carried: bool
     before: str
     after: str
     op: str
@@ -129,6 +139,7 @@ def origin_document(origin: CollectiveOrigin) -> OriginDocument:
         known=origin.is_known,
         value=origin.value,
         form=op_text(origin.form),
+        carried=origin.carried,
         before=spec_text(origin.before),
         after=spec_text(origin.after),
         op=op_text(origin.op),
@@ -223,9 +234,11 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     elif origin.kind == "lookup":
         words = f"it indexes a {_sharded_dimension(has, origin, file)}"
     else:
-        words = _resharding(origin, needed, file)
-        itself = "" if origin.form else origin.value
+        itself = "" if origin.form or origin.carried else origin.value
         own = [annotation for annotation in has if annotation.name != itself]
+        # Who else says the axes stands behind who says them: that can be the value itself.
+        else_said = _otherwise(origin, file) if has and not own else ""
+        words = _resharding(origin, needed, else_said, file)
         if own:
             words += f"; {_sharded(own, origin, file)}"
     return words + _followed(origin)
@@ -251,11 +264,20 @@ def causes_text(
     return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
 
 
-def _resharding(origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], file: str) -> str:
-    """`params['w'] is P('fsdp') but constraint at line 9 P('data') requires P()`."""
-    name = shown_name(origin.value, "") or "the value"
+def _resharding(
+    origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], otherwise: str, file: str
+) -> str:
+    """`params['w'] is P('fsdp') but constraint at line 9 P('data') requires P()`.
+
+    Args:
+        origin: the origin.
+        needed: its annotations of the need.
+        otherwise: who else says the axes of the value; empty where that stands elsewhere.
+        file: the file whose name need not be repeated.
+    """
+    value = carry_text(shown_name(origin.value, ""), carried=origin.carried) or "the value"
     form = f"{op_text(origin.form)} of " if origin.form else ""
-    value = f"{form}{name} is {spec_text(origin.before) or 'sharded'}"
+    value = f"{form}{value} is {spec_text(origin.before) or 'sharded'}{otherwise}"
     after = spec_text(origin.after)
     if origin.result:
         result = _listed(needed, file) or f"{origin.result} {after}".strip()

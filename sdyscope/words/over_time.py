@@ -96,7 +96,7 @@ def counted_text(figure: Counted) -> str:
 
 def _share(part: int, whole: int) -> str:
     share = 100 * part / whole
-    return "0.1 %" if share < 0.1 else f"{share:.1f} %"
+    return "0.1%" if share < 0.1 else f"{share:.1f}%"
 
 
 def basis(over_time: MemoryOverTime) -> Iterator[tuple[str, bool]]:

@@ -20,6 +20,7 @@ __all__ = [
     "OpDocument",
     "called_text",
     "callers_text",
+    "carry_text",
     "common_file",
     "file_text",
     "full_paths",
@@ -184,6 +185,16 @@ def shortened(words: str) -> str:
         if folder != sep:
             words = words.replace(folder, "")
     return _PATH_IN_TEXT.sub(lambda path: file_text(path[0]), words)
+
+
+def carry_text(name: str, *, carried: bool) -> str:
+    """What to call a value, by what its name says: of a loop's carry what the loop begins with.
+
+    Args:
+        name: a name.
+        carried: whether it is a carry's.
+    """
+    return f"the carry {name}" if carried and name else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,13 @@ from functools import lru_cache
 
 from sdyscope.errors import ConversionError
 from sdyscope.facts.sharded import Sharded, Written
-from sdyscope.values.convert import name_axes, to_named_sharding, to_tensor_sharding
+from sdyscope.values.convert import (
+    name_axes,
+    to_named_sharding,
+    to_placement,
+    to_tensor_sharding,
+    unspecified_dims,
+)
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Digit, Digits, Placement, unused_digits
 from sdyscope.values.sharding import NamedSharding, TensorSharding, symbol
@@ -173,6 +179,17 @@ def _sharding_text(
         return str(to_named_sharding(shardy, len(place.dims), mesh).spec)
     except ConversionError:
         return shardy_text(shardy)
+
+
+def named_text(sharding: NamedSharding, rank: int) -> str:
+    """How a tensor is sharded, as a stage says it, however its PartitionSpec is written.
+
+    Args:
+        sharding: its sharding.
+        rank: how many dimensions it has.
+    """
+    place = to_placement(sharding, rank)
+    return sharding_text(None, place, sharding.mesh, unspecified_dims(sharding, rank))
 
 
 def shardy_text(sharding: TensorSharding) -> str:

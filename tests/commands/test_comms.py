@@ -380,7 +380,7 @@ def test_a_cause_is_one_sentence_everywhere(sdyscope, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), ("No rates of cpu are known", "--on tpu:v5e:2x4")),
+        ((), ("No rates are known for cpu", "--on tpu:v5e:2x4")),
         (("--predicted",), ("only a compiled program has an order of time",)),
         (("--scopes",), ("Leave --scopes or --schedule out",)),
     ],

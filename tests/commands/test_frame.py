@@ -50,6 +50,14 @@ def test_help_lists_every_command_in_a_line_of_80_columns(capsys):
     assert err == ""
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_breaks_no_word_at_a_hyphen(name, capsys):
+    assert run_here([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.isascii()
+    assert not re.findall(r"\w-$", text, re.MULTILINE)
+
+
 def test_nothing_at_all_is_answered_with_help(capsys):
     assert run_here([]) == 2
     out, err = capsys.readouterr()

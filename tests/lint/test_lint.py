@@ -11,7 +11,14 @@ from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection, read
 from sdyscope.lint import RULES, chosen_rules, linted, rule, subject
 from sdyscope.lint.subject import NOT_COMPILED
-from tests.lint_cases import annotated_for_both, one_axis_of_two, plain, step, train
+from tests.lint_cases import (
+    annotated_for_both,
+    one_axis_of_two,
+    plain,
+    step,
+    train,
+    with_callback,
+)
 from tests.programs import EXPLICIT, array
 
 UNREDUCED = """
@@ -176,3 +183,17 @@ def test_what_has_no_line_has_that_of_the_function():
     (finding,) = train(batch=()).lint(select=["batch-not-sharded"], compiled=False)
     code = step.__code__
     assert (finding.source.file, finding.source.line) == (code.co_filename, code.co_firstlineno)
+
+
+def test_what_a_callback_in_a_loop_takes_is_the_carry():
+    """Not the argument that the loop begins with."""
+
+    def fun(x):
+        def body(_, y):
+            jax.debug.callback(lambda _: None, y)
+            return jax.numpy.sin(y)
+
+        return jax.lax.fori_loop(0, 3, body, x)
+
+    outcome = linted(with_callback(fun), select=["host-callback-gathers"], compiled=False)
+    assert "takes the carry x whole" in outcome.findings[0].message

@@ -141,7 +141,7 @@ def test_no_times_are_made_up_for_a_cpu(page):
     page.wait_for_selector(".estimates")
     text = page.inner_text(".estimates")
     assert "estimate" in text
-    assert "no times: no rates are known for cpu" in text
+    assert "no time estimates: no rates are known for cpu" in text
 
 
 @pytest.mark.libtpu

@@ -34,6 +34,20 @@ def test_no_line_is_wider_than_it_may_be_and_no_code_is_lost(columns):
     assert "".join(("long_argument," * 8 + "y)").split()) in together
 
 
+def test_code_is_cut_between_words():
+    """At a bracket where there is no space, and in a name where there is nothing else."""
+    code = "logits = jax.lax.with_sharding_constraint(logits, NamedSharding(mesh, P('data', None)))"
+    listing = Listing("", ("line",), (Listed(("1",), code),))
+    cut = [line[6:] for line in listing_lines(listing, 56)[1:]]
+    assert cut == [
+        "logits = jax.lax.with_sharding_constraint(logits,",
+        "    NamedSharding(mesh, P('data', None)))",
+    ]
+    name = "a" * 30 + "(" + "b" * 60
+    lines = listing_lines(Listing("", ("line",), (Listed(("1",), name),)), 46)[1:]
+    assert [line[6:].strip() for line in lines] == ["a" * 30 + "(", "b" * 36, "b" * 24]
+
+
 def test_a_pipe_has_a_line_for_each():
     lines = listing_lines(LISTING, None)
     assert lines[:3] == ["model.py", "   sent  line", "            9      def f(x):"]

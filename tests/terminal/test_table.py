@@ -111,6 +111,22 @@ def test_an_empty_table_is_its_header():
     ]
 
 
+def test_titles_and_notes_are_broken_between_words():
+    """Files, specs and sizes stay whole, and a title goes on further in."""
+    title = "step; data=4 x model=2, 8 devices; compiled for cpu:8 under Shardy by JAX 0.10.2"
+    note = "because w is P(None, 'model') but constraint at lab/train.py:15 sends 4.0 KiB for it"
+    table = Table(
+        title=title, columns=(Column("a"),), rows=(("x",), Note(note), Heading(f"in {note}"))
+    )
+    for columns in range(40, 90):
+        lines = drawn(table, columns).splitlines()
+        assert max(map(len, lines)) <= columns
+        for piece in ("P(None, 'model')", "lab/train.py:15", "4.0 KiB"):
+            assert sum(piece in line for line in lines) == 2, (columns, piece)
+        more = lines[1 : next(at for at, line in enumerate(lines) if line == "a")]
+        assert all(line.startswith("  ") and line[2] != " " for line in more)
+
+
 def test_a_row_of_another_length_is_refused():
     with pytest.raises(ValueError, match="1 cells under 2 columns"):
         Table(columns=(Column("a"), Column("b")), rows=(("x",),))

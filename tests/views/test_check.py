@@ -49,15 +49,15 @@ def test_errors_come_first_and_notes_are_quiet():
             2,
             2,
         ),
-        Paragraph("The module's sharding is not the one requested.", "plain", 4),
+        Paragraph("The module's sharding is not the one requested.", "plain", 4, 0),
         Paragraph("expected: dim 0 split 4 ways over data", "plain", 4, 10),
         Paragraph("found:    replicated on every device", "plain", 4, 10),
-        Paragraph("Do this.", "muted", 4),
+        Paragraph("Do this.", "muted", 4, 0),
         Paragraph(""),
         Paragraph("1 note", "muted"),
         Paragraph(""),
         Paragraph("argument unused [argument-dropped]", "muted", 2, 2),
-        Paragraph("jit drops it.", "muted", 4),
+        Paragraph("jit drops it.", "muted", 4, 0),
     ]
 
 

@@ -65,8 +65,8 @@ def test_the_scope_is_left_out_where_it_does_not_fit():
 
 def test_lanes_say_what_is_exposed():
     compute, data = map(texts, view.lanes(STEP).rows)
-    assert compute == ["compute", "3.00 us", "75 %", "-"]
-    assert data == ["data", "2.00 us", "50 %", "1.00 us"]
+    assert compute == ["compute", "3.00 us", "75%", "-"]
+    assert data == ["data", "2.00 us", "50%", "1.00 us"]
 
 
 def test_links_are_called_by_their_axes_everywhere():

@@ -1,6 +1,6 @@
 import pytest
 
-from sdyscope.words.counts import counted, listed
+from sdyscope.words.counts import counted, listed, percent
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,14 @@ from sdyscope.words.counts import counted, listed
 )
 def test_counted(count, words, said):
     assert counted(count, *words) == said
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "said"),
+    [(1, 8, "12%"), (1, 1000, "<1%"), (0, 8, "0%"), (3, 2, "150%"), (1, 0, "-")],
+)
+def test_percent(part, whole, said):
+    assert percent(part, whole) == said
 
 
 @pytest.mark.parametrize(

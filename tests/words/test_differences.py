@@ -7,7 +7,11 @@ import pytest
 from sdyscope.facts.differences import LoneMesh, LoweredDiff, NotCompared, NotComparedValues
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.syntax.partition_spec import parse_partition_spec
+from sdyscope.values.convert import to_placement
+from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
+from sdyscope.values.placement import Digit, Placement
+from sdyscope.values.sharding import NamedSharding
 from sdyscope.words.differences import (
     across_text,
     behind_text,
@@ -101,8 +105,37 @@ def test_annotations_behind_collectives():
     )
 
 
+MESH = Mesh.of({"a": 4, "b": 2})
+
+
+@pytest.mark.parametrize(
+    ("spec", "block", "words"),
+    [
+        ("P()", (8, 8), "replicated f32[8,8]"),
+        ("P(None, None)", (8, 8), "replicated f32[8,8]"),
+        ("P('a')", (2, 8), "P('a', None) in blocks f32[2,8]"),
+    ],
+)
+def test_an_entry_is_sharded_as_every_stage_says_it(spec, block, words):
+    """However its PartitionSpec is written."""
+    named = NamedSharding(MESH, parse_partition_spec(spec))
+    held = SimpleNamespace(
+        sharding=named, placement=to_placement(named, 2), stored=StoredArray("f32", block, "", 0)
+    )
+    assert entry_text(held, None, "sharding") == words
+
+
+def test_an_entry_that_no_partition_spec_says_is_named_by_the_sides_mesh():
+    digits = ((Digit(2, 4),), ())
+    held = SimpleNamespace(
+        sharding=None, placement=Placement(8, digits), stored=StoredArray("f32", (4, 8), "", 0)
+    )
+    assert entry_text(held, MESH) == "[{a:(1)2}, {}] in blocks f32[4,8]"
+    assert entry_text(held, None).startswith("dim 0 split 2 ways (device stride 4)")
+
+
 def test_entries():
-    assert entry_text(None) == "not there"
+    assert entry_text(None, None) == "not there"
     left = NotCompared("result", tuple("abcdef"), "b")
     assert not_compared_entries_text(left, ("x", "y")) == (
         "6 results are not compared: y does not say how a, b, c, d, ... are sharded"

@@ -23,6 +23,7 @@ from sdyscope.words.edits import (
     no_edits_text,
     no_removal_text,
     removal_texts,
+    then_text,
     trials_texts,
     tried_edits_text,
     why_not_text,
@@ -194,3 +195,16 @@ def test_an_edit_of_the_mesh_says_which_mesh_it_makes():
         "put the axes of the mesh in the order data, model",
         "make the mesh data=1 x model=8",
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (P(()), "replicated"),
+        (P((None, None)), "replicated"),
+        (P((None, "model")), "P(None, 'model')"),
+        (P((None,), frozenset({"data"})), "P(None, unreduced={'data'})"),
+    ],
+)
+def test_what_an_edit_leaves_whole_is_replicated(spec, words):
+    assert then_text(CheckedEdits((), spec, True)) == f"it is then {words}"

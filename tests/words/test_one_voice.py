@@ -259,6 +259,9 @@ def test_estimates(said):
 def test_memory(said):
     page, command = said.page["memory"], "memory --partitioner both"
     for program in page["programs"]:
+        for row in program["savings"]:
+            assert said.printed(f"{row['sharding']} {row['replicas']} {row['best']}", command), row
+            assert row["sharding"] not in ("P()", "P(None)", "P(None, None)"), row
         told = [*([program["saved"]] if program["savings"] else []), *program["beyond"]]
         for words in told:
             assert said.printed(words[0].lower() + words[1:].rstrip("."), command), words

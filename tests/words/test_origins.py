@@ -49,6 +49,39 @@ def test_who_else_says_the_axes_is_counted_by_name(named):
     assert list(again.otherwise) == others
 
 
+@pytest.mark.parametrize("may_split", [False, True])
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_of_an_annotated_value_that_is_moved_it_is_said_too(others, may_split):
+    """What says its axes is the value itself, and is not named again."""
+    named = annotation("w1"), annotation("c", "constraint", LINE, "P()", "needed")
+    origin = CollectiveOrigin(
+        *("resharding", "w1", "P('data')", "P()", "sharding_constraint", "f", LINE, named),
+        together=Together((EVERY[0], *EVERY[2:][:others])),
+        may_split=may_split,
+    )
+    by = ["", "by constraint at model.py:9", "by constraint at model.py:9 and 1 more"][others]
+    itself = "perhaps by XLA itself" if may_split else ""
+    else_said = ", or ".join(filter(None, [by, itself]))
+    mark = f" (otherwise {else_said})" if else_said else ""
+    assert origin_text(origin) == (
+        f"w1 is P('data'){mark} but constraint at model.py:9 P() requires P()"
+    )
+
+
+def test_a_carry_is_not_what_the_loop_begins_with():
+    """Its axes are the argument's, its sharding is another."""
+    named = annotation("w1"), annotation("c", "constraint", LINE, "P()", "needed")
+    origin = CollectiveOrigin(
+        *("resharding", "w1", "P('data', 'model')", "P()", "dot_general", "f", LINE, named),
+        carried=True,
+    )
+    assert origin_text(origin) == (
+        "the carry w1 is P('data', 'model') but constraint at model.py:9 P() requires P(); "
+        "sharded over data by w1 P('data')"
+    )
+    assert origin_document(origin).carried
+
+
 @pytest.mark.parametrize(
     ("uncertain", "followed", "recorded", "marks"),
     [

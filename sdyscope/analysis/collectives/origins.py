@@ -94,6 +94,7 @@ class _Moved(TypedDict):
 
     value: str
     form: str
+    carried: bool
     before: Spec | None
 
 
@@ -659,6 +660,7 @@ class _Search:
             "value": self.names.name(value),
             # What comes out of a shard_map is called by it.
             "form": "" if kind == "shard_map" else kind,
+            "carried": self.names.is_carried(value),
             "before": spec,
         }
 
@@ -772,6 +774,7 @@ def _origin(
     *,
     value: str = "",
     form: str = "",
+    carried: bool = False,
     before: Spec | None = None,
     after: Spec | None = None,
     annotations: Sequence[OriginAnnotation] = (),
@@ -784,6 +787,7 @@ def _origin(
         kind=kind,
         value=value,
         form=form,
+        carried=carried,
         before=before,
         after=after,
         op=primitive,

@@ -87,7 +87,7 @@ def schedule_of(cost: Cost, collectives: Collectives | None = None) -> Schedule:
     if cost.compute.seconds is None or cost.memory.seconds is None:
         kind = cost.device_kind or "this hardware"
         raise TargetError(
-            f"No rates of {kind} are known, so nothing has a time.",
+            f"No rates are known for {kind}, so nothing has a time.",
             hint="Compile for TPUs or GPUs, present or not: --on tpu:v5e:2x4 or cuda:h100:1x1x8.",
         )
     module = cost.compiled.module

@@ -99,7 +99,7 @@ def partitioners_differ(program: Staged) -> PropagatedDiff:
     """
     diff = propagated_between(program)
     if not diff.beginnings:
-        raise TargetError(f"{diff.a} and {diff.b} shard all values that can be compared alike.")
+        raise TargetError("Shardy and GSPMD shard every value that can be compared the same way.")
     return diff
 
 

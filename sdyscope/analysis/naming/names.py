@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 
 from sdyscope.annotations import op_name, scope_of
@@ -35,7 +36,8 @@ class ValueNames:
 
         The op is the one that makes it, not one that gives it another form. Of one in a function
         that is called, the scope is the call's: ``reduce in layer0/argmax``. What a function is
-        given by several calls is named by what they give: ``sin or cos``.
+        given by several calls is named by what they give: ``sin or cos``. What a loop carries has
+        the name of what it begins with.
         """
         return self._name(value, _CALLS)
 
@@ -72,6 +74,22 @@ class ValueNames:
         on_the_way = (self.graph.ops[node] for node, _ in self._back(value) if node != source)
         forms = [op for op in on_the_way if op.passing is not None]
         return next((op for op in forms if op.passing == "part"), forms[0] if forms else None)
+
+    def is_carried(self, value: ValueId) -> bool:
+        """Whether it is what a loop carries, or another form of that: not what it begins with."""
+        return any(node in self._carries for node, _ in self._back(value))
+
+    @cached_property
+    def _carries(self) -> frozenset[int]:
+        """The arguments of loops that each iteration gives another value to."""
+        carries = set()
+        for kind, source, (target, _) in self.graph.crossings():
+            if kind == "loop":
+                given, argument = self.graph.ops[source[0]], self.graph.ops[target]
+                passed_on = given.is_argument and given.parent == argument.parent
+                if not (passed_on and given.argument == argument.argument):
+                    carries.add(target)
+        return frozenset(carries)
 
     def _back(self, value: ValueId) -> Iterator[ValueId]:
         """A value, and what it is another form of, step by step, into functions and out again."""

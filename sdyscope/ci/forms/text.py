@@ -128,14 +128,14 @@ def summary(document: Ci) -> str:
 def _paragraphs(document: Ci, notes: bool) -> Iterator[Paragraph]:
     """The summary, and what was found of each target."""
     yield Paragraph("")
-    yield Paragraph(summary(document), "good" if document.passed else "bad", hang=2)
+    yield Paragraph(summary(document), "good" if document.passed else "bad")
     hidden = sum(
         entry.is_shown(True) and not entry.is_shown(notes) for entry in document.every_finding
     )
     if hidden:
-        yield Paragraph(f"{counted(hidden, 'note')}: --notes", "muted", hang=2)
+        yield Paragraph(f"{counted(hidden, 'note')}: --notes", "muted")
     for file in document.updated:
-        yield Paragraph(f"{file} is rewritten", "good", hang=2)
+        yield Paragraph(f"{file} is rewritten", "good")
     for section in document.sections(notes):
         yield from _section(section)
 
@@ -155,7 +155,7 @@ def _section(section: Section) -> Iterator[Paragraph]:
 
 def _remedy(name: str, remedy: CiRemedy) -> Iterator[Paragraph]:
     yield Paragraph(f"{name} - remedy", "heading")
-    yield Paragraph(remedy.edits, indent=2, hang=2)
+    yield Paragraph(remedy.edits, indent=2)
     yield Paragraph(remedy.gain, "good", 2, 2)
     for text in remedy.proof:
         yield Paragraph(text, "muted", 2, 2)
@@ -199,7 +199,7 @@ def amount(ci_budget: CiBudget, count: int) -> str:
 
 
 def share(ci_budget: CiBudget) -> str:
-    """`82 %` of what is allowed."""
+    """`82%` of what is allowed."""
     if ci_budget.used is None or not ci_budget.allowed:
         return "-" if not ci_budget.used else "over"
-    return f"{100 * ci_budget.used / ci_budget.allowed:,.0f} %"
+    return f"{100 * ci_budget.used / ci_budget.allowed:,.0f}%"

@@ -8,7 +8,7 @@ from typing import Any
 from sdyscope.analysis.diff.stages import FigureChange
 from sdyscope.errors import TargetError
 from sdyscope.page.page import compared_page
-from sdyscope.process.output import say
+from sdyscope.terminal.messages import tell
 from sdyscope.upgrade.document import Upgrade
 from sdyscope.upgrade.forms import text
 from sdyscope.words import upgrade as upgrade_words
@@ -32,7 +32,7 @@ def render(upgrade: Upgrade, program: str) -> bytes:
         raise TargetError(f"{step.a} and {step.b} have no program in common.")
     chosen = max(fitting, key=lambda each: (each.has_details, abs(_sent(each.changes))))
     if len(step.programs) > 1 and not program:
-        say(f"note: the page is about {chosen.name}; --program names another one.")
+        tell(f"note: the page is about {chosen.name}; --program names another one.")
     a, b = step.views.get(chosen.name, ((), ()))
     labels = step.a, step.b
     without: dict[str, list[str]] = {}

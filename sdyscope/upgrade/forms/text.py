@@ -60,7 +60,6 @@ def upgraded(upgrade: Upgrade, *, everything: bool = False) -> Iterator[_Part]:
                 f"--all lists what differs; or compare two: --from "
                 f"{differ[-1].a.removeprefix('JAX ')} --to {differ[-1].b.removeprefix('JAX ')}",
                 "muted",
-                hang=2,
             )
     if upgrade.bisection is not None:
         yield Paragraph("")
@@ -73,12 +72,12 @@ def summary(upgrade: Upgrade) -> Iterator[Paragraph]:
         yield headline(upgrade.target, step)
     for side in upgrade.sides:
         if side.failure:
-            yield Paragraph(side.failure, "bad", hang=2)
+            yield Paragraph(side.failure, "bad")
         for problem in remark_texts(side.problems):
-            yield Paragraph(f"{side.label}: {problem}", "warning", hang=2)
+            yield Paragraph(f"{side.label}: {problem}", "warning")
     if upgrade.bisection_missing:
-        yield Paragraph(f"not bisected: {upgrade.bisection_missing}", "bad", hang=2)
-    yield Paragraph(versions_text(upgrade.sides), "muted", hang=2)
+        yield Paragraph(f"not bisected: {upgrade.bisection_missing}", "bad")
+    yield Paragraph(versions_text(upgrade.sides), "muted")
 
 
 def headline(target: str, step: Step) -> Paragraph:
@@ -97,14 +96,14 @@ def headline(target: str, step: Step) -> Paragraph:
     if step.worse:
         text = f"{where}: worse: {', '.join(clauses)}"
         text += f"; better: {', '.join(better)}" if better else ""
-        return Paragraph(text, "bad", hang=2)
+        return Paragraph(text, "bad")
     if step.same:
-        return Paragraph(f"{where}: no differences", "good", hang=2)
+        return Paragraph(f"{where}: no differences", "good")
     text = f"{where}: nothing got worse"
     if clauses:
         text += f" beyond its budgets: {', '.join(clauses)}"
     text += f"; better: {', '.join(better)}" if better else ""
-    return Paragraph(text, "good", hang=2)
+    return Paragraph(text, "good")
 
 
 def _clauses(step: Step, verdict: str) -> list[str]:
@@ -217,7 +216,7 @@ def _budgets(upgrade: Upgrade) -> Iterator[Paragraph]:
             kept = f"{over:,} of {count} exceeded" if over else f"{count} kept"
             yield Paragraph("")
             text = f"{program.name}: {kept} in {last.label}"
-            yield Paragraph(text, "bad" if over else "good", hang=2)
+            yield Paragraph(text, "bad" if over else "good")
             yield from finding_paragraphs(list(program.over))
 
 
@@ -237,12 +236,12 @@ def details(upgrade: Upgrade, step: Step, *, everything: bool = False) -> Iterat
     same = [program for program in step.programs if not program.has_details]
     if same:
         yield Paragraph("")
-        yield Paragraph(_alike(same, several=several), "good", hang=2)
+        yield Paragraph(_alike(same, several=several), "good")
     for side, other in ((step.a, step.b), (step.b, step.a)):
         names = [program.name for program in step.unpaired if program.side == side]
         if names:
             yield Paragraph("")
-            yield Paragraph(unpaired_text(names, side, other), "warning", hang=2)
+            yield Paragraph(unpaired_text(names, side, other), "warning")
     if step.recompiles > 0:
         yield Paragraph("")
         yield Paragraph(f"compiled again in {step.b}", "warning")
@@ -252,7 +251,7 @@ def details(upgrade: Upgrade, step: Step, *, everything: bool = False) -> Iterat
     notes = list(_notes(step))
     if notes:
         yield Paragraph("")
-        yield from (Paragraph(note, "muted", hang=2) for note in notes)
+        yield from (Paragraph(note, "muted") for note in notes)
 
 
 def _alike(programs: Sequence[ComparedStages], *, several: bool) -> str:
@@ -338,21 +337,21 @@ def _notes_of(program: ComparedStages) -> Iterator[str]:
 def bisected(bisection: Bisection, *, everything: bool = False) -> Iterator[_Part]:
     """What a search came to, what was judged on the way, and what differs there."""
     tone: Tone = "good" if bisection.unchanged else "warning" if bisection.first is None else "bad"
-    yield Paragraph(bisection_text(bisection), tone, hang=2)
+    yield Paragraph(bisection_text(bisection), tone)
     if bisection.subject and bisection.first is not None:
         yield Paragraph(f"{bisection.author}, {bisection.date[:10]}", "muted", indent=2)
     for note in bisection.notes:
         yield Paragraph("")
         if note.lines:
-            yield Paragraph(f"The notes of JAX {note.release} on sharding:", "heading", hang=2)
+            yield Paragraph(f"The notes of JAX {note.release} on sharding:", "heading")
         for line in note.lines if everything else note.lines[:LISTED]:
-            yield Paragraph(f"- {line}", indent=2, hang=2)
+            yield Paragraph(f"- {line}", indent=2)
         rest = len(note.lines) - LISTED
         if rest > 0 and not everything:
             yield Paragraph(f"and {rest:,} more: --all lists them", "muted", indent=2)
         if note.missing:
             yield Paragraph(
-                f"The notes of JAX {note.release} can't be shown: {note.missing}", "muted", hang=2
+                f"The notes of JAX {note.release} can't be shown: {note.missing}", "muted"
             )
         elif not note.lines:
             yield Paragraph(f"The notes of JAX {note.release} say nothing of sharding.", "muted")
@@ -365,7 +364,7 @@ def bisected(bisection: Bisection, *, everything: bool = False) -> Iterator[_Par
     compiled = (
         f"; {counted(bisection.compiles, 'compile')}" if bisection.across == "commits" else ""
     )
-    yield Paragraph(f"{bisection.good.label}: good; {judged}{compiled}:", "muted", hang=2)
+    yield Paragraph(f"{bisection.good.label}: good; {judged}{compiled}:", "muted")
     for evaluated in bisection.evaluations:
         yield Paragraph(evaluation_text(evaluated), "muted", 2, 2)
 

@@ -526,6 +526,22 @@ def test_what_a_loop_passes_on_is_needed_as_its_carry() -> None:
     }
 
 
+def test_what_a_loop_carries_is_not_what_it_begins_with() -> None:
+    """The carry is on the constraint's axis too, which the argument of its name is not on."""
+
+    def step(x: Any, layers: Any) -> Any:
+        def body(h: Any, w: Any) -> Any:
+            return constrained(jnp.tanh(h @ w), None, "model"), None
+
+        return jax.lax.scan(body, x, layers)[0]
+
+    arguments = abstract((16, 32), "data"), abstract((4, 32, 32), None, None, "model")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments))
+    (origin,) = (o for each, _, o in parts if [axis.name for axis in each.axes] == ["model"])
+    assert (origin.value, origin.carried) == ("x", True)
+    assert origin_text(origin).startswith("the carry x is P('data', 'model') but dot_general")
+
+
 def test_xla_may_split_a_sum_whose_carry_would_have_the_axis_that_its_other_side_keeps() -> None:
     """Without `x` the carry is on `model`, as `w` makes it, and so what the product sums is."""
 

@@ -140,7 +140,7 @@ def test_an_idle_axis_is_no_limit_while_other_times_are_unknown():
     step = cost(made(over_model, kind="cpu", topology=None), [MESH])
     assert [roof.axis for roof in step.roofs if roof.seconds is not None] == ["data"]
     assert step.limit is None
-    assert limit_texts(limits(step)) == ["no times: no rates are known for cpu"]
+    assert limit_texts(limits(step)) == ["no time estimates: no rates are known for cpu"]
 
 
 def test_what_has_no_known_time_is_sorted_by_bytes():

@@ -170,7 +170,7 @@ def test_what_a_loop_knows_before_an_iteration():
     ("hlo", "kind", "words"),
     [
         (STEP.replace(", is_scheduled=true", ""), "TPU v5 lite", "not scheduled"),
-        (STEP, "cpu", "No rates of cpu are known"),
+        (STEP, "cpu", "No rates are known for cpu"),
     ],
 )
 def test_what_has_no_schedule_is_said(hlo, kind, words):

@@ -361,7 +361,7 @@ def test_arguments_and_results_that_are_stored_otherwise_are_a_difference():
         ("w", "buffer"),
         ("result", "buffer"),
     ]
-    said = [entry_text(entry.b, entry.change) for entry in diff.entries.different]
+    said = [entry_text(entry.b, None, entry.change) for entry in diff.entries.different]
     assert said == ["own buffer", "shares the buffer of result", "shares the buffer of w"]
     verdict = compiled_verdict(diff)
     assert verdict.startswith("3 arguments and results are stored differently in step")

@@ -131,6 +131,18 @@ def test_a_carry_that_is_cut_is_what_the_loop_begins_with(
     assert ValueNames(graph).name((carry.id, edge.result)) == name
 
 
+def test_a_carry_is_told_from_what_the_loop_begins_with_and_from_what_it_only_uses() -> None:
+    graph = build(parse(LOOP.replace("CALLS", "")))
+    names = ValueNames(graph)
+    cut = next(op for op in graph.operations() if op.mnemonic == "dynamic_slice")
+    (carry, _), (layer, _) = graph.operands(cut)
+    assert [names.name((each.id, 0)) for each in (carry, layer)] == ["sin in first", "layer"]
+    assert [names.is_carried((each.id, 0)) for each in (carry, layer)] == [True, False]
+    assert names.is_carried((cut.id, 0))
+    (begins,) = (op for op in graph.operations() if op.mnemonic == "sine")
+    assert not names.is_carried((begins.id, 0))
+
+
 #: Calls as JAX writes them: of a jitted function, of a primitive that is lowered to a function of
 #: its own (by its scope alone), and as older JAX does.
 CALLS = """

@@ -156,7 +156,7 @@ def test_a_rematerialization_goes_with_either_end_of_its_resharding():
 def test_there_has_to_be_something_of_that_name():
     program = Inspection(resolve("mlp"))
     for name, axis, words in (
-        ("first-difference", "", "shard all values that can be compared alike"),
+        ("first-difference", "", "shard every value that can be compared the same way"),
         ("full-rematerialization", "", "logs no full rematerialization"),
         ("all-gather", "", "has no all-gather"),
         ("all-reduce.4", "model", "No all-reduce.4 of the compiled program runs over 'model'"),
