@@ -130,6 +130,8 @@ class AnnotatedAxes:
         # Searches for what stands in meet most values many times.
         self._held_at: dict[tuple[Ref, AxisPart], dict[int, HeldAxis]] = {}
         self._dims_beside: dict[_Dim, list[_Dim]] = {}
+        self._kept_away_by: dict[tuple[Ref, int, AxisPart], list[tuple[str, int] | None]] = {}
+        self._lines: dict[HeldAxis, frozenset[tuple[str, int] | None]] = {}
         self._groups: dict[int, dict[_Dim, list[list[_Dim]]]] = {}
 
     def of_value(
@@ -220,12 +222,7 @@ class AnnotatedAxes:
         if known is not None:
             return known
         own = set(self._components_at(at, gone).values())
-        lines = {
-            line_of(written.annotation.source)
-            for component in own
-            for written, _ in self._by_component.get(component, ())
-            if written.annotation.source is not None
-        }
+        lines = [self._lines_of(component) for component in own]
         nearest: dict[HeldAxis, None] = {}
         seen = {(at, dim)}
         queue = deque(seen)
@@ -248,6 +245,17 @@ class AnnotatedAxes:
         self._standing_in[key] = [*nearest]
         return self._standing_in[key]
 
+    def _lines_of(self, component: HeldAxis) -> frozenset[tuple[str, int] | None]:
+        """The lines of the annotations of a component."""
+        lines = self._lines.get(component)
+        if lines is None:
+            lines = self._lines[component] = frozenset(
+                line_of(written.annotation.source)
+                for written, _ in self._by_component.get(component, ())
+                if written.annotation.source is not None
+            )
+        return lines
+
     def _components_at(self, at: Ref, part: AxisPart) -> dict[int, HeldAxis]:
         """By dimension of a value in the flow that has an axis, what holds it together."""
         known = self._held_at.get((at, part))
@@ -266,21 +274,30 @@ class AnnotatedAxes:
         return held
 
     def _is_kept_away(
-        self, at: Ref, dim: int, part: AxisPart, gone: Container[tuple[str, int] | None]
+        self,
+        at: Ref,
+        dim: int,
+        part: AxisPart,
+        gone: Iterable[Container[tuple[str, int] | None]],
     ) -> bool:
         """Whether an annotation keeps an axis from a dimension that is not gone, nor has it."""
+        by = self._kept_away_by.get((at, dim, part))
+        if by is None:
+            by = self._kept_away_by[at, dim, part] = list(self._keeping_away(at, dim, part))
+        return any(not any(line in lines for lines in gone) for line in by)
+
+    def _keeping_away(self, at: Ref, dim: int, part: AxisPart) -> Iterator[tuple[str, int] | None]:
+        """The lines of the annotations that keep an axis from a dimension, and do not have it."""
         if self.openness is None:
-            return any(
-                not self._lets_pass(written, dim, part)
-                and line_of(written.annotation.source) not in gone
-                for written in self._written_at.get(at, ())
-            )
+            for written in self._written_at.get(at, ()):
+                if not self._lets_pass(written, dim, part):
+                    yield line_of(written.annotation.source)
+            return
         mesh = self.decided.mesh
-        return any(
-            not _has(axes_in(binding.sharding, mesh), part) and line_of(binding.source) not in gone
-            for binding in self.openness.keeping(at, dim, part)
-            if isinstance(binding.sharding, TensorSharding)
-        )
+        for binding in self.openness.keeping(at, dim, part):
+            sharding = binding.sharding
+            if isinstance(sharding, TensorSharding) and not _has(axes_in(sharding, mesh), part):
+                yield line_of(binding.source)
 
     def _lets_pass(self, written: WrittenSpec, dim: int, part: AxisPart) -> bool:
         """Whether an annotation lets an axis come to a dimension, or has it.
