@@ -124,7 +124,8 @@ class CollectiveOrigin:
         followed: whether the op was found along the value in the compiled program, since XLA
             names the collective after what makes the value, or not at all.
         may_split: whether XLA may split the op over these axes itself once no annotation shards
-            what it sums: another axis is on a dimension that one operand sums and another keeps.
+            what it sums: another axis is on a dimension that one operand sums and another keeps, or
+            comes to one that is summed, once they are gone.
         uncertain: whether the value is only the nearest that could be meant: what is communicated
             has the shape of no block of it and is not known to be taken from it alone, or was
             followed to another.

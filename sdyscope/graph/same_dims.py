@@ -29,6 +29,8 @@ def same_dims(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Tenso
             yield from _of_product(op, shapes)
         case "gather":
             yield from _of_lookup(op, shapes)
+        case "scatter":
+            yield from _of_scatter(op, shapes)
         case "transpose":
             order = _integers(op, "permutation")
             yield from (((0, dim), (last, at)) for at, dim in enumerate(order))
@@ -99,13 +101,37 @@ def _of_lookup(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Tens
     yield from (((1, dim), (2, result)) for dim, result in zip(besides, kept, strict=False))
 
 
+def _of_scatter(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[TensorDim, ...]]:
+    """What goes on into the result, a window where it is whole; and what the indices are of."""
+    numbers = op.attributes.get("scatter_dimension_numbers")
+    if not isinstance(numbers, Mapping):
+        return
+    windows, gone, at = (
+        cast("tuple[int, ...]", numbers.get(name, ()))
+        for name in ("update_window_dims", "inserted_window_dims", "input_batching_dims")
+    )
+    indices = len(shapes) // 3  # As many inputs before them as updates and results behind.
+    updates, results = range(indices + 1, 2 * indices + 1), range(2 * indices + 1, len(shapes))
+    window = iter(windows)
+    for dim, size in enumerate(shapes[0]):
+        group = [(tensor, dim) for tensor in (*range(indices), *results)]
+        place = None if dim in (*gone, *at) else next(window, None)
+        if place is not None and shapes[updates[0]][place] == size:
+            group += [(tensor, place) for tensor in updates]
+        yield tuple(group)
+    besides = (dim for dim in range(len(shapes[indices])) if dim != numbers.get("index_vector_dim"))
+    scattered = (dim for dim in range(len(shapes[updates[0]])) if dim not in windows)
+    for dim, place in zip(besides, scattered, strict=False):
+        yield (indices, dim), *((tensor, place) for tensor in updates)
+
+
 def _of_reshape(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[TensorDim, ...]]:
     """Dimensions that begin at the same element: the major one of what is split or joined."""
     begins = [
         {
             elements: dim
-            for dim, elements in enumerate(accumulate((1, *shape[:-1]), mul))
-            if shape[dim] != 1
+            for dim, elements in enumerate(accumulate(shape, mul, initial=1))
+            if dim < len(shape) and shape[dim] != 1
         }
         for shape in (before, after)
     ]

@@ -41,11 +41,19 @@ def array(*shape, dtype=jnp.float32):
             (array(2, 3, 4, 1, 5),),
             [((0, 0), (1, 0)), ((0, 1), (1, 1)), ((0, 4), (1, 2))],
         ),
+        ("reshape", lambda x: x.reshape(()), (array(1, 1),), []),
         (
             "gather",
             lambda x, at: x[at],
             (array(8, 3), array(5, dtype=jnp.int32)),
             [((0, 1), (2, 1)), ((1, 0), (2, 0))],
+        ),
+        (
+            "scatter",
+            lambda x, at, updates: x.at[at].add(updates),
+            (array(8, 3), array(8, dtype=jnp.int32), array(8, 3)),
+            # What is scattered is no dimension of the result, though as large.
+            [((0, 0), (3, 0)), ((0, 1), (3, 1), (2, 1)), ((1, 0), (2, 0))],
         ),
         (
             "add",

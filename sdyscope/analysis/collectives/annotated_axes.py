@@ -126,10 +126,13 @@ class AnnotatedAxes:
         self._dims_on: dict[AxisPart, tuple[dict[ValueId, list[int]], dict[int, list[int]]]] = {}
         self._without: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
         self._alike: dict[ValueId, list[ValueId]] = {}
-        self._standing_in: dict[tuple[Ref, int, AxisPart], list[HeldAxis]] = {}
+        self._standing_in: dict[tuple[Ref, int, AxisPart, AxisPart], list[HeldAxis]] = {}
         # Searches for what stands in meet most values many times.
         self._held_at: dict[tuple[Ref, AxisPart], dict[int, HeldAxis]] = {}
         self._dims_beside: dict[_Dim, list[_Dim]] = {}
+        self._kept_away_by: dict[tuple[Ref, int, AxisPart], list[tuple[str, int] | None]] = {}
+        self._lines: dict[HeldAxis, frozenset[tuple[str, int] | None]] = {}
+        self._groups: dict[int, dict[_Dim, list[list[_Dim]]]] = {}
 
     def of_value(
         self, value: ValueId, part: AxisPart, calls: tuple[int, ...] = ()
@@ -193,20 +196,33 @@ class AnnotatedAxes:
         at = self.in_flow(value, calls)
         if at is not None:
             for dim in dims:
-                yield from ((each, part) for each in self._nearest_of_others(at, dim, part))
+                yield from ((each, part) for each in self._nearest_of_others(at, dim, part, part))
 
-    def _nearest_of_others(self, at: Ref, dim: int, part: AxisPart) -> list[HeldAxis]:
-        key = (at, dim, part)
+    def may_come(
+        self, value: ValueId, part: AxisPart, gone: AxisPart, calls: tuple[int, ...] = ()
+    ) -> bool:
+        """Whether dimensions may get an axis once what they have another one from is gone.
+
+        Args:
+            value: which value.
+            part: the axis that may come.
+            gone: the one that the dimensions have now.
+            calls: as of ``components``.
+        """
+        at = self.in_flow(value, calls)
+        return at is not None and any(
+            self._nearest_of_others(at, dim, part, gone) for dim in self._dims(value, gone)
+        )
+
+    def _nearest_of_others(
+        self, at: Ref, dim: int, part: AxisPart, gone: AxisPart
+    ) -> list[HeldAxis]:
+        key = (at, dim, part, gone)
         known = self._standing_in.get(key)
         if known is not None:
             return known
-        own = set(self._components_at(at, part).values())
-        gone = {
-            line_of(written.annotation.source)
-            for component in own
-            for written, _ in self._by_component.get(component, ())
-            if written.annotation.source is not None
-        }
+        own = set(self._components_at(at, gone).values())
+        lines = [self._lines_of(component) for component in own]
         nearest: dict[HeldAxis, None] = {}
         seen = {(at, dim)}
         queue = deque(seen)
@@ -220,7 +236,7 @@ class AnnotatedAxes:
                 component is not None
                 or (
                     own.issuperset(there.values())
-                    and not self._is_kept_away(value, at_dim, part, gone)
+                    and not self._is_kept_away(value, at_dim, part, lines)
                 )
             ):
                 further = [each for each in self._beside(value, at_dim) if each not in seen]
@@ -228,6 +244,17 @@ class AnnotatedAxes:
                 queue.extend(further)
         self._standing_in[key] = [*nearest]
         return self._standing_in[key]
+
+    def _lines_of(self, component: HeldAxis) -> frozenset[tuple[str, int] | None]:
+        """The lines of the annotations of a component."""
+        lines = self._lines.get(component)
+        if lines is None:
+            lines = self._lines[component] = frozenset(
+                line_of(written.annotation.source)
+                for written, _ in self._by_component.get(component, ())
+                if written.annotation.source is not None
+            )
+        return lines
 
     def _components_at(self, at: Ref, part: AxisPart) -> dict[int, HeldAxis]:
         """By dimension of a value in the flow that has an axis, what holds it together."""
@@ -247,22 +274,72 @@ class AnnotatedAxes:
         return held
 
     def _is_kept_away(
-        self, at: Ref, dim: int, part: AxisPart, gone: Container[tuple[str, int] | None]
+        self,
+        at: Ref,
+        dim: int,
+        part: AxisPart,
+        gone: Iterable[Container[tuple[str, int] | None]],
     ) -> bool:
         """Whether an annotation keeps an axis from a dimension that is not gone, nor has it."""
+        by = self._kept_away_by.get((at, dim, part))
+        if by is None:
+            by = self._kept_away_by[at, dim, part] = list(self._keeping_away(at, dim, part))
+        return any(not any(line in lines for lines in gone) for line in by)
+
+    def _keeping_away(self, at: Ref, dim: int, part: AxisPart) -> Iterator[tuple[str, int] | None]:
+        """The lines of the annotations that keep an axis from a dimension, and do not have it."""
         if self.openness is None:
-            return any(
-                not _has(written.axes, part)
-                and dim not in written.annotation.open_dims
-                and line_of(written.annotation.source) not in gone
-                for written in self._written_at.get(at, ())
-            )
+            for written in self._written_at.get(at, ()):
+                if not self._lets_pass(written, dim, part):
+                    yield line_of(written.annotation.source)
+            return
         mesh = self.decided.mesh
-        return any(
-            not _has(axes_in(binding.sharding, mesh), part) and line_of(binding.source) not in gone
-            for binding in self.openness.keeping(at, dim, part)
-            if isinstance(binding.sharding, TensorSharding)
-        )
+        for binding in self.openness.keeping(at, dim, part):
+            sharding = binding.sharding
+            if isinstance(sharding, TensorSharding) and not _has(axes_in(sharding, mesh), part):
+                yield line_of(binding.source)
+
+    def _lets_pass(self, written: WrittenSpec, dim: int, part: AxisPart) -> bool:
+        """Whether an annotation lets an axis come to a dimension, or has it.
+
+        GSPMD takes axes across arguments as across any value, and restores what is written there
+        when it is done; and what is returned otherwise than it is sharded is moved only then.
+        """
+        annotation = written.annotation
+        if _has(written.axes, part) or dim in annotation.open_dims:
+            return True
+        whole = annotation.kind == "argument" and not any(written.axes[dim : dim + 1])
+        return self._is_gspmd and (whole or annotation.kind == "result")
+
+    @property
+    def _is_gspmd(self) -> bool:
+        return self.decided.propagated.partitioner == "gspmd"
+
+    @cached_property
+    def _passing(self) -> dict[_Dim, list[_Dim]]:
+        """The dimensions of arguments that GSPMD takes axes across, which they have none of.
+
+        Each with the dimensions of other values that are one with it.
+        """
+        if not self._is_gspmd:
+            return {}
+        passing = {}
+        for written in self._written:
+            if written.annotation.kind == "argument" and written.annotation.sharding is not None:
+                for value in self._annotated_values(written.annotation):
+                    for dim, own in enumerate(self.decided.axes(value)):
+                        if not own:
+                            passing[value, dim] = self._beside(value, dim)
+        return passing
+
+    @cached_property
+    def _passed_by(self) -> dict[_Dim, list[_Dim]]:
+        """Which of ``_passing`` dimensions of other values are one with."""
+        by_dim: dict[_Dim, list[_Dim]] = {}
+        for at, others in self._passing.items():
+            for other in others:
+                by_dim.setdefault(other, []).append(at)
+        return by_dim
 
     @cached_property
     def _written_at(self) -> dict[ValueId, list[WrittenSpec]]:
@@ -287,14 +364,23 @@ class AnnotatedAxes:
         own = self.graph.ops[at[0]]
         users = [self.graph.ops[user] for user, _ in self.graph.users(at)]
         for op in [*([] if own.is_argument else [own]), *users]:
+            for group in self._groups_in(op).get((at, dim), ()):
+                yield from group
+        yield from ((other, dim) for other in self._across.get(at, ()))
+
+    def _groups_in(self, op: Op) -> dict[_Dim, list[list[_Dim]]]:
+        """By dimension of an op's tensors, those that are one with it."""
+        groups = self._groups.get(op.id)
+        if groups is None:
+            groups = self._groups[op.id] = {}
             results = [(op.id, result) for result in range(len(op.types))]
             values = [*self.graph.operand_values[op.id], *results]
             shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
             for group in same_dims(op, shapes) if len(shapes) == len(values) else ():
                 dims = [(values[tensor], beside) for tensor, beside in group]
-                if (at, dim) in dims:
-                    yield from dims
-        yield from ((other, dim) for other in self._across.get(at, ()))
+                for each in dict.fromkeys(dims):
+                    groups.setdefault(each, []).append(dims)
+        return groups
 
     @cached_property
     def _across(self) -> dict[ValueId, list[ValueId]]:
@@ -303,7 +389,17 @@ class AnnotatedAxes:
         for _, source, target in self.graph.crossings():
             across.setdefault(source, []).append(target)
             across.setdefault(target, []).append(source)
+        for value, other in self._made_once():
+            across.setdefault(value, []).append(other)
+            across.setdefault(other, []).append(value)
         return across
+
+    def _made_once(self) -> Iterator[tuple[ValueId, ValueId]]:
+        """The values that the partitioner has as one, each with the first: equal constants are."""
+        for value, propagated_value in self.decided.propagated.values.items():
+            first = propagated_value.values[0] if propagated_value.values else value
+            if first != value and self.decided.shape(first) == self.decided.shape(value):
+                yield first, value
 
     def _dims_without(self, value: ValueId, part: AxisPart) -> list[int]:
         dims = self._dims(value, part)
@@ -420,6 +516,15 @@ class AnnotatedAxes:
                         for beside in dims(other):
                             if self._linked(link, value, dim, other, beside):
                                 yield held, HeldAxis(other, beside, part.name)
+        for at, besides in self._passing.items():
+            for other, beside in besides:
+                for part in self._axes_at(other, beside):
+                    if not self._dims(at[0], part):
+                        yield HeldAxis(*at, part.name), HeldAxis(other, beside, part.name)
+
+    def _axes_at(self, value: ValueId, dim: int) -> tuple[AxisPart, ...]:
+        axes = self.decided.axes(value)
+        return axes[dim] if axes else ()
 
     @cached_property
     def _by_component(self) -> dict[HeldAxis, list[tuple[WrittenSpec, AxisPart]]]:
@@ -465,8 +570,20 @@ class AnnotatedAxes:
                     if key not in nearest and self._linked(link, value, dim, *key):
                         nearest[key] = nearest[value, dim]
                         queue.append(key)
+            for key in self._across_arguments(value, dim, dims):
+                if key not in nearest:
+                    nearest[key] = nearest[value, dim]
+                    queue.append(key)
         self._nearest[part] = nearest
         return nearest
+
+    def _across_arguments(
+        self, value: ValueId, dim: int, dims: Callable[[ValueId], list[int]]
+    ) -> list[_Dim]:
+        """From a dimension to those of arguments that pass its axis on, and on from these."""
+        if dims(value):
+            return [each for each in self._passed_by.get((value, dim), ()) if not dims(each[0])]
+        return [each for each in self._passing[value, dim] if each[1] in dims(each[0])]
 
     def _dims(self, value: ValueId, part: AxisPart) -> list[int]:
         """The dimensions of a value that are sharded on an axis."""
@@ -557,6 +674,8 @@ class AnnotatedAxes:
                     alike[result].append((source, turned))
         for _, source, target in graph.crossings():
             join((source, target))
+        for pair in self._made_once():
+            join(pair, placed=True)
         # XLA merges reshapes before it propagates: the value between two of them has no sharding.
         for op in reversed(list(graph.operations())):
             value = op.id, 0

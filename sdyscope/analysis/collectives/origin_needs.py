@@ -383,6 +383,11 @@ class Needs:
             for value in _results(op)
         )
 
+    def is_gathered(self, value: ValueId, axes: tuple[AxisPart, ...], part: Part) -> bool:
+        """Whether what is communicated has the shape of a value's block without the axes."""
+        block = _local(self.decided.shape(value) or (), _without(self.decided.axes(value), axes))
+        return [_sizes(leaf.dimensions) for leaf in part.shape.leaves] == [_sizes(block)]
+
     def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
         """The ops themselves, then those next to them, and so on.
 
@@ -412,15 +417,20 @@ class Needs:
         arguments = [op for op in self.graph.children(main.op) if op.is_argument]
         return (arguments[number].id, 0) if number < len(arguments) else None
 
-    def forms(self, values: Iterable[ValueId]) -> set[ValueId]:
-        """Values, and what they go on as: inside of what is called, and in other forms."""
+    def forms(self, values: Iterable[ValueId], others: Container[int] = ()) -> set[ValueId]:
+        """Values, and what they go on as: inside of what is called, and in other forms.
+
+        Args:
+            values: the values.
+            others: ops whose results they do not go on as.
+        """
         reached = list(dict.fromkeys(values))
         seen = set(reached)
         for value in reached:
             users = (each for each in self.graph.uses(*value) if each[0].is_form)
             forms = ((op.id, edge.operand if op.kind in BARRIERS else 0) for op, edge in users)
             for further in (*self.passed.get(value, ()), *forms):
-                if further not in seen:
+                if further not in seen and further[0] not in others:
                     seen.add(further)
                     reached.append(further)
         return seen
@@ -689,6 +699,25 @@ class Needs:
         kept |= results
         anywhere = set().union(*summing)
         return bool(anywhere & kept) or any(anywhere - summed for summed in summing)
+
+    def may_be_torn(self, op: Op, axes: tuple[AxisPart, ...], calls: tuple[int, ...]) -> bool:
+        """As ``is_torn``, once what gives the axes to dimensions that an op sums is gone.
+
+        Another axis then comes in their place that the result keeps.
+        """
+        kept = {
+            part
+            for result in _results(op)
+            for own in self.decided.axes(result)
+            for part in own
+            if not any(map(part.shared, axes))
+        }
+        return any(
+            self.annotated.may_come(value, part, gone, calls)
+            for value in (self.summed(op, axes) if kept else ())
+            for gone in self.carried(value, axes)
+            for part in kept
+        )
 
     def _is_looped(self, op: Op) -> bool:
         """Whether an op is in a loop, or in a function that is called in one."""

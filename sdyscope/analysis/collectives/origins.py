@@ -29,7 +29,7 @@ from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_i
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.scopes import scope_of
-from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of, part_size
 from sdyscope.analysis.propagation.components import HeldAxis
 from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.analysis.propagation.pointers import Pointers
@@ -158,7 +158,15 @@ class _Search:
         values += [value for op in makers for _, value in self.around.bodies.get(op.id, ())]
         argument = self.around.argument(part.argument)
         values += [] if argument is None else [argument]
-        return self.around.forms(values)
+        # What a function makes is what the calls return by which it was followed, and no others.
+        calls = {call for path in part.makers for call in path[:-1]}
+        others = {
+            other.id
+            for call in calls
+            if (callee := self.graph.ops[call].callee) is not None
+            for other in self.graph.callers(callee)
+        }
+        return self.around.forms(values, others - calls)
 
     def leads(
         self,
@@ -354,7 +362,8 @@ class _Search:
                 **self.moved(largest),
                 annotations=annotations,
                 together=self.together(sharded, axes, calls, instead),
-                may_split=kind in _SPLIT and self.around.is_torn(op, axes),
+                may_split=kind in _SPLIT
+                and (self.around.is_torn(op, axes) or self.around.may_be_torn(op, axes, calls)),
                 uncertain=bool(steps) and not self.around.makes(op, part),
             )
         return None
@@ -577,13 +586,23 @@ class _Search:
     def one_element(
         self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
     ) -> CollectiveOrigin | None:
-        """A dimension of one element is gathered by a sum: one device has it, the others zeros."""
+        """A dimension of one element is gathered by a sum: one device has it, the others zeros.
+
+        So is one that its devices don't divide, here of what is written into another tensor.
+        """
         for op in ops:
             for need in self.around.needs(op, axes):
                 shape = self.decided.shape(need.value) or ()
                 held = self.around.on(self.decided.axes(need.value), axes)
-                if need.op is op and all(
-                    size == 1 for size, own in zip(shape, held, strict=False) if own
+                sizes = [(size, own) for size, own in zip(shape, held, strict=False) if own]
+                if need.op is op and (
+                    all(size == 1 for size, _ in sizes)
+                    or (
+                        kind_of(op) == "dynamic_update_slice"
+                        and need.value == self.around.operands(op)[1]
+                        and all(size % part_size(own) for size, own in sizes)
+                        and self.around.is_gathered(need.value, axes, part)
+                    )
                 ):
                     return self.origin_for(need, axes, part, "all-gather")
         return None

@@ -68,6 +68,7 @@ class Flow:
         self._sources: dict[Ref, list[Ref]] = {}
         self._merge_data_flow()
         self._arrivals: dict[Ref, list[Arrival]] = {}
+        self._factors: dict[int, list[tuple[Ref, int, tuple[int, ...]]]] = {}
         self._parts: dict[Ref, list[tuple[int, AxisPart]]] = {}
         self._no_parts: list[tuple[int, AxisPart]] = []
         # By identity: equal shardings are mostly one object, which is kept with its parts.
@@ -212,23 +213,34 @@ class Flow:
         makers = [self.graph.ops[node] for node, _ in self.same(root)]
         users = [op for op, _ in self.uses(root)]
         for op in [*(op for op in makers if not op.is_argument), *users]:
+            dims = self._factors_in(op)
+            factors = {
+                factor
+                for value, own, indices in dims
+                if value == root and own == dimension
+                for factor in indices
+            }
+            for value, other, indices in dims if factors else ():
+                if not factors.isdisjoint(indices):
+                    yield value, other
+        for value in (*self.sources(root), *self.targets(root), *self.groups.get(root, ())):
+            yield value, dimension
+
+    def _factors_in(self, op: Op) -> list[tuple[Ref, int, tuple[int, ...]]]:
+        """Each dimension of an op's tensors that its rule maps, and the factors of it."""
+        dims = self._factors.get(op.id)
+        if dims is None:
             rule = op.sharding_rule if isinstance(op.sharding_rule, OpShardingRule) else None
             if rule is None and op.kind in CONSTRAINTS:
                 rule = identity_rule(len(op.types[0].shape or ()))
-            slots = [] if rule is None else self.slots(op)
-            mappings = [(value, rules.mapping(rule, slot)) for slot, value in slots if rule]
-            factors = {
-                factor
-                for value, mapped in mappings
-                if value == root and mapped is not None and dimension < len(mapped.dim_mappings)
-                for factor in mapped.dim_mappings[dimension].factor_indices
-            }
-            for value, mapped in mappings:
-                for other, own in enumerate(() if mapped is None else mapped.dim_mappings):
-                    if not factors.isdisjoint(own.factor_indices):
-                        yield value, other
-        for value in (*self.sources(root), *self.targets(root), *self.groups.get(root, ())):
-            yield value, dimension
+            slots = () if rule is None else self.slots(op)
+            dims = self._factors[op.id] = [
+                (value, dimension, own.factor_indices)
+                for slot, value in slots
+                if rule is not None and (mapped := rules.mapping(rule, slot)) is not None
+                for dimension, own in enumerate(mapped.dim_mappings)
+            ]
+        return dims
 
     def around(self, ref: Ref) -> Op:
         """The op that a value is a result of, or whose region it is an argument of."""

@@ -50,6 +50,7 @@ class Openness:
         self._results = {a.index: a for a in annotations if a.kind == "result"}
         self._constraints = {a.op: a for a in annotations if a.kind == "constraint"}
         self._ops = {(a.op, a.index): a for a in annotations if a.kind == "op"}
+        self._by_value: dict[Ref, list[Binding]] = {}
 
     def closed_by(self, ref: Ref, dimension: int) -> Closed | None:
         """What closes a dimension of a value; None when nothing does."""
@@ -91,8 +92,14 @@ class Openness:
             return SetAside("unreduced", part.axis(mesh), by)
         return None
 
-    def _written(self, ref: Ref) -> Iterator[Binding]:
+    def _written(self, ref: Ref) -> list[Binding]:
         """Every annotation that binds a value."""
+        bindings = self._by_value.get(ref)
+        if bindings is None:
+            bindings = self._by_value[ref] = list(self._binding(ref))
+        return bindings
+
+    def _binding(self, ref: Ref) -> Iterator[Binding]:
         flow = self.flow
         main = flow.graph.main
         for node, result in flow.same(ref):

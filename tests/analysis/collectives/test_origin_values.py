@@ -300,6 +300,49 @@ def counted(shape: tuple[int, ...], *spec: Any) -> Any:
     return jax.ShapeDtypeStruct(shape, jnp.int32, sharding=abstract(shape, *spec).sharding)
 
 
+def test_under_gspmd_an_axis_is_followed_across_an_argument_and_a_constant() -> None:
+    """XLA restores an argument's sharding only when it is done, and has one value of equal ones."""
+    free = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    z, whole = abstract((16, 16), "data"), abstract((16, 16))
+    across = jax.jit(lambda x, y, z: ((x + y).sum(0), y * z))
+    positive = jax.jit(lambda x, z: (jnp.maximum(x, 0).sum(0), jnp.maximum(z, 0)))
+    # The argument's own axis keeps others from its dimension.
+    sharded = abstract((16, 16), "model")
+    for function, args, by in (
+        (across, (free, whole, z), "z"),
+        (across, (free, abstract((16, 16), None, "model"), z), "z"),
+        (across, (free, sharded, z), "y"),
+        (positive, (free, z), "z"),
+    ):
+        parts = parts_of(collectives_of(function, *args, partitioner="gspmd"))
+        (origin,) = (o for c, _, o in parts if c.kind == "all-reduce")
+        assert {name for name, _ in named(origin, "has")} == {by}
+
+
+def test_what_a_call_makes_is_not_what_another_call_of_the_function_makes() -> None:
+    """XLA moves the second one-hot to `b` and gathers that; the first has `b` of itself."""
+    mesh = compat.abstract_mesh(Mesh.of({"a": 2, "b": 2, "c": 2}))
+
+    def on(*spec: Any) -> NamedSharding:
+        return NamedSharding(mesh, P(*spec))
+
+    def step(at: Any, x: Any) -> Any:
+        y = jax.nn.one_hot(at, 16) @ x
+        return jax.nn.one_hot(at, 16) @ y, jax.nn.one_hot(at, 16) @ y
+
+    fun = jax.jit(step, out_shardings=(on("b", "c"), on(None, ("c", "a"))))
+    at = jax.ShapeDtypeStruct((16,), jnp.int32, sharding=on("c"))
+    x = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=on("a"))
+    program = Program("step", fun, (at, x), mesh=mesh)
+    parts = parts_of(Inspection(program, ["shardy"]).collectives("shardy"))
+    gathers = [
+        origin
+        for collective, part, origin in parts
+        if collective.kind == "all-gather" and part.shape.leaves[0].dimensions == (16, 16)
+    ]
+    assert [named(origin, "has") for origin in gathers] == [{("at", "P('c')")}]
+
+
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_a_sum_that_xla_may_split_without_its_annotations_says_so(partitioner: Any) -> None:
     """Without `x`'s sharding XLA sums over `data` all the same: `model` is on other dimensions."""

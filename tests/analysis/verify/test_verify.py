@@ -141,6 +141,24 @@ def _looked_up(table, at, w):
     return jax.lax.scan(body, jnp.zeros((8, 32)), at)[0]
 
 
+def _scattered_twice(x, at):
+    for _ in range(2):
+        x = jax.ops.segment_sum(x, at, num_segments=8)
+    return x
+
+
+def _across(x, y, z):
+    return (x + y).sum(0), y * z
+
+
+def _positive(x, y):
+    return jnp.maximum(x, 0).sum(0), jnp.maximum(y, 0)
+
+
+def _written(x, c, at):
+    return jax.lax.dynamic_update_slice_in_dim(x, jnp.tanh(c)[:2], at[0], 0)
+
+
 #: Functions, their arguments with shardings and how the result is sharded; programs whose causes
 #: did not make their collectives go: for one, another took its place, which was not named.
 REPLACED = {
@@ -175,6 +193,26 @@ REPLACED = {
         [((64, 32), (None, "model")), ((4, 8), ("data", "model")), ((32, 32), ("data", None))],
         None,
     ),
+    # By XLA, once the result's axis comes where the updates' was: both zeros are one to it.
+    "scattered twice": (
+        _scattered_twice,
+        [((8, 16), ("model", None)), ((8,), (None,))],
+        ("data", None),
+    ),
+    # By what another argument is multiplied by, whose own sharding says nothing to GSPMD.
+    "across an argument": (
+        _across,
+        [((16, 16), ("data",)), ((16, 16), ()), ((16, 16), ("data",))],
+        None,
+    ),
+    # By what meets the same zeros.
+    "one constant": (_positive, [((16, 16), ("data",)), ((16, 16), ("data",))], None),
+    # By nothing: it is what is written that is gathered, by a sum, and not what it is written into.
+    "written": (
+        _written,
+        [((16,), (("data", "model"),)), ((16,), ("data",)), ((4,), (None,))],
+        None,
+    ),
 }
 
 
@@ -184,6 +222,10 @@ REPLACED = {
         ("another dimension", "shardy"),
         ("groups", "shardy"),
         ("looked up", "gspmd"),
+        ("scattered twice", "gspmd"),
+        ("across an argument", "gspmd"),
+        ("one constant", "gspmd"),
+        ("written", "shardy"),
         pytest.param("another dimension", "gspmd", marks=pytest.mark.thorough),
         pytest.param("looked up in a loop", "gspmd", marks=pytest.mark.thorough),
     ],
@@ -194,7 +236,7 @@ def test_what_takes_the_place_of_a_cause_is_named(name, partitioner):
         jax.ShapeDtypeStruct(
             shape,
             # Sizes and indices.
-            jnp.int32 if shape in ((4,), (16, 2), (4, 8)) else jnp.float32,
+            jnp.int32 if shape in ((4,), (8,), (16, 2), (4, 8)) else jnp.float32,
             sharding=NamedSharding(MESH, P(*spec)),
         )
         for shape, spec in arguments
