@@ -265,7 +265,11 @@ def _sharding_advice(arguments: Sequence[ArgumentChange], before: str) -> list[s
     if unplaced:
         names = _names([change.name for change in unplaced])
         sharded = any(change.returned_as and not _is_whole(change.now) for change in unplaced)
-        how = f", sharded as {before} returns {'them' if len(unplaced) > 1 else 'it'}" if sharded else ""
+        how = (
+            f", sharded as {before} returns {'them' if len(unplaced) > 1 else 'it'}"
+            if sharded
+            else ""
+        )
         said.append(f"Place {names} on the mesh before the first call, with jax.device_put{how}.")
     if returned:
         first = returned[0]
