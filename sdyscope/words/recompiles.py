@@ -153,7 +153,7 @@ def _sharding(sharded: Sharded | None) -> str:
 
 
 def _is_placed(sharded: Sharded | None) -> bool:
-    """Whether an array is said to be on a mesh; one that is on no device for good may be anywhere."""
+    """Whether an array is said to be on a mesh."""
     return sharded is not None and sharded.sharding is not None and sharded.is_on_mesh
 
 
@@ -264,12 +264,9 @@ def _sharding_advice(arguments: Sequence[ArgumentChange], before: str) -> list[s
         )
     if unplaced:
         names = _names([change.name for change in unplaced])
-        sharded = any(change.returned_as and not _is_whole(change.now) for change in unplaced)
-        how = (
-            f", sharded as {before} returns {'them' if len(unplaced) > 1 else 'it'}"
-            if sharded
-            else ""
-        )
+        how = ""
+        if any(change.returned_as and not _is_whole(change.now) for change in unplaced):
+            how = f", sharded as {before} returns {'them' if len(unplaced) > 1 else 'it'}"
         said.append(f"Place {names} on the mesh before the first call, with jax.device_put{how}.")
     if returned:
         first = returned[0]
