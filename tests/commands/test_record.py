@@ -364,6 +364,8 @@ def test_two_runs_are_compared(sdyscope, recorded):
     both = sdyscope("diff", "before")
     assert (both.status, "4 programs in both: all the same" in both.out) == (0, True)
     sdyscope("diff", "after").said("was recorded under one partitioner")
+    single = sdyscope("diff", "after:train_step.1", "--partitioner", "both")
+    single.said("Name a second target, or record it with --partitioner both.")
 
 
 def test_what_it_is_compiled_with_is_recorded(sdyscope, recorded, tmp_path):
