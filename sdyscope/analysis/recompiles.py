@@ -177,6 +177,8 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
     own, theirs = (
         {mesh for mesh in each.staged.meshes.values() if mesh.axes} for each in (program, before)
     )
+    # What JAX lowers goes by the types of the arguments, and these name the mesh that each is on.
+    retyped = bool(types) or known.meshes[:1] != earlier.meshes[-1:]
     return Recompile(
         known.name,
         known.defined,
@@ -188,7 +190,7 @@ def _recompile(program: _Program, before: _Program) -> Recompile:
         known.called,
         (*types, *shardings),
         own != theirs,
-        None if types else _first_change(program.ops, before.ops),
+        None if retyped else _first_change(program.ops, before.ops),
     )
 
 

@@ -79,7 +79,8 @@ class Recompile:
         called: the lines of the program that led to it.
         arguments: the arguments that changed, and the results, whose shardings were asked for.
         meshes: whether they are on other meshes.
-        op: the first op that differs; null where the ops are the same, and where types differ.
+        op: the first op that differs; null where the ops are the same, and where types differ or
+            name other meshes, which ops go by.
     """
 
     name: str

@@ -50,13 +50,22 @@ _STATUS = re.compile(
 
 _REMATERIALIZES = re.compile(r"(?i)involuntary full rematerialization")
 
+#: An operand in a module in which XLA tries a way to partition an op, for its cost
+#: (``FakePartitionedHlo`` in ``spmd_partitioner_util.h``). Of the way it takes it logs the real op.
+_TRIED = re.compile(r"HLO operation:? %?fake_parameter\.\d+ = ")
+
 
 def rematerializing_lines(log: str) -> tuple[str, ...]:
     """The lines about reshardings that make a tensor whole on every device.
 
-    ``xla/service/spmd/spmd_partitioner.cc`` writes them.
+    ``xla/service/spmd/spmd_partitioner.cc`` writes them, also of what it tries and may not take,
+    which is left out.
     """
-    return tuple(line.strip() for line in log.splitlines() if _REMATERIALIZES.search(line))
+    return tuple(
+        line.strip()
+        for line in log.splitlines()
+        if _REMATERIALIZES.search(line) and not _TRIED.search(line)
+    )
 
 
 def last_words(log: str) -> str:

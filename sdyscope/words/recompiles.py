@@ -57,12 +57,9 @@ def cause(alike: Sequence[Recompile]) -> str:
         for number, argument in enumerate(first.arguments)
         if (argument.moved is not False or _is_seen(argument)) and argument.meshes is None
     ]
-    parts = [
-        _argument([recompile.arguments[number] for recompile in alike], first.before)
-        for number in numbers[:_LISTED]
-    ]
-    if len(numbers) > _LISTED:
-        parts.append(f"and {len(numbers) - _LISTED:,} more")
+    parts = _arguments(
+        [[recompile.arguments[number] for recompile in alike] for number in numbers], first.before
+    )
     parts += _remeshed(first.arguments)
     if first.meshes and not numbers:
         parts.append("another mesh")
@@ -72,6 +69,30 @@ def cause(alike: Sequence[Recompile]) -> str:
         ops = [recompile.op for recompile in alike if recompile.op is not None]
         parts.append(_op(ops, first.before))
     return "; ".join(parts) or "only source lines differ"
+
+
+def _arguments(arguments: Sequence[Sequence[ArgumentChange]], before: str) -> list[str]:
+    """What changed of arguments: of those that changed alike the first one, and how many."""
+    groups: dict[object, list[str]] = {}
+    for alike in arguments:
+        changed = _changed(alike)
+        returned = alike[0].returned_as
+        text = f"{_called(alike[0])} {changed}"
+        if returned and alike[0].moved is not False:
+            text += f", as {before} returns {returned}, its next value"
+        groups.setdefault((alike[0].kind, changed, bool(returned)), []).append(text)
+    parts = [
+        first + (f", and {len(others):,} more likewise" if others else "")
+        for first, *others in [*groups.values()][:_LISTED]
+    ]
+    if left := sum(map(len, [*groups.values()][_LISTED:])):
+        parts.append(f"and {left:,} more")
+    return parts
+
+
+def _called(argument: ArgumentChange) -> str:
+    kind, name = argument.kind, argument.name
+    return name if kind in name else f"{kind} {name}"
 
 
 def _remeshed(arguments: Sequence[ArgumentChange]) -> list[str]:
@@ -95,27 +116,23 @@ def _is_seen(argument: ArgumentChange) -> bool:
     return _sharding(argument.was) != _sharding(argument.now)
 
 
-def _argument(alike: Sequence[ArgumentChange], before: str) -> str:
+def _changed(alike: Sequence[ArgumentChange]) -> str:
+    """What an argument was, and what it then was, once or several times."""
     first = alike[0]
     change = _change(first)
-    name = first.name if first.kind in first.name else f"{first.kind} {first.name}"
     if change == "tree":
-        return f"{name} {f'({first.type}) is new' if first.type else f'({first.was_type}) is gone'}"
+        return f"({first.type}) is new" if first.type else f"({first.was_type}) is gone"
     if change == "type":
-        return f"{name} was {first.was_type}, then {_few([change.type for change in alike])}"
+        return f"was {first.was_type}, then {_few([change.type for change in alike])}"
     if change == "weak":
         weak = f"{first.type} (weakly typed)"
         was, now = (first.type, weak) if first.weak else (weak, first.type)
-        return f"{name} was {was}, then {now}"
+        return f"was {was}, then {now}"
     was, now = _sharding(first.was), _few([_sharding(change.now) for change in alike])
     if _is_committed(first):
         was, now = (_COMMITTED[_is_written(each)] for each in (first.was, first.now))
-    text = f"{name} was {was}, then {now}"
-    if first.moved is False:
-        return f"{text}, the same placement written differently"
-    if first.returned_as:
-        return f"{text}, as {before} returns {first.returned_as}, its next value"
-    return text
+    same = ", the same placement written differently" if first.moved is False else ""
+    return f"was {was}, then {now}{same}"
 
 
 def _few(words: Sequence[str]) -> str:
@@ -133,6 +150,15 @@ def _sharding(sharded: Sharded | None) -> str:
     if sharded is None or sharded.sharding is None:
         return "without a sharding"
     return short(sharded) if sharded.is_on_mesh else "on no mesh"
+
+
+def _is_placed(sharded: Sharded | None) -> bool:
+    """Whether an array is said to be on a mesh."""
+    return sharded is not None and sharded.sharding is not None and sharded.is_on_mesh
+
+
+def _is_whole(sharded: Sharded | None) -> bool:
+    return sharded is None or sharded.placement is None or sharded.placement.is_replicated
 
 
 #: What an array of a program on one device is, by whether JAX writes that it is on it.
@@ -208,7 +234,8 @@ def advice(recompile: Recompile) -> str:
     if recompile.meshes and alike:
         said.append("Create the mesh once and use it everywhere.")
     else:
-        said += _sharding_advice([a for a in arguments if _change(a) == "sharding"])
+        sharded = [argument for argument in arguments if _change(argument) == "sharding"]
+        said += _sharding_advice(sharded, recompile.before)
         if not arguments and recompile.arguments:
             said.append("Pass the same out_shardings each time.")
     if recompile.op is not None and not said:
@@ -222,15 +249,11 @@ def advice(recompile: Recompile) -> str:
     return " ".join(said)
 
 
-def _sharding_advice(arguments: Sequence[ArgumentChange]) -> list[str]:
+def _sharding_advice(arguments: Sequence[ArgumentChange], before: str) -> list[str]:
     said = []
     committed = [argument.name for argument in arguments if _is_committed(argument)]
     elsewhere = [a for a in arguments if a.moved is not False and not _is_committed(a)]
-    unplaced = [
-        argument
-        for argument in elsewhere
-        if argument.was is not None and not argument.was.is_on_mesh
-    ]
+    unplaced = [argument for argument in elsewhere if not _is_placed(argument.was)]
     placed = [argument for argument in elsewhere if argument not in unplaced]
     returned = [argument for argument in placed if argument.returned_as]
     moved = [argument for argument in placed if not argument.returned_as]
@@ -241,7 +264,10 @@ def _sharding_advice(arguments: Sequence[ArgumentChange]) -> list[str]:
         )
     if unplaced:
         names = _names([change.name for change in unplaced])
-        said.append(f"Place {names} on the mesh before the first call, with jax.device_put.")
+        how = ""
+        if any(change.returned_as and not _is_whole(change.now) for change in unplaced):
+            how = f", sharded as {before} returns {'them' if len(unplaced) > 1 else 'it'}"
+        said.append(f"Place {names} on the mesh before the first call, with jax.device_put{how}.")
     if returned:
         first = returned[0]
         more = f" (likewise {len(returned) - 1:,} more)" if len(returned) > 1 else ""

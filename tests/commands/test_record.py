@@ -249,6 +249,16 @@ def numbered(n, w):
     return w * n
 for n in (put(jnp.asarray(1)), put(jnp.int32(1))):
     numbered(n, w)
+
+@jax.jit
+def doubled(x):
+    return jnp.sin(x) * 2
+@jax.jit
+def fitted(state, x):
+    return {name: doubled(value) + doubled(x) for name, value in state.items()}
+state, placed = {"m": jnp.zeros((8, 8)), "v": jnp.zeros((8, 8))}, put(jnp.ones((8, 8)), "data")
+for _ in range(2):
+    state = fitted(state, placed)
 """
 
 
@@ -276,6 +286,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
         "numbered",
         "settled",
         "renamed",
+        "fitted",
     }
     assert {one["name"] for one in found} == names
     assert all(one["compile_seconds"] > 0 for one in found)
@@ -288,6 +299,8 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert changes["unrolled.2"]["op"]["now"] == "stablehlo.sine"
     assert changes["_lambda"]["before"] == "_lambda"
     assert changes["_lambda"]["times"] == 2
+    # By the type of what is on the mesh, JAX calls another function for what is not on it yet.
+    assert changes["fitted.2"]["op"] is None
 
     said = " ".join(sdyscope("show", "run").out.split())
     assert "argument n was on no mesh, then replicated" in said
@@ -302,6 +315,11 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert weakly in said
     assert "weakly typed: give n a dtype before each call, as jnp.asarray(x, dtype) does" in said
     assert "another mesh" not in said
+    assert (
+        "fitted.2: argument state['m'] was without a sharding, then P('data', None), as fitted.1 "
+        "returns result['m'], its next value, and 1 more likewise Place state['m'] and state['v'] "
+        "on the mesh before the first call, with jax.device_put, sharded as fitted.1 returns them."
+    ) in said
     lines = AGAIN.splitlines()
     line = lines.index("    v = turned(v)") + 1
     seconds = changes["turned.2"]["compile_seconds"]
@@ -346,6 +364,8 @@ def test_two_runs_are_compared(sdyscope, recorded):
     both = sdyscope("diff", "before")
     assert (both.status, "4 programs in both: all the same" in both.out) == (0, True)
     sdyscope("diff", "after").said("was recorded under one partitioner")
+    single = sdyscope("diff", "after:train_step.1", "--partitioner", "both")
+    single.said("Name a second target, or record it with --partitioner both.")
 
 
 def test_what_it_is_compiled_with_is_recorded(sdyscope, recorded, tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdyscope.process.compiler_log import last_words, noteworthy, refusal
+from sdyscope.process.compiler_log import last_words, noteworthy, refusal, rematerializing_lines
 
 UNKNOWN_FLAG = (
     "F1120 09:22:34.845518    8444 parse_flags_from_env.cc:234] "
@@ -54,3 +54,12 @@ def test_noteworthy_keeps_warnings_and_drops_noise():
         )
     )
     assert list(noteworthy(log)) == [REMAT, "loc(unknown): note: called from"]
+
+
+def test_what_xla_only_tries_is_no_rematerialization():
+    way = "from sharding {[{'a'}, {}]} to {[{}, {'a'}]} efficiently for HLO operation"
+    tried, taken = (
+        f"{REMAT.partition(' from')[0]} {way} %{operand} = f32[4,8]{{1,0}} {opcode}, sharding={{}}."
+        for operand, opcode in (("fake_parameter.2", "parameter(2)"), ("copy.7", "copy(%p.1)"))
+    )
+    assert rematerializing_lines(f"{tried}\n{taken}\n{REMAT}\n") == (taken, REMAT)

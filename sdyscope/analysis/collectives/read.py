@@ -251,6 +251,8 @@ class _Reader:
         named = [instruction] * len(shapes)
         if len(shapes) > 1:
             named = self.elements(computation, instruction, len(shapes))
+            if kind == "all-reduce" and len(instruction.operands) == len(shapes):
+                named = self.own_makers(computation, instruction, named)
         elif kind == "all-reduce" and not instruction.op_name:
             joined = self.joined(computation, instruction)
             if sum(operand.shape.bytes for operand in joined) == shapes[0].bytes:
@@ -299,6 +301,21 @@ class _Reader:
                 elif user.opcode.endswith("-done") and name == instruction.name:
                     makers.append(user.name)
         return instructions
+
+    def own_makers(
+        self, computation: Computation, instruction: Instruction, named: Sequence[Instruction]
+    ) -> list[Instruction]:
+        """For an element that nothing takes out, as of a tuple that is returned, what makes it.
+
+        What a device adds up before has the name of the sum, of which the tuple has all.
+        """
+        names = self.made_for.key(instruction)
+        own = list(named)
+        for number, (element, operand) in enumerate(zip(named, instruction.operands, strict=True)):
+            maker = computation.instructions.get(operand)
+            if element is instruction and maker is not None and self.made_for.is_named(maker):
+                own[number] = maker if self.made_for.key(maker) <= names else element
+        return own
 
     def joined(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
         """The values that an operand without a name is a concatenation of: GPUs join so."""

@@ -328,9 +328,10 @@ def both_partitioners(program: Staged) -> tuple[Partitioner, Partitioner]:
     """
     if len(program.partitioners) < 2:
         what = "compiled program" if program.is_compiled else "module"
+        other = "record it" if program.recorded else "a program"
         raise TargetError(
             f"{program.name} is one {what}, so there is nothing to compare it with.",
-            hint="Name a second target, or a program with --partitioner both.",
+            hint=f"Name a second target, or {other} with --partitioner both.",
         )
     return program.partitioners[0], program.partitioners[1]
 

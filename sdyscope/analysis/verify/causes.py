@@ -31,6 +31,17 @@ _Named: TypeAlias = tuple[CollectiveKey, tuple[str, ...], tuple[tuple[int, ...],
 what it gives: of an op's operands one may be gathered in place of another with as many bytes."""
 
 
+_Tensor: TypeAlias = tuple[str, frozenset[tuple[int, ...]], tuple[int, ...]]
+"""One of those that a collective is about: its kind, its groups and what it gives of this one."""
+
+
+class _Counted(NamedTuple):
+    """How often a step runs each collective, and how many tensors are communicated alike."""
+
+    collectives: Counter[_Named]
+    tensors: Counter[_Tensor]
+
+
 class _Asked(NamedTuple):
     """One collective whose annotations can all be removed."""
 
@@ -64,16 +75,35 @@ def causes_stage(
     left_out: Counter[LeftOut] = Counter()
     asked = list(_removable(shown, audited, tensors, left_out))
     before = _counted(audited)
-    tried: dict[frozenset[str], Counter[_Named] | None] = {}
+    tried: dict[frozenset[str], _Counted | None] = {}
 
-    def count(names: frozenset[str]) -> Counter[_Named] | None:
+    def count(names: frozenset[str]) -> _Counted | None:
         if names not in tried:
             tried[names] = _without(names, without)
         return tried[names]
 
     def goes(cause: _Asked, names: frozenset[str]) -> bool:
         after = count(names)
-        return after is not None and after[cause.there] < before[cause.there]
+        return (
+            after is not None and after.collectives[cause.there] < before.collectives[cause.there]
+        )
+
+    def stays(cause: _Asked, others: frozenset[str]) -> bool:
+        """Whether it is there without these, until its own annotations go, too."""
+        if not goes(cause, others):
+            return True
+        # Of several tensors that XLA communicates at once, one may have gone with these.
+        (kind, groups, *_), _, dims = cause.there
+        alone, neither = count(others), count(others | cause.names)
+        return (
+            len(dims) > 1
+            and alone is not None
+            and neither is not None
+            and any(
+                neither.tensors[kind, groups, each] < alone.tensors[kind, groups, each]
+                for each in dims
+            )
+        )
 
     sets: set[frozenset[str]] = set()
     compared = 0
@@ -88,15 +118,15 @@ def causes_stage(
             left_out["not compiled"] += 1
             continue
         compared += 1
-        if not goes(cause, cause.names) and not _replaced(cause, explained, tensors, goes):
+        if not goes(cause, cause.names) and not _replaced(cause, explained, tensors, goes, stays):
             collective = cause.collective
-            scope = collective.largest.scope or "no scope"
+            scope = collective.largest.scope
+            still, all_ = after.collectives[cause.there], before.collectives[cause.there]
             wrong.append(
                 Disagreement(
-                    f"{collective.name}, {collective.kind} for {scope}",
+                    f"{collective.name}, {collective.kind}{f' for {scope}' if scope else ''}",
                     ", ".join(sorted(cause.names)),
-                    f"{after[cause.there]:,} of {before[cause.there]:,} are still there without "
-                    "that",
+                    f"{still:,} of {all_:,} are still there without that",
                     collective.largest.source,
                 )
             )
@@ -108,6 +138,7 @@ def _replaced(
     explained: Callable[[frozenset[str]], Collectives],
     tensors: TensorTable,
     goes: Callable[[_Asked, frozenset[str]], bool],
+    stays: Callable[[_Asked, frozenset[str]], bool],
 ) -> bool:
     """Whether the collective stays for others alone, once what it is explained by is removed."""
     others: frozenset[str] = frozenset()
@@ -135,7 +166,7 @@ def _replaced(
             return False
         others |= further
         if goes(cause, cause.names | others):
-            return not goes(cause, others)
+            return stays(cause, others)
     return False
 
 
@@ -186,7 +217,7 @@ def _removable_name(annotation: OriginAnnotation, tensors: TensorTable) -> str |
 
 def _without(
     names: frozenset[str], without: Callable[[frozenset[str]], Audited]
-) -> Counter[_Named] | None:
+) -> _Counted | None:
     try:
         audited = without(names)
     except CompilerError:
@@ -196,10 +227,13 @@ def _without(
     return None if audited.refused else _counted(audited)
 
 
-def _counted(audited: Audited) -> Counter[_Named]:
-    counted: Counter[_Named] = Counter()
+def _counted(audited: Audited) -> _Counted:
+    counted = _Counted(Counter(), Counter())
     for collective in audited.collectives:
-        counted[_named(collective)] += collective.count
+        counted.collectives[_named(collective)] += collective.count
+        kind, groups, *_ = key_of(collective)
+        for dims in collective.dims:
+            counted.tensors[kind, groups, tuple(dims)] += collective.count
     return counted
 
 

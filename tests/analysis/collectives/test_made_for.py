@@ -113,3 +113,22 @@ ROOT %n = f32[4]{{0}} negate(%r), metadata={{op_name="jit(f)/neg"}}
 """
     )
     assert (part.scope, part.primitive, part.named_after) == ("loss", "mul", "nothing")
+
+
+def test_sums_that_are_returned_as_they_are_have_their_own_lines() -> None:
+    """Nothing takes them out of the tuple; what is no sum of its own has the line of the tuple."""
+    name = 'metadata={{op_name="jit(f)/{}" source_file="/a.py" source_line={}}}'
+    text = f"""HloModule m, num_partitions=8
+ENTRY e {{
+%p = f32[4]{{0}} parameter(0)
+%a = f32[4]{{0}} multiply(%p, %p), {name.format("reduce_sum", 7)}
+%b = f32[4]{{0}} add(%p, %p), {name.format("reduce_sum", 8)}
+%c = f32[4]{{0}} negate(%p), {name.format("neg", 9)}
+ROOT %r = (f32[4]{{0}}, f32[4]{{0}}, f32[4]{{0}}) all-reduce(%a, %b, %c), {GROUPS}, {name.format("reduce_sum", 7)}
+}}
+"""
+    tags = {"a": ((1,),), "b": ((2,),), "c": ((3,),), "r": ((1,), (2,))}
+    for known, of in ((tags, [((1,),), ((2,),), ((1,), (2,))]), (None, [(), (), ()])):
+        (collective,) = collectives(read_hlo(text), (), known).collectives
+        assert [str(part.source) for part in collective.parts] == ["/a.py:7", "/a.py:8", "/a.py:7"]
+        assert [part.tags for part in collective.parts] == of

@@ -369,20 +369,28 @@ def test_a_figure_that_is_shown_otherwise_is_named(looked_at):
     assert disagreement.name == "arguments by their shardings"
 
 
-def test_a_cause_that_is_none_is_named():
-    program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
+def causes(program):
+    """A program's collectives, and what says of some that are shown whether their causes are."""
     read = audit(program.lowered["shardy"], "shardy", 8)
-    shown = program.collectives("shardy")
+
+    def changed(names):
+        return program.with_wishes([Wish(name, unspecified=True) for name in names])
 
     def without(names):
-        changed = program.with_wishes([Wish(name, unspecified=True) for name in names])
-        return audit(changed.lowered["shardy"], "shardy", 8)
+        return audit(changed(names).lowered["shardy"], "shardy", 8)
 
     def explained(names):
-        changed = program.with_wishes([Wish(name, unspecified=True) for name in names])
-        return collectives_under(changed, "shardy")
+        return collectives_under(changed(names), "shardy")
 
-    right = causes_stage(shown, read, program.tensors, without, explained, 4)
+    def stage(shown):
+        return causes_stage(shown, read, program.tensors, without, explained, 4)
+
+    return program.collectives("shardy"), stage
+
+
+def test_a_cause_that_is_none_is_named():
+    shown, stage_of = causes(Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"]))
+    right = stage_of(shown)
     assert (right.compared, right.disagreements) == (2, ())
     # The labels are sharded over another axis than the sum is over.
     part = shown.collectives[0].largest
@@ -390,14 +398,41 @@ def test_a_cause_that_is_none_is_named():
     origin = replace(part.origin, annotations=(another,), together=Together())
     one = replace(shown.collectives[0], parts=(replace(part, origin=origin),))
     alone = replace(shown, collectives=(one,))
-    stage = causes_stage(alone, read, program.tensors, without, explained, 4)
+    stage = stage_of(alone)
     (wrong,) = stage.disagreements
     assert wrong.shown == "batch['y']"
     assert "still there" in wrong.found
     unsure = replace(one, parts=(replace(part, origin=replace(origin, uncertain=True)),))
     alone = replace(shown, collectives=(unsure,))
-    stage = causes_stage(alone, read, program.tensors, without, explained, 4)
+    stage = stage_of(alone)
     assert (stage.compared, stage.left_out) == (0, {"uncertain": 1})
+
+
+def _norms(x, scale, unused):
+    return ((x * scale) ** 2).sum() + jnp.sqrt((scale**2).sum()) + unused.sum(1).max()
+
+
+def test_of_sums_in_one_all_reduce_each_has_its_own_cause():
+    """Without `x` that sum is there by `scale`, and without `scale` XLA joins nothing to it."""
+    x, scale, unused = (
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*spec)))
+        for shape, spec in (((16, 8), ("model", "data")), ((8,), ("model",)), ((8, 4), ("data",)))
+    )
+    program = Program("norms", jax.jit(_norms), (x, scale, unused))
+    shown, stage_of = causes(Inspection(program, ["shardy"]))
+    (joined,) = (each for each in shown.collectives if len(each.parts) == 2)
+
+    def of(**changes):
+        part = joined.parts[0]
+        origin = replace(part.origin, together=Together(), **changes)
+        parts = (replace(part, origin=origin), joined.parts[1])
+        return stage_of(replace(shown, collectives=(replace(joined, parts=parts),)))
+
+    stage = of()
+    assert (stage.compared, stage.disagreements) == (1, ())
+    (annotation,) = joined.parts[0].origin.annotations
+    stage = of(annotations=(replace(annotation, name="unused"),))
+    assert [each.shown for each in stage.disagreements] == ["unused"]
 
 
 def test_no_answer_to_what_xla_compiles_is_a_disagreement(monkeypatch):
