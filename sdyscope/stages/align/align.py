@@ -177,8 +177,8 @@ class _Aligner:
             types = op.types
             if not types:
                 continue
-            found = tagged.get(node, ())
-            other = ops[found[0]] if len(found) == 1 else None
+            alike = tagged.get(node, ())
+            other = ops[alike[0]] if len(alike) == 1 else None
             if (
                 other is not None
                 and other.kind == op.kind
@@ -198,7 +198,7 @@ class _Aligner:
                     if now.get(operand) is None:
                         self.fill_operands(op, other.id)
                         break
-            elif found or any(map(now.get, operand_lists[node])):
+            elif alike or any(map(now.get, operand_lists[node])):
                 self.searched(op, path)
             else:
                 # A constant, say: nothing says where it is until an op is found that uses it.
