@@ -17,6 +17,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
 from sdyscope.terminal.document import plain
+from sdyscope.words.memory import held_text
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import shown_name
 from sdyscope.words.propagation import FOLLOWED
@@ -163,8 +164,7 @@ def _held(held: Held | None) -> tuple[Any, ...] | None:
     if held is None:
         return None
     stored = held.stored
-    spec = "" if held.sharding is None else str(held.sharding)
-    return (spec, stored.shape, stored.layout, stored.bytes, held.replicas, held.shares)
+    return (held_text(held), stored.shape, stored.layout, stored.bytes, held.replicas, held.shares)
 
 
 def _executed(executed: Executed | None) -> tuple[str, str, str] | None:

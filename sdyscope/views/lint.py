@@ -31,7 +31,7 @@ def paragraphs(lint: Lint) -> Iterator[Paragraph]:
         idle = dict.fromkeys(skipped.rule for skipped in lint.not_run if not skipped.applies)
         if idle:
             which = (
-                ", ".join(idle) if len(idle) <= _FEW else f"{len(idle)} of them (--json has which)"
+                ", ".join(idle) if len(idle) <= _FEW else f"{len(idle)} rules (--json lists them)"
             )
             yield Paragraph("")
             yield Paragraph(f"not applicable: {which}", "muted", 0, 2)

@@ -68,14 +68,12 @@ class _Held(Protocol):
     @property
     def sharding(self) -> NamedSharding | None: ...
     @property
-    def shape(self) -> tuple[int, ...] | None: ...
+    def type(self) -> tuple[tuple[int, ...], str]: ...
 
 
 def held_text(held: _Held) -> str:
-    """How an argument or result is sharded that could be sharded further."""
-    assert held.sharding is not None
-    assert held.shape is not None
-    return named_text(held.sharding, len(held.shape))
+    """How an argument or result is sharded; empty where no PartitionSpec says that."""
+    return "" if held.sharding is None else named_text(held.sharding, len(held.type[0]))
 
 
 def redundant_text(redundant: Redundant) -> str:

@@ -256,15 +256,22 @@ def test_estimates(said):
             assert said.printed(words, "cost --partitioner both"), words
 
 
+#: How a PartitionSpec can say that a value is whole, which all stages call replicated.
+WHOLE = {"P()", "P(None)", "P(None, None)", "P(None, None, None)"}
+
+
 def test_memory(said):
     page, command = said.page["memory"], "memory --partitioner both"
     for program in page["programs"]:
         for row in program["savings"]:
             assert said.printed(f"{row['sharding']} {row['replicas']} {row['best']}", command), row
-            assert row["sharding"] not in ("P()", "P(None)", "P(None, None)"), row
+            assert row["sharding"] not in WHOLE, row
         told = [*([program["saved"]] if program["savings"] else []), *program["beyond"]]
         for words in told:
             assert said.printed(words[0].lower() + words[1:].rstrip("."), command), words
+    for name, column in said.page["tensors"]["columns"].items():
+        if name in ("compiled.shardy", "compiled.gspmd"):
+            assert WHOLE.isdisjoint(texts(column)), name
     headlines = [headline["words"] for headline in said.page["report"]["headlines"]]
     titles = (page["title"], said.page["communication"]["title"])
     assert {words for words in headlines if " times the " in words} <= set(titles)
