@@ -437,8 +437,8 @@ def compiled_verdict(compiled: _CompiledDiff) -> str:
     entries = () if compiled.entries is None else compiled.entries.different
     otherwise = Counter(_HOW.get(entry.change, _SHARDED) for entry in entries)
     differ = [
-        counted(number, f"argument or result {one}", f"arguments and results {more}")
-        for (one, more), number in sorted(otherwise.items())
+        counted(number, f"argument or result {single}", f"arguments and results {several}")
+        for (single, several), number in sorted(otherwise.items())
     ]
     if not changes:
         return f"{' and '.join(differ)} in {partitioner_names((a.label, b.label))}"

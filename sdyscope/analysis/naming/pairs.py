@@ -57,8 +57,8 @@ def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> Mapping[Val
 def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
     ours, theirs = _ops(a, by_name), _ops(b, by_name)
     # Two modules of one program have one order; in two programs lines may have changed places.
-    made = structures(a, b) if by_name else None
-    computed = () if made is None else tuple(_computed(a, b, made))
+    numbers = structures(a, b) if by_name else None
+    computed = () if numbers is None else tuple(_computed(a, b, numbers))
     pairs: dict[ValueId, ValueId] = {}
     unsure: list[tuple[Op, list[Op]]] = []
     for key, ops in ours.items():
@@ -74,11 +74,11 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
         if len(ours_here) == len(others_found):
             for values, other_values in zip(ours_here, others_found, strict=True):
                 pairs.update(zip(values, other_values, strict=False))
-    _pair_by_operands(pairs, unsure, a, b, made)
-    if made is not None:
+    _pair_by_operands(pairs, unsure, a, b, numbers)
+    if numbers is not None:
         _pair_renamed(pairs, a, b)
         _pair_retyped(pairs, a, b)
-        _pair_constants(pairs, a, b, made)
+        _pair_constants(pairs, a, b, numbers)
     return pairs
 
 
@@ -86,9 +86,9 @@ _Structures: TypeAlias = tuple[Structures, Structures]
 _Computed: TypeAlias = tuple[Callable[[int], Hashable], Callable[[int], Hashable]]
 
 
-def _computed(a: OpGraph, b: OpGraph, made: _Structures) -> Iterator[_Computed]:
+def _computed(a: OpGraph, b: OpGraph, numbers: _Structures) -> Iterator[_Computed]:
     """What the ops of two modules compute and from what, by id: exactly, then nearly."""
-    first, second = made
+    first, second = numbers
     yield first.inside, second.inside
     ours, theirs = likenesses(a, b)
     yield ours.__getitem__, theirs.__getitem__
@@ -120,7 +120,7 @@ def _pair_by_operands(
     unsure: Iterable[tuple[Op, list[Op]]],
     a: OpGraph,
     b: OpGraph,
-    made: _Structures | None,
+    numbers: _Structures | None,
 ) -> None:
     """Pairs those of more ops on one side than on the other whose operands are the same.
 
@@ -129,7 +129,7 @@ def _pair_by_operands(
         unsure: ops, each with those that it may be.
         a: op graph of the first module.
         b: that of the second.
-        made: what their values are made of; None where only what is in ``pairs`` is the same.
+        numbers: of what their values are made of; None where only what is in ``pairs`` is the same.
     """
     taken = {value[0] for value in pairs.values()}
     users: dict[int, dict[ValueId, list[Op]]] = {}
@@ -148,7 +148,7 @@ def _pair_by_operands(
             if other.id in taken or len(ours) != len(theirs):
                 continue
             if all(
-                pairs[mine] == value if mine in pairs else _made_alike(mine, value, made)
+                pairs[mine] == value if mine in pairs else _made_alike(mine, value, numbers)
                 for mine, value in zip(ours, theirs, strict=True)
             ):
                 taken.add(other.id)
@@ -156,10 +156,10 @@ def _pair_by_operands(
                 break
 
 
-def _made_alike(value: ValueId, other: ValueId, made: _Structures | None) -> bool:
+def _made_alike(value: ValueId, other: ValueId, numbers: _Structures | None) -> bool:
     """Whether two values are made of the same, such as a number that all elements are."""
-    return made is not None and (made[0].whole[value[0]], value[1]) == (
-        made[1].whole[other[0]],
+    return numbers is not None and (numbers[0].whole[value[0]], value[1]) == (
+        numbers[1].whole[other[0]],
         other[1],
     )
 
@@ -200,7 +200,7 @@ def _pair_retyped(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None
 
 
 def _pair_constants(
-    pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph, made: _Structures
+    pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph, numbers: _Structures
 ) -> None:
     """Pairs constants, and what is made of some, that ops use which are the same.
 
@@ -216,7 +216,7 @@ def _pair_constants(
             if constant in pairs or partner in taken or ours.kind != theirs.kind:
                 continue
             if _operands(a, ours) or _operands(b, theirs):
-                is_same = _made_alike(constant, partner, made)
+                is_same = _made_alike(constant, partner, numbers)
             else:
                 is_same = ours.types == theirs.types and not ours.is_argument
             if is_same:
