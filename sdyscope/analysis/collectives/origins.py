@@ -494,7 +494,9 @@ class _Search:
                         self.around.unlikeness(needs[at], part),
                     ),
                 )
-                is_other = part.argument is not None and needs[best].value not in values
+                # What is moved is known, and no block of another value is like it over all axes.
+                is_known = part.argument is not None or (bool(values) and misfits[best] > 1)
+                is_other = is_known and needs[best].value not in values
                 if (is_other or misfits[best] >= NO_FIT) and (
                     moved_before := self.moved_before(ops, collective, part, values)
                 ):
