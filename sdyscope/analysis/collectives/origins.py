@@ -266,7 +266,8 @@ class _Search:
                 collective_origin := self.contended([*makers, *ops], part)
             ):
                 return collective_origin
-            if collective.kind == "all-gather" and self.is_cut_by_xla(ops, axes, values):
+            is_moved = collective.kind in ("all-gather", "collective-permute")
+            if is_moved and self.is_cut_by_xla(ops, axes, values):
                 moved_before = self.moved_before(ops, collective, part, values)
                 return moved_before or _origin("split", ops[0], *_scope(ops[0]))
             nearest: CollectiveOrigin | None = None
@@ -391,7 +392,7 @@ class _Search:
     def is_cut_by_xla(
         self, ops: list[Op], axes: tuple[AxisPart, ...], values: set[ValueId]
     ) -> bool:
-        """Whether it gathers what XLA cuts over axes that nothing has which it can be."""
+        """Whether it moves what XLA cuts over axes that nothing has which it can be."""
         if not self.is_split_by_xla(ops, axes):
             return False
         if any(self.around.carried(value, axes) for value in values):
@@ -494,7 +495,9 @@ class _Search:
                         self.around.unlikeness(needs[at], part),
                     ),
                 )
-                is_other = part.argument is not None and needs[best].value not in values
+                # What is moved is known, and no block of another value is like it over all axes.
+                is_known = part.argument is not None or (bool(values) and misfits[best] > 1)
+                is_other = is_known and needs[best].value not in values
                 if (is_other or misfits[best] >= NO_FIT) and (
                     moved_before := self.moved_before(ops, collective, part, values)
                 ):
@@ -516,7 +519,8 @@ class _Search:
                 reaches = need.op in ops and kind_of(need.op) in REACHING
                 is_piece = reaches and collective.kind == "collective-permute"
                 unlike = not (fits or is_piece) or (steps > 0 and misfits[best] > 1)
-                if part.named_after == "nothing" and values and need.value not in values:
+                is_further = part.named_after == "nothing" or steps > 0
+                if is_further and values and need.value not in values:
                     unlike = True
                 # A barrier gives many values: it may be any that fits.
                 if any(op.kind in BARRIERS for op in ops):

@@ -343,6 +343,62 @@ def test_what_a_call_makes_is_not_what_another_call_of_the_function_makes() -> N
     assert [named(origin, "has") for origin in gathers] == [{("at", "P('c')")}]
 
 
+def test_what_xla_moves_first_is_not_another_operand_with_some_of_its_axes() -> None:
+    """The keys have `b`, and are gathered over `a` and `c`; the gradient beside them has `a`."""
+    mesh = compat.abstract_mesh(Mesh.of({"a": 2, "b": 2, "c": 2}))
+
+    def on(*spec: Any) -> NamedSharding:
+        return NamedSharding(mesh, P(*spec))
+
+    def loss(params: Any, x: Any) -> Any:
+        keys = (x @ params["k"]).reshape(16, 4, 4)
+        scores = jax.nn.softmax(jnp.einsum("shd,thd->hst", keys, keys))
+        y = jnp.einsum("hst,thd->shd", scores, keys).reshape(16, 16) @ params["o"]
+        return (jax.lax.with_sharding_constraint(y, on("b", "a")) ** 2).mean()
+
+    shardings = {"k": on("a", "b"), "o": on("a")}
+    params = {
+        name: jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=sharding)
+        for name, sharding in shardings.items()
+    }
+    x = jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=on(None, "b"))
+    fun = jax.jit(jax.grad(loss), out_shardings=shardings)
+    program = Program("step", fun, (params, x), mesh=mesh)
+    parts = parts_of(Inspection(program, ["shardy"]).collectives("shardy"))
+    (origin,) = (
+        origin
+        for each, part, origin in parts
+        if each.kind == "all-gather" and part.shape.leaves[0].dimensions == (16, 4, 4)
+    )
+    assert named(origin, "has") == {("params['k']", "P('a', 'b')")}
+
+
+def test_the_edges_of_windows_that_xla_splits_of_itself_are_for_no_tensor_further_on() -> None:
+    """The convolution has no `b`, which XLA splits it over; the gain behind it has."""
+    mesh = compat.abstract_mesh(Mesh.of({"a": 2, "b": 2, "c": 2}))
+
+    def array(shape: tuple[int, ...], *spec: Any) -> Any:
+        sharding = NamedSharding(mesh, P(*spec))
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+    def step(x: Any, w: Any, gain: Any) -> Any:
+        dims = ("NWC", "WIO", "NWC")
+        kernel = jnp.stack([w] * 3)
+        y = jax.lax.conv_general_dilated(x[None], kernel, (1,), "SAME", dimension_numbers=dims)[0]
+        y = jnp.tanh(y) * gain
+        return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, P("c", "a")))
+
+    args = (array((16, 16), None, ("a", "c")), array((16, 16), "c", "a"), array((16,), "b"))
+    program = Program("step", jax.jit(step), args, mesh=mesh)
+    parts = parts_of(Inspection(program, ["shardy"]).collectives("shardy"))
+    of_b = [
+        (origin.kind, origin.op)
+        for each, _, origin in parts
+        if each.kind == "collective-permute" and [axis.name for axis in each.axes or ()] == ["b"]
+    ]
+    assert set(of_b) == {("split", "conv_general_dilated")}
+
+
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_a_sum_that_xla_may_split_without_its_annotations_says_so(partitioner: Any) -> None:
     """Without `x`'s sharding XLA sums over `data` all the same: `model` is on other dimensions."""
