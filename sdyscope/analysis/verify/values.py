@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
 
 from sdyscope.analysis.verify.audited import AuditedStage, Disagreement, LeftOut
@@ -56,8 +57,8 @@ class _Value(NamedTuple):
         name: what to call it.
         type: its type.
         shown: what is shown of it.
-        layouts: its layouts in the dump.
-        resharded: layouts that it is copied to, under its name.
+        layouts: its layout in the dump, every time that it is there.
+        resharded: likewise the layouts that it is copied to there, under its name.
     """
 
     op: Op
@@ -65,7 +66,7 @@ class _Value(NamedTuple):
     type: TensorType
     shown: PropagatedValue | None
     layouts: Sequence[int]
-    resharded: Sequence[int] = ()
+    resharded: Sequence[Sequence[int]] = ()
 
     @property
     def rank(self) -> int:
@@ -97,11 +98,15 @@ def propagated_stage(graph: OpGraph, propagated: Propagated, audited: Audited) -
         compared += 1
         shown = value.shown
         assert shown is not None
-        mine, theirs = set(_shown_blocks(shown, value.rank)), set(map(_blocks, layouts))
+        mine = set(_shown_blocks(shown, value.rank))
         # Where an op can't run as its result is sharded, Shardy has it run otherwise and copies
         # what it makes to that sharding.
-        copied = {_blocks(audited.layouts[number]) for number in value.resharded}
-        if mine not in (theirs, copied):
+        copied = value.resharded or [()] * len(value.layouts)
+        every = [
+            {_blocks(audited.layouts[each]) for each in (number, *others)}
+            for number, others in zip(value.layouts, copied, strict=True)
+        ]
+        if not mine <= set().union(*every) or not all(mine & each for each in every):
             texts = " and ".join(layout.text or "{replicated}" for layout in layouts)
             said = str(shown.sharding) if shown.sharding is not None else "replicated"
             wrong.append(Disagreement(value.name, said, texts, value.op.source))
@@ -126,9 +131,13 @@ def _results(op: Op, propagated: Propagated, audited: Audited, number: int) -> I
     instances = audited.values.get(number, ())
     for result, type_ in enumerate(op.types):
         name = _name(op) + (f"#{result}" if len(op.types) > 1 else "")
-        shards = [layouts[result] for layouts in instances if layouts[result] >= 0]
         copies = audited.resharded.get(number, ()) if len(op.types) == 1 else ()
-        resharded = [layout for layouts in copies for layout in layouts]
+        there = [
+            (layouts[result], copied)
+            for layouts, copied in zip_longest(instances, copies, fillvalue=())
+            if layouts[result] >= 0
+        ]
+        shards, resharded = [layout for layout, _ in there], [copied for _, copied in there]
         shown = propagated.values.get((op.id, result))
         yield _Value(op, name, type_, shown, shards, resharded)
 
@@ -164,12 +173,10 @@ def _not_compared(value: _Value, layouts: Sequence[Layout]) -> LeftOut | None:
         return "not partitioned" if shown is None or shown.fate != "folded" else "folded"
     if shown.placed(value.rank) is None:
         return "no layout"
-    mine = set(_shown_blocks(shown, value.rank))
-    if (
-        len(set(map(_blocks, layouts))) > 1
-        and not shown.calls
-        and mine <= set(map(_blocks, layouts))
-    ):
+    mine, theirs = set(_shown_blocks(shown, value.rank)), set(map(_blocks, layouts))
+    times = len(shown.counterparts) - shown.counterparts.count(None) if shown.calls else 1
+    # What is computed from constants is there once for each use, more often than it is called.
+    if mine < theirs and len(value.layouts) > times:
         return "several in the dump"
     return None
 

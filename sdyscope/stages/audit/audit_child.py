@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -200,25 +200,30 @@ def _read(
     final = sorted(folder.glob(_FINAL))
     layouts = _Layouts()
     values: dict[int, list[list[int]]] = defaultdict(list)
-    resharded: dict[int, list[list[int]]] = defaultdict(list)
+    resharded: dict[int, list[list[int]]] = {}
     carried: dict[int, list[list[int]]] = defaultdict(list)
     arguments: list[int] = []
     results: list[int] = []
     if before:
         module = DumpedHlo.parse(before[-1].read_text(), compat.hlo)
+        copies: dict[int, list[DumpedInstruction]] = defaultdict(list)
+        makers: dict[int, list[str]] = defaultdict(list)
         for instruction in module.instructions.values():
             for number in _numbers(instruction.op_name):
                 places = _places(instruction, ops[number]) if number < len(ops) else []
                 if not places:
                     if instruction.opcode == "copy":
-                        resharded[number].append(layouts.each(instruction))
+                        copies[number].append(instruction)
                     continue
+                makers[number].append(instruction.name)
                 values[number].append(_at(places, layouts.each(instruction)))
                 if instruction.opcode == "while":
                     body = re.findall(r"body=%([^\s,]+)", instruction.line)[0]
                     inside = module.computations[body]
                     (given,) = (each for each in inside if each.opcode == "parameter")
                     carried[number].append(_at(places, layouts.each(given)))
+        for number, instructions in copies.items():
+            resharded[number] = _copied(makers[number], instructions, layouts)
         arguments = [
             number for parameter in module.parameters for number in layouts.each(parameter)
         ]
@@ -237,7 +242,7 @@ def _read(
         ops,
         layouts.layouts,
         dict(values),
-        dict(resharded),
+        resharded,
         dict(carried),
         arguments,
         results,
@@ -246,6 +251,24 @@ def _read(
         memory,
         argument_bytes,
     )
+
+
+def _copied(
+    makers: Sequence[str], copies: Iterable[DumpedInstruction], layouts: _Layouts
+) -> list[list[int]]:
+    """The layouts that what each instruction makes is copied to.
+
+    A copy of a copy is one of what that is of; of another op, which XLA put in between, it is taken
+    to be of each.
+    """
+    copied: list[list[int]] = [[] for _ in makers]
+    of: dict[str, tuple[int, ...]] = {name: (place,) for place, name in enumerate(makers)}
+    for copy in copies:
+        places = of.get(copy.operands[0], tuple(range(len(makers))))
+        of[copy.name] = places
+        for place in places:
+            copied[place] += layouts.each(copy)
+    return copied
 
 
 def _numbers(name: str) -> list[int]:

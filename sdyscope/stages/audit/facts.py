@@ -92,8 +92,8 @@ class Audited(msgspec.Struct, frozen=True):
         layouts: every layout that is named by its number below.
         values: by op, every time that XLA has it, the layouts of its results; -1 where it is not
             known which result is which.
-        resharded: by op, every time that XLA copies its result to another sharding, the layouts of
-            the copy.
+        resharded: by op with one result, every time that XLA has it, the layouts that it copies the
+            result to.
         carried: by loop, every time that XLA has it, the layouts of what its body gets, likewise.
         arguments: layouts of main's arguments.
         results: of its results.

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import pytest
 import user_programs
 from jax.sharding import NamedSharding
@@ -15,7 +16,7 @@ from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.origin_needs import Needs
 from sdyscope.analysis.verify.causes import causes_stage
 from sdyscope.analysis.verify.compiled import collectives_stage, memory_stage
-from sdyscope.analysis.verify.values import lowered_stage, propagated_stage
+from sdyscope.analysis.verify.values import lowered_stage, numbers, propagated_stage
 from sdyscope.errors import CompilerError
 from sdyscope.facts.origins import Together
 from sdyscope.facts.program import Program
@@ -489,3 +490,64 @@ def test_a_value_without_elements_lies_nowhere():
     stage = next(one for one in verified.stages if one.stage == "propagated")
     assert stage.agreed == stage.compared
     assert stage.left_out["empty"] > 0
+
+
+def propagated_of(jitted, *shapes):
+    inspection = Inspection(Program("step", jitted, shapes), ["shardy"])
+    (program,) = inspection.verify(causes=0).programs
+    (stage,) = (stage for stage in program.stages if stage.stage == "propagated")
+    return inspection, stage
+
+
+def test_what_is_copied_at_one_of_its_calls_is_compared_at_each():
+    """XLA rolls with one sharding twice, and copies what the second call gives to the result's."""
+    mesh = Mesh.of({"a": 2, "b": 2, "c": 2})
+    array = jax.ShapeDtypeStruct((32, 32), jnp.float32, sharding=_on(mesh, ("b", "c"), "a"))
+    jitted = jax.jit(
+        lambda x: jnp.roll(jnp.roll(x, 1, -1), 1, -1), out_shardings=_on(mesh, ("b", "a"), None)
+    )
+    inspection, stage = propagated_of(jitted, array)
+    values = inspection.propagated("shardy").values.values()
+    if not any(len(set(value.calls)) > 1 for value in values):
+        pytest.skip("this JAX calls no function twice")
+    assert stage.disagreements == ()
+    assert stage.compared > 3
+
+
+def test_what_is_there_more_often_than_it_is_called_is_left_out(looked_at):
+    """As what is computed from constants, once for each use, in a function that is called twice."""
+    program, partitioner, read = looked_at
+    graph, propagated = program.graph(partitioner), program.propagated(partitioner)
+    by_layout = {}
+    for node, number in numbers(graph).items():
+        value = propagated.values.get((node, 0))
+        instances = read.values.get(number, ())
+        if value is None or value.node is None or len(graph.ops[node].types) != 1:
+            continue
+        if len(instances) == 1 and len(graph.ops[node].types[0].shape or ()) == 2:
+            layout = instances[0][0]
+            by_layout.setdefault(str(read.layouts[layout].blocks), (value, number, layout))
+    (value, number, one), (other, _, two), (_, _, three), *_ = by_layout.values()
+    calls = value.placed(2), other.placed(2)
+    twice = value._replace(calls=calls, counterparts=((1, 0), (2, 0)))
+    changed = replace(propagated, values={**propagated.values, value.id: twice})
+    right = propagated_stage(graph, propagated, read)
+
+    def stage_of(*layouts):
+        there = {**read.values, number: [[layout] for layout in layouts]}
+        return propagated_stage(graph, changed, msgspec.structs.replace(read, values=there))
+
+    assert stage_of(one, two).disagreements == ()
+    assert stage_of(one, two).compared == right.compared
+    left_out = stage_of(one, two, three)
+    assert left_out.disagreements == ()
+    assert left_out.left_out["several in the dump"] == (
+        right.left_out.get("several in the dump", 0) + 1
+    )
+    # As often as it is called, it is compared.
+    assert len(stage_of(one, three).disagreements) == 1
+    assert len(stage_of(one, one).disagreements) == 1
+
+
+def _on(mesh, *spec):
+    return NamedSharding(compat.abstract_mesh(mesh), P(*spec))
