@@ -35,6 +35,8 @@ CHANGING = (
 #: Where something runs, further: seconds, errors of rounding, hosts, and with these where lines and
 #: columns begin; and where the repository is, for a process that is in another folder.
 MEASURED = (
+    # How many are tried near the best goes by a regression, whose last digits are the processor's.
+    (re.compile(r"\b\d+ predicted (\(N per minute\): \d+ first, then) \d+"), r"N predicted \1 N"),
     # The last digits of a loss, and so how far it is off, are the processor's.
     (re.compile(r"\b0\.\d{6,}(?:\s+(?:0|\d\.?\d*e-\d+)(?=\s))?"), "LOSS"),
     (re.compile(r"\b\d[\d.,]* (?:s|ms|us)\b"), "TIME"),
