@@ -319,6 +319,7 @@ def test_under_gspmd_an_axis_is_followed_across_an_argument_and_a_constant() -> 
         assert {name for name, _ in named(origin, "has")} == {by}
 
 
+@pytest.mark.skipif(compat.version_tuple() < (0, 8), reason="Shardy then brings b to both calls")
 def test_what_a_call_makes_is_not_what_another_call_of_the_function_makes() -> None:
     """XLA moves the second one-hot to `b` and gathers that; the first has `b` of itself."""
     mesh = compat.abstract_mesh(Mesh.of({"a": 2, "b": 2, "c": 2}))
@@ -897,7 +898,10 @@ def test_a_shard_map_gathers_what_it_takes_and_what_its_body_returns() -> None:
     assert not gathers
     assert [annotation.kind for annotation in taken.annotations] == ["argument"]
     assert [annotation.kind for annotation in returned.annotations] == ["constraint"]
-    assert "P('y', None) but manual_computation requires P(None, None)" in origin_text(returned)
+    # Up to JAX 0.7 the argument stands in where the constraint is gone, and is named between these.
+    said = origin_text(returned)
+    assert "is P('y', None)" in said
+    assert "but manual_computation requires P(None, None)" in said
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
