@@ -76,8 +76,8 @@ def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
                 pairs.update(zip(values, other_values, strict=False))
     _pair_by_operands(pairs, unsure, a, b, numbers)
     if numbers is not None:
-        _pair_renamed(pairs, a, b)
-        _pair_retyped(pairs, a, b)
+        _pair_alone(pairs, a, b, _renamed)
+        _pair_alone(pairs, a, b, _retyped)
         _pair_constants(pairs, a, b, numbers)
     return pairs
 
@@ -164,32 +164,19 @@ def _made_alike(value: ValueId, other: ValueId, numbers: _Structures | None) -> 
     )
 
 
-def _pair_renamed(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None:
-    """Pairs what has no partner, and is the same but for the names of inner functions."""
+def _pair_alone(
+    pairs: dict[ValueId, ValueId],
+    a: OpGraph,
+    b: OpGraph,
+    keyed: Callable[[OpGraph], Iterator[tuple[Op, _Key]]],
+) -> None:
+    """Pairs ops without a partner, in order, where both sides have as many with a key."""
     known = {value[0] for value in pairs}, {value[0] for value in pairs.values()}
     sides: list[dict[_Key, list[Op]]] = []
     for graph, paired in zip((a, b), known, strict=True):
         by_key: dict[_Key, list[Op]] = {}
-        for op, key in _keyed(graph, True):
-            if op.id not in paired and len(key) == 3 and isinstance(key[1], str):
-                kind, scope, types = key
-                by_key.setdefault((kind, without_inner(str(scope)), types), []).append(op)
-        sides.append(by_key)
-    for key, ops in sides[0].items():
-        others = sides[1].get(key, [])
-        if len(ops) == len(others):
-            for op, other in zip(ops, others, strict=True):
-                _pair(pairs, op, other)
-
-
-def _pair_retyped(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None:
-    """Pairs what has no partner, and is the same but for the dtype or for sizes."""
-    known = {value[0] for value in pairs}, {value[0] for value in pairs.values()}
-    sides: list[dict[_Key, list[Op]]] = []
-    for graph, paired in zip((a, b), known, strict=True):
-        by_key: dict[_Key, list[Op]] = {}
-        for op, key in _keyed(graph, True, _ranks):
-            if op.id not in paired and all(type_.shape is not None for type_ in op.types):
+        for op, key in keyed(graph):
+            if op.id not in paired:
                 by_key.setdefault(key, []).append(op)
         sides.append(by_key)
     for key, ops in sides[0].items():
@@ -197,6 +184,21 @@ def _pair_retyped(pairs: dict[ValueId, ValueId], a: OpGraph, b: OpGraph) -> None
         if len(ops) == len(others):
             for op, other in zip(ops, others, strict=True):
                 _pair(pairs, op, other)
+
+
+def _renamed(graph: OpGraph) -> Iterator[tuple[Op, _Key]]:
+    """What ops are the same by, but for the names of inner functions."""
+    for op, key in _keyed(graph, True):
+        if len(key) == 3 and isinstance(key[1], str):
+            kind, scope, types = key
+            yield op, (kind, without_inner(str(scope)), types)
+
+
+def _retyped(graph: OpGraph) -> Iterator[tuple[Op, _Key]]:
+    """What ops are the same by, but for the dtype and for sizes."""
+    for op, key in _keyed(graph, True, _ranks):
+        if all(type_.shape is not None for type_ in op.types):
+            yield op, key
 
 
 def _pair_constants(
