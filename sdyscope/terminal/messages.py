@@ -12,8 +12,8 @@ from sdyscope.words.visible import visible
 #: Text is not folded into a narrower column than this.
 _NARROWEST = 40
 
-#: How far in a sentence goes on.
-_HANG = 2
+#: How far further in a sentence goes on, here and wherever one is folded.
+HANG = 2
 
 #: A command or a line of code that is copied: what stands alone, or behind a colon at the end.
 _LAST_COMMAND = re.compile(
@@ -71,15 +71,15 @@ def _sentence(line: str, columns: int, whole: str) -> Iterator[str]:
     command = _LAST_COMMAND.search(line)
     head = line if command is None else line[: command.start()]
     at = ""
-    for piece in _pieces(head, columns - _HANG, whole):
+    for piece in _pieces(head, columns - HANG, whole):
         if at.strip() and len(at) + len(piece.rstrip()) > columns:
             yield at.rstrip()
-            at = " " * _HANG
+            at = " " * HANG
         at += piece
     if command is not None:
         if at.strip() and len(at) + len(command[0]) > columns:
             yield at.rstrip()
-            at = " " * _HANG
+            at = " " * HANG
         at += command[0]
     yield at.rstrip()
 

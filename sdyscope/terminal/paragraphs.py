@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sdyscope.process.output import Output, answers
+from sdyscope.terminal.messages import HANG
 from sdyscope.terminal.table import Table, Tone, hanging, print_table, print_text
 from sdyscope.words.visible import abridged, visible
 
@@ -28,7 +29,7 @@ class Paragraph:
     text: str
     tone: Tone = "plain"
     indent: int = 0
-    hang: int = 2
+    hang: int = HANG
     axes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from sdyscope.process.output import Output, answers
+from sdyscope.terminal.messages import HANG
 from sdyscope.words.counts import size
 from sdyscope.words.mesh import axis_spans
 from sdyscope.words.tone import Tone as Tone
@@ -46,9 +47,6 @@ _WORDS = re.compile(
 
 #: A column is not made narrower than its longest unbreakable piece, up to this many characters.
 _WIDEST_PIECE = 24
-
-#: How far in a title goes on.
-_HANG = 2
 
 #: Characters between two columns.
 _GAP = 2
@@ -190,7 +188,7 @@ def print_table(table: Table, output: Output | None = None) -> None:
     lines: list[Sequence[Cell]] = []
     if table.title:
         columns = output.columns
-        titles = [table.title] if columns is None else hanging(table.title, columns, hang=_HANG)
+        titles = [table.title] if columns is None else hanging(table.title, columns, hang=HANG)
         lines += [[Cell(line, "heading")] for line in titles]
     lines += _row(table.columns, headers, widths)
     lines.append([Cell(rule * (sum(widths) + _GAP * (len(widths) - 1)))])
