@@ -3,12 +3,11 @@
 What is compared against must be the same program: the very jaxpr is evaluated, in which sharding
 constraints are left out, nested jits forget their shardings, and the body of a `shard_map` is
 mapped (`jax.vmap`) over the blocks of its arguments, with the mesh axes as the names of the maps:
-its collectives then are sums, gathers and shifts along a dimension.
+its collectives then are sums, gathers and shifts along a dimension (see ``mapped_collectives``).
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,19 +17,23 @@ import jax.numpy as jnp
 from jax.extend import core
 
 from sdyscope.stages import compat
+from sdyscope.stages.executed.mapped_collectives import ENDS, mapped_collective
 from sdyscope.stages.lowered.signature import ShardMap
 
 #: Ops that say where a value is to be, or along which axes it may differ, and nothing about what it
 #: is.
-_PLACING = frozenset({"sharding_constraint", "reshard", "mesh_cast", "pvary", "pcast"})
-
-#: Collectives whose results are the same along an axis, by their type; what they are without.
-_INVARIANT: Mapping[str, Callable[..., Any]] = {
-    "psum_invariant": lambda *values, axes, **_: [jax.lax.psum(value, axes) for value in values],
-    "all_gather_invariant": lambda value, *, axis_name, all_gather_dimension, tiled, **_: [
-        jax.lax.all_gather(value, axis_name, axis=all_gather_dimension, tiled=tiled)
-    ],
-}
+_PLACING = frozenset(
+    {
+        "mesh_cast",
+        "pcast",
+        "preduced",
+        "pvary",
+        "reduced_vary_cast",
+        "reshard",
+        "sharding_constraint",
+        "vary_unreduced_cast",
+    }
+)
 
 #: Ops whose values may depend on how they are partitioned.
 _RANDOM = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
@@ -99,16 +102,16 @@ def stripped(jaxpr: Any, around: Around) -> Any:
 
     equations = []
     for equation in jaxpr.eqns:
-        name = equation.primitive.name
+        # JAX names some of its casts by its variables for them.
+        name = equation.primitive.name.removesuffix("_p")
         invars = [now(atom) for atom in equation.invars]
-        if name in _PLACING:
+        if name in _PLACING or name in ENDS:
             renamed.update(zip(equation.outvars, invars, strict=True))
         elif name == "shard_map":
             body = _mapped(compat.shard_map_parameters(equation.params), around)
             equations.append(_instead(equation, invars, body, around))
-        elif name in _INVARIANT:
-            plain = functools.partial(_INVARIANT[name], **equation.params)
-            equations.append(_instead(equation, invars, plain, around))
+        elif (collective := mapped_collective(name, equation.params)) is not None:
+            equations.append(_instead(equation, invars, collective, around))
         else:
             params = {
                 key: _stripped_value(key, value, around) for key, value in equation.params.items()
@@ -154,7 +157,7 @@ def _instead(
     equation: Any, invars: Sequence[Any], function: Callable[..., Any], around: Around
 ) -> Any:
     """An equation that calls a function in place of another one."""
-    avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in invars]
+    avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
     traced = jax.make_jaxpr(jax.jit(function), axis_env=list(around.axes.items()))(*avals)
     (call,) = traced.jaxpr.eqns
     return call.replace(invars=[*traced.consts, *invars], outvars=equation.outvars)
