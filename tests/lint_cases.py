@@ -413,6 +413,50 @@ def remembered_psum():
     return program(lambda x, w: product(x, w, lambda x, w: jax.lax.psum(x @ w, "data")), *PARTS)
 
 
+@finds("unreduced-never-reduced", "shard_map", severity="error")
+def psum_over_another_axis():
+    return program(lambda x, w: product(x, w, lambda x, w: jax.lax.psum(x @ w, "model")), *PARTS)
+
+
+@finds("unreduced-never-reduced", "shard_map", severity="error")
+def loop_that_sums_over_another_axis():
+    def body(x, w):
+        def step(y, _):
+            return jax.lax.pmean(jnp.tanh(y), "model"), None
+
+        return jax.lax.scan(step, x @ w, None, length=2)[0]
+
+    return program(lambda x, w: product(x, w, body), *PARTS)
+
+
+@spares("unreduced-never-reduced")
+def psum_over_both_axes():
+    both = ("data", "model")
+    return program(lambda x, w: product(x, w, lambda x, w: jax.lax.psum(x @ w, both)), *PARTS)
+
+
+@spares("unreduced-never-reduced")
+def summed_in_three_steps():
+    def body(x, w):
+        part = jax.lax.psum_scatter(x @ w, "data", tiled=True)
+        return jax.lax.all_gather(jax.lax.psum(part, "model"), "data", tiled=True)
+
+    return program(lambda x, w: product(x, w, body), *PARTS)
+
+
+@spares("unreduced-never-reduced")
+def summed_around_a_ring():
+    def body(x, w):
+        part = total = x @ w
+        size = jax.lax.axis_size("data")
+        for _ in range(size - 1):
+            part = jax.lax.ppermute(part, "data", [(at, (at + 1) % size) for at in range(size)])
+            total += part
+        return total
+
+    return program(lambda x, w: product(x, w, body), *PARTS)
+
+
 @spares("unreduced-never-reduced")
 def summed_in_a_called_function():
     total = jax.jit(lambda y: jax.lax.psum(y, "data"))

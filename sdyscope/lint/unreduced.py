@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.collectives.axes import axes_of_op
 from sdyscope.annotations import Annotation
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
 
 _Varies: TypeAlias = Literal["no", "yes", "unknown"]
-"""Whether a value differs between the devices along an axis; unknown behind a collective."""
+"""Whether a value differs between the devices along an axis."""
 
+#: What devices exchange, and what else may make them differ or not.
 _COLLECTIVES = frozenset(
     {
         "all_gather",
@@ -34,6 +37,12 @@ _COLLECTIVES = frozenset(
 )
 
 
+#: Collectives whose results are the same on all devices of a group.
+_JOINING = frozenset({"all_gather", "all_reduce"})
+
+#: Those that say along which axes they run, and leave others as they are.
+_ALONG_AXES = _JOINING | {"all_to_all", "collective_permute", "reduce_scatter"}
+
 #: Ops that sum over what may be in pieces.
 _SUMMING = frozenset({"convolution", "dot", "dot_general", "reduce", "reduce_window", "scatter"})
 
@@ -45,9 +54,10 @@ def unreduced_never_reduced(subject: Subject) -> Iterator[Message]:
     Two forms of one fault that gives wrong numbers without an error (openxla/xla#40034).
 
     A `shard_map` with `check_vma=False` returns a value that differs along an axis which its
-    `out_specs` leave out: the `psum` was forgotten. It is reported where the value comes from
-    blocks of an argument with no collective in between; past a collective (or a custom call, or in
-    a loop) it is not followed, and not reported.
+    `out_specs` leave out: the `psum` was forgotten, or runs over another axis. It is reported where
+    the value comes from blocks of an argument with nothing in between that may make them the same:
+    past a sum or gather over that axis they are, and past another collective over it, a custom
+    call, or in a loop with one it is not followed, and not reported.
 
     A value that is annotated `unreduced` over an axis, in a program whose compiled form has no
     reduction over that axis, and that does not return it so. This takes the compiled program.
@@ -69,7 +79,7 @@ def _of_bodies(subject: Subject) -> Iterator[Message]:
             continue
         end = graph.children(op)[-1]
         for axis in manual.axes if isinstance(manual, ManualAxes) else ():
-            body = _Body(graph, op, axis)
+            body = _Body(graph, subject.mesh, op, axis)
             for (producer, edge), sharding in zip(
                 graph.operands(end), written.shardings, strict=False
             ):
@@ -78,7 +88,7 @@ def _of_bodies(subject: Subject) -> Iterator[Message]:
                 if body.varies((producer.id, edge.result)) == "yes":
                     yield Message(
                         f"Output {edge.operand} of this shard_map differs along {axis!r}, its "
-                        "out_specs say it does not, and nothing in the body reduces over "
+                        "out_specs say it does not, and nothing on its way reduces over "
                         f"{axis!r}: each device uses its own part as the whole.",
                         tensor=op.scope,
                         kind="shard_map output",
@@ -95,8 +105,8 @@ def _size(subject: Subject, axis: str) -> int:
 class _Body:
     """Which values of a ``shard_map``'s body differ along an axis."""
 
-    def __init__(self, graph: OpGraph, op: Op, axis: str) -> None:
-        self.graph, self.op, self.axis = graph, op, axis
+    def __init__(self, graph: OpGraph, mesh: Mesh, op: Op, axis: str) -> None:
+        self.graph, self.mesh, self.op, self.axis = graph, mesh, op, axis
         self._known: dict[ValueId, _Varies] = {}
         given = op.attributes.get("in_shardings")
         self._given = given.shardings if isinstance(given, TensorShardingPerValue) else ()
@@ -129,10 +139,20 @@ class _Body:
             return "yes" if named else "no"
         if op.is_argument:
             return "unknown"  # of a loop: what its body makes of it is not followed
+        if op.mnemonic in _JOINING and self._runs_over(op) == "all of it":
+            return "no"
         inside = [op, *self.graph.inside([op])]
-        if any(op.mnemonic in _COLLECTIVES for op in inside):
+        if any(op.mnemonic in _COLLECTIVES and self._runs_over(op) != "others" for op in inside):
             return "unknown"
         return None
+
+    def _runs_over(self, op: Op) -> Literal["all of it", "others", "unknown"]:
+        """What a collective runs over: all of the axis, or other axes alone."""
+        axes = axes_of_op(op, self.mesh) if op.mnemonic in _ALONG_AXES else None
+        own = [axis for axis in axes or () if axis.name == self.axis]
+        if axes is None or any(axis.sub_axis_info is not None for axis in own):
+            return "unknown"
+        return "all of it" if own else "others"
 
     def _before(self, value: ValueId) -> list[ValueId]:
         """What a value is made from, inside the body."""

@@ -8,9 +8,15 @@ order that no iota describes are listed.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from sdyscope.errors import ConversionError
+from sdyscope.graph import Op
+from sdyscope.graph.attribute_values import Dictionary, Elements, Structure
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, SubAxisInfo, device_order, merge_digits
 from sdyscope.values.placement import through_order
 from sdyscope.values.replica_groups import (
@@ -47,6 +53,52 @@ def axes_of_groups(groups: ReplicaGroups, mesh: Mesh) -> tuple[AxisRef, ...] | N
         return None
     positions = _positions(digits, mesh)
     return _listed(groups, mesh) if positions is None else _axes(positions, mesh)
+
+
+def axes_of_op(op: Op, mesh: Mesh) -> tuple[AxisRef, ...] | None:
+    """The axes that a collective of StableHLO runs over, as its attributes say.
+
+    Args:
+        op: the op, in the graph of the lowered module.
+        mesh: the program's mesh.
+
+    Returns:
+        As ``axes_of_groups`` and ``axes_of_pairs``; None also where an attribute can't be read.
+    """
+    pairs = op.attributes.get("source_target_pairs")
+    if isinstance(pairs, Elements):
+        return axes_of_pairs([(row[0], row[1]) for row in _rows(pairs)], mesh)
+    groups = op.attributes.get("replica_groups")
+    if isinstance(groups, Structure):  # By the axes of a mesh, as JAX 0.12 writes them.
+        return _named(groups, mesh)
+    if not isinstance(groups, Elements):
+        return None
+    return axes_of_groups(CollectiveDeviceList(_rows(groups)), mesh)
+
+
+def _named(groups: Structure, mesh: Mesh) -> tuple[AxisRef, ...] | None:
+    """Those of `#stablehlo.replica_group_mesh_axes`; None where one is a part of an axis."""
+    refs = []
+    axes = groups.get("axes")
+    for axis in axes if isinstance(axes, tuple) else ():
+        name = axis.get("name") if isinstance(axis, Dictionary) and len(axis) == 1 else None
+        if not isinstance(name, str) or name not in mesh.shape:
+            return None
+        refs.append(AxisRef(name))
+    return tuple(refs)
+
+
+def _rows(elements: Elements) -> tuple[tuple[int, ...], ...]:
+    """A matrix of integers, as it is written: in brackets, or as the bytes of an i64 each."""
+    body = elements.body.strip()
+    shape = tuple(size or 0 for size in elements.type.shape or ())
+    if body.startswith("["):
+        return tuple(tuple(row) for row in json.loads(body))
+    if body.startswith('"0x'):
+        flat = np.frombuffer(bytes.fromhex(body[3:-1]), "<i8")
+    else:
+        flat = np.full(math.prod(shape), int(body))
+    return tuple(tuple(int(device) for device in row) for row in flat.reshape(shape))
 
 
 def order_of_groups(groups: ReplicaGroups) -> tuple[int, ...] | None:

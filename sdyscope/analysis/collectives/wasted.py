@@ -7,25 +7,20 @@ iteration what the loop adds up anyway.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-import numpy as np
-
-from sdyscope.analysis.collectives.axes import axes_of_groups
+from sdyscope.analysis.collectives.axes import axes_of_op
 from sdyscope.analysis.collectives.bytes import wire_bytes
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.traffic import CollectiveKind
 from sdyscope.graph import Op, OpGraph
-from sdyscope.graph.attribute_values import Dictionary, Elements, Structure
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.replica_groups import CollectiveDeviceList
 from sdyscope.values.source import SourceLocation
 
 WastedKind: TypeAlias = Literal[
@@ -235,26 +230,10 @@ class _Maps:
 
     def axes(self, op: Op) -> tuple[str, ...]:
         """The whole axes that a collective runs over, by name; none where they are not known."""
-        groups = op.attributes.get("replica_groups")
-        if isinstance(groups, Structure):  # By the axes of a mesh, as JAX 0.12 writes them.
-            return self.named_axes(groups)
-        if not isinstance(groups, Elements):
-            return ()
-        refs = axes_of_groups(CollectiveDeviceList(_rows(groups)), self.mesh)
-        if not refs or any(axis.sub_axis_info is not None for axis in refs):
+        refs = axes_of_op(op, self.mesh) or ()
+        if any(axis.sub_axis_info is not None for axis in refs):
             return ()
         return tuple(axis.name for axis in refs)
-
-    def named_axes(self, groups: Structure) -> tuple[str, ...]:
-        """Those of `#stablehlo.replica_group_mesh_axes`; none where one is a part of an axis."""
-        names = []
-        axes = groups.get("axes")
-        for axis in axes if isinstance(axes, tuple) else ():
-            name = axis.get("name") if isinstance(axis, Dictionary) and len(axis) == 1 else None
-            if not isinstance(name, str) or name not in self.mesh.shape:
-                return ()
-            names.append(name)
-        return tuple(names)
 
     def wasted(
         self,
@@ -278,19 +257,6 @@ class _Maps:
 
 def _adds(graph: OpGraph, op: Op) -> bool:
     return any(inner.mnemonic == "add" for inner in graph.children(op))
-
-
-def _rows(elements: Elements) -> tuple[tuple[int, ...], ...]:
-    """A matrix of integers, as it is written: in brackets, or as the bytes of an i64 each."""
-    body = elements.body.strip()
-    shape = tuple(size or 0 for size in elements.type.shape or ())
-    if body.startswith("["):
-        return tuple(tuple(row) for row in json.loads(body))
-    if body.startswith('"0x'):
-        flat = np.frombuffer(bytes.fromhex(body[3:-1]), "<i8")
-    else:
-        flat = np.full(math.prod(shape), int(body))
-    return tuple(tuple(int(device) for device in row) for row in flat.reshape(shape))
 
 
 # --- loops ----------------------------------------------------------------------------------------
