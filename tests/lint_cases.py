@@ -468,6 +468,49 @@ def nothing_of_the_blocks():
     return program(lambda x, w: product(x, w, lambda x, w: jnp.zeros((4, 4))), *PARTS)
 
 
+def dropout(*axes: str, fold: bool) -> Inspection:
+    spec = P(*axes)
+
+    def body(key, x):
+        place = jax.lax.axis_index("data")
+        key = jax.random.fold_in(key, place) if fold else jax.random.split(key)[0]
+        kept = jax.random.bernoulli(key, 0.5, x.shape)
+        return jnp.where(kept, x / 0.5, 0)
+
+    def step(seed, x):
+        mapped = jax.shard_map(body, mesh=AUTO, in_specs=(P(), spec), out_specs=spec)
+        return mapped(jax.random.key(seed), x)
+
+    return program(step, jax.ShapeDtypeStruct((), jnp.uint32), array((16, 32), "data"))
+
+
+@finds("random-numbers-repeat", "jit(_bernoulli)", severity="warning")
+def same_mask_for_each_block():
+    return dropout("data", fold=False)
+
+
+@spares("random-numbers-repeat")
+def mask_of_its_own_for_each_block():
+    return dropout("data", fold=True)
+
+
+@spares("random-numbers-repeat")
+def same_mask_for_the_same_block():
+    return dropout(fold=False)
+
+
+@spares("random-numbers-repeat")
+def random_weights():
+    def body(seed, x):
+        return x @ jax.random.normal(jax.random.key(seed), (32, 4))
+
+    def step(seed, x):
+        mapped = jax.shard_map(body, mesh=AUTO, in_specs=(P(), P("data")), out_specs=P("data"))
+        return mapped(seed, x)
+
+    return program(step, jax.ShapeDtypeStruct((), jnp.uint32), array((16, 32), "data"))
+
+
 # --- what is held ---------------------------------------------------------------------------------
 
 

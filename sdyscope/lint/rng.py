@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from sdyscope.graph import Op
+from sdyscope.graph import Op, OpGraph
+from sdyscope.lint.manual_bodies import ManualBody, manual_bodies
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
 
@@ -102,3 +103,81 @@ def rng_replicated(subject: Subject) -> Iterator[Message]:
             hint="Draw with Threefry, which is split, or in a shard_map with a key for each "
             "device.",
         )
+
+
+#: Ops that hand each number on to one element.
+_PASSING = frozenset(
+    {"add", "and", "compare", "convert", "divide", "multiply", "not", "select", "subtract"}
+)
+#: Those that apply a number to an element of data.
+_APPLYING = frozenset({"add", "divide", "multiply", "select", "subtract"})
+#: What a function has beside that.
+_AROUND = frozenset({"argument", "broadcast_in_dim", "constant", "return"})
+
+
+@rule("random-numbers-repeat", "warning")
+def random_numbers_repeat(subject: Subject) -> Iterator[Message]:
+    """Devices draw the same random numbers for different blocks of data.
+
+    In the body of a `shard_map` a key that is the same on all devices along an axis gives each of
+    them the same numbers. Multiplied with, added to or choosing among the elements of a block that
+    differs along that axis, they are the same dropout mask, or noise, for each block. Outside of a
+    `shard_map` the whole array is drawn, and each device has its own part of it. Fold the device's
+    place into the key: `jax.random.fold_in(key, jax.lax.axis_index(axis))`.
+
+    Numbers are followed from where the body draws them, one for an element, to where they meet
+    data; not where both are in a loop or a function that the body calls, nor where numbers are
+    spread or contracted first, as random weights are. Where the blocks are meant to get the same
+    numbers, ignore it.
+    """
+    subject.require_shardy()
+    graph = subject.graph
+    axes_of: dict[int, list[str]] = {}
+    for map_, axis, body in manual_bodies(subject):
+        for op in graph.children(map_):
+            if _draws(graph, op) and _is_applied(graph, op, body):
+                axes_of.setdefault(op.id, []).append(axis)
+    for node, axes in axes_of.items():
+        along = " and ".join(map(repr, axes))
+        place = repr(axes[0]) if len(axes) == 1 else f"({', '.join(map(repr, axes))})"
+        op = graph.ops[node]
+        yield Message(
+            f"All devices along {along} draw the same random numbers here, each for another block "
+            "of data.",
+            tensor=subject.scope(op),
+            kind="op",
+            source=subject.source(op),
+            partitioner=subject.partitioner,
+            hint=f"Draw with jax.random.fold_in(key, jax.lax.axis_index({place})).",
+        )
+
+
+def _draws(graph: OpGraph, op: Op) -> bool:
+    return op.callee is not None and any(
+        inner.kind == "stablehlo.rng_bit_generator" or _is_threefry(inner)
+        for inner in (op, *graph.inside([op]))
+    )
+
+
+def _is_applied(graph: OpGraph, draw: Op, body: ManualBody) -> bool:
+    """Whether numbers that are the same on all devices meet what differs, element by element."""
+    shape = draw.types[0].shape
+    if body.varies((draw.id, 0)) != "no":
+        return False
+    waiting, seen = [draw], {draw.id}
+    while waiting:
+        for user, _ in graph.uses(waiting.pop()):
+            if user.id in seen or not user.types or user.types[0].shape != shape:
+                continue
+            seen.add(user.id)
+            # jnp.where is a function of its own.
+            inside = [user] if user.callee is None else graph.inside([user])
+            kinds = {op.mnemonic for op in inside} - _AROUND
+            if not kinds <= _PASSING:
+                continue
+            varies = body.varies((user.id, 0))
+            if varies == "yes" and kinds & _APPLYING:
+                return True
+            if varies == "no":
+                waiting.append(user)
+    return False
