@@ -147,6 +147,14 @@ def test_no_module_imports_another_room_by_a_string():
     assert found == BY_NAME
 
 
+def test_no_public_class_has_the_name_of_another():
+    homes = {}
+    for path in (ROOT / "sdyscope").rglob("*.py"):
+        for name in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(), re.MULTILINE):
+            homes.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
 #: Names that say nothing of what they hold.
 EMPTY_NAMES = {"found", "made", "told", "one"}
 

@@ -11,7 +11,7 @@ import click
 from sdyscope.commands.upgrade_subject import SubjectCommand, looks
 
 if TYPE_CHECKING:
-    from sdyscope.commands.upgrade_run import Subject
+    from sdyscope.commands.upgrade_run import UpgradeSubject
 
 
 @click.command(
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 )
 @looks("upgrade.bisected:Bisection")
 def command(
-    subject: Callable[[], Subject],
+    subject: Callable[[], UpgradeSubject],
     good: str | None,
     bad: str,
     what: str | None,
@@ -66,7 +66,7 @@ def command(
 
     if good is None:
         raise click.UsageError("--good names a commit before the change.")
-    asked = bisect_commits.Asked(subject(), good, bad, what or "", program or "", verbose)
+    asked = bisect_commits.BisectRequest(subject(), good, bad, what or "", program or "", verbose)
     with contextlib.ExitStack() as stack:
         with progress.shown("sdyscope bisect"):
             bisection = stack.enter_context(bisect_commits.bisected(asked, progress.step))

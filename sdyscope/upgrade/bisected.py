@@ -56,7 +56,7 @@ class InOrder(Generic[_Item]):
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[_Item]):
+class SearchOutcome(Generic[_Item]):
     """What a search came to.
 
     Attributes:
@@ -75,7 +75,7 @@ class Outcome(Generic[_Item]):
 
 def bisect(
     history: History[_Item], good: _Item, bad: _Item, is_good: Callable[[_Item], bool]
-) -> Outcome[_Item]:
+) -> SearchOutcome[_Item]:
     """Finds the first bad version.
 
     Of n versions after the good one, at most ceil(log2(n)) before the bad end are judged, as far
@@ -108,11 +108,11 @@ def bisect(
         except Unjudged:
             skipped.add(chosen)
     if first == bad and is_good(bad):
-        return Outcome(None, before, unchanged=True)
+        return SearchOutcome(None, before, unchanged=True)
     left = tuple(version for version in history.candidates(goods, first) if version in skipped)
     if left:
-        return Outcome(None, before, (*left, first))
-    return Outcome(first, before)
+        return SearchOutcome(None, before, (*left, first))
+    return SearchOutcome(first, before)
 
 
 # --- the document ---------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ReleaseNote:
     """What a release's notes say of sharding, or why they are not there.
 
     Attributes:
@@ -213,4 +213,4 @@ class Bisection:
     subject: str = ""
     lines: tuple[ChangedLine, ...] = ()
     comparison: tuple[ComparedStages, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ReleaseNote, ...] = ()

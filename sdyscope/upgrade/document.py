@@ -14,7 +14,7 @@ from sdyscope.analysis.budgets import (
     memory_spent,
     replication_spent,
 )
-from sdyscope.analysis.diff.pairing import Candidate, paired
+from sdyscope.analysis.diff.pairing import PairCandidate, paired
 from sdyscope.analysis.diff.stages import (
     ComparedStages,
     FigureChange,
@@ -421,9 +421,9 @@ def _packages(a: Looked, b: Looked) -> Iterator[PackageChange]:
             yield PackageChange(name, ours.get(name, ""), theirs.get(name, ""))
 
 
-def _candidates(carried: Carried) -> list[Candidate[CarriedProgram]]:
+def _candidates(carried: Carried) -> list[PairCandidate[CarriedProgram]]:
     return [
-        Candidate(
+        PairCandidate(
             program,
             program.name if program.recorded is None else program.recorded.name,
             () if program.stages is None else (program.stages.partitioner,),

@@ -19,7 +19,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program, Versions
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
-from sdyscope.upgrade.bisected import Bisection, Evaluated, Note
+from sdyscope.upgrade.bisected import Bisection, Evaluated, ReleaseNote
 from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.upgrade.document import Looked, upgrade_document
 from sdyscope.upgrade.forms import html, markdown, text
@@ -288,11 +288,11 @@ def test_what_can_not_be_bisected_is_told_beside_the_comparison(sharded):
 def test_a_release_is_named_with_its_notes():
     good, first = evaluated("JAX 0.1", 0), evaluated("JAX 0.3", 768)
     skipped = evaluated("JAX 0.2", skipped="JAX 0.2: It fails.\n--verbose")
-    note = Note("0.3", ("Shardings are better.",), "https://docs")
+    note = ReleaseNote("0.3", ("Shardings are better.",), "https://docs")
     found = Bisection(
         across="releases", what="comms.bytes", good=good, bad=first, first=first, before=good,
         between=2, compiles=2, evaluations=(skipped,),
-        notes=(note, Note("0.4", (), "https://docs", "No network.")),
+        notes=(note, ReleaseNote("0.4", (), "https://docs", "No network.")),
     )  # fmt: skip
     words = said(text.bisected(found))
     assert "comms.bytes changed in JAX 0.3: 0 B before, 768 B since." in words
