@@ -45,6 +45,7 @@ def command(
     what: str | None,
     program: str | None,
     everything: bool,
+    strict: bool,
     as_json: bool,
     verbose: bool,
 ) -> int:
@@ -74,4 +75,6 @@ def command(
             output.answers().write_bytes(document.encode(bisection))
         else:
             paragraphs.print_parts(text.bisected(bisection, everything=everything))
-    return 0 if bisection.first is not None else 1
+            paragraphs.print_paragraphs(text.accounts(bisection.accounts))
+    known = not (strict and bisection.accounts)
+    return 0 if bisection.first is not None and known else 1

@@ -178,6 +178,7 @@ class _Search:
             subject="" if commit is None else commit.subject,
             lines=lines,
             comparison=compared,
+            accounts=self.judge.accounts,
         )
 
     def _commit(self, commit: str) -> Commit:

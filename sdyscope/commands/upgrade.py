@@ -97,6 +97,7 @@ def command(
     summary: str | None,
     page: str | None,
     everything: bool,
+    strict: bool,
     as_json: bool,
     verbose: bool,
 ) -> int:
@@ -135,7 +136,7 @@ def command(
     with progress.shown("sdyscope upgrade"):
         upgrade = upgrade_versions.upgraded(asked, progress.step)
     _write(upgrade, summary, page, program or "", everything=everything, as_json=as_json)
-    return upgrade.exit_status
+    return upgrade.exit_status or int(strict and upgrade.not_known)
 
 
 def _named(first: str | None, last: str | None, versions: str | None) -> tuple[str, ...]:

@@ -79,6 +79,7 @@ def looks(document: str) -> Callable[[_Function], _Function]:
         )
         @click.option("--program", metavar="NAME", help="The program of a script to look at.")
         @click.option("--all", "everything", is_flag=True, help="List every difference.")
+        @options.strict
         @options.json(document)
         @options.verbose
         @options.like(upgrade_carry.carry)

@@ -359,6 +359,7 @@ class _Search:
             evaluations=tuple(judge.evaluations),
             comparison=compared,
             notes=tuple(notes_of(version, self.asked.changelog) for version in about),
+            accounts=judge.accounts,
         )
 
     def _look(self, version: str) -> Looked:

@@ -7,11 +7,12 @@ none could be judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
 from sdyscope.analysis.diff.stages import ComparedStages
+from sdyscope.facts.account import Account
 from sdyscope.upgrade.wanted import Reading
 from sdyscope.values.source import SourceLocation
 
@@ -138,6 +139,37 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionAccount:
+    """What is not known of a program, in all versions of which that is so.
+
+    Attributes:
+        program: its name.
+        versions: what the versions are called.
+        account: what is not known.
+    """
+
+    program: str
+    versions: tuple[str, ...]
+    account: Account
+
+
+def version_accounts(known: Iterable[tuple[str, str, Account]]) -> tuple[VersionAccount, ...]:
+    """What is not known of programs, what is alike of several versions once.
+
+    Args:
+        known: of each version its label, the name of a program, and what is not known of that.
+    """
+    alike: dict[tuple[str, Account], dict[str, None]] = {}
+    for label, program, account in known:
+        if account:
+            alike.setdefault((program, account), {}).setdefault(label)
+    return tuple(
+        VersionAccount(program, tuple(labels), account)
+        for (program, account), labels in alike.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseNote:
     """What a release's notes say of sharding, or why they are not there.
 
@@ -194,6 +226,7 @@ class Bisection:
         lines: the lines that the commit changed and where the difference begins, the latter first.
         comparison: the programs that differ between the first version and the one before.
         notes: what the release's notes say of sharding; none of commits.
+        accounts: what is not known of the versions that were looked at.
     """
 
     schema: Literal["sdyscope.bisect/1"] = "sdyscope.bisect/1"
@@ -214,3 +247,4 @@ class Bisection:
     lines: tuple[ChangedLine, ...] = ()
     comparison: tuple[ComparedStages, ...] = ()
     notes: tuple[ReleaseNote, ...] = ()
+    accounts: tuple[VersionAccount, ...] = ()
