@@ -63,8 +63,8 @@ if "gspmd" in program.lowered:
 """
 
 #: A command, and how many times the JAX that it needs it may take. What is not here runs a program
-#: or compiles it many times (`run`, `fix`, `search`, `verify`, `bisect`, `upgrade`, `record`, `ci`),
-#: or looks at none.
+#: or compiles it many times (`run`, `fix`, `search`, `verify`, `bisect`, `upgrade`, `record`)
+#: or looks at no program.
 LOWERING = {
     "show": 1.5,
     "check": 1.5,
