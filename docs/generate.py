@@ -50,10 +50,10 @@ def generated() -> Iterator[tuple[Path, str]]:
 def _with_part(page: Path, name: str, lines: Iterator[str]) -> tuple[Path, str]:
     """A page with other lines between two comments; the rest of it is written by hand."""
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
-    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
-    _, found_end, after = rest.partition(end)
-    assert found, (page, begin)
-    assert found_end, (page, end)
+    before, opening, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, closing, after = rest.partition(end)
+    assert opening, (page, begin)
+    assert closing, (page, end)
     return page, "\n".join((before + begin, *lines, "", end + after))
 
 
@@ -61,12 +61,12 @@ def rules() -> Iterator[str]:
     """A table of all rules, then each of them under a heading that is its anchor."""
     yield "| rule | severity | looks at | finds |"
     yield "| --- | --- | --- | --- |"
-    for one in RULES.values():
-        yield f"| [`{one.name}`](#{one.name}) | {one.severity} | {one.needs} | {one.summary} |"
-    for one in RULES.values():
+    for rule in RULES.values():
+        yield f"| [`{rule.name}`](#{rule.name}) | {rule.severity} | {rule.needs} | {rule.summary} |"
+    for rule in RULES.values():
         yield ""
-        yield f"### `{one.name}`"
-        for part in (one.summary, *one.explanation.split("\n\n")):
+        yield f"### `{rule.name}`"
+        for part in (rule.summary, *rule.explanation.split("\n\n")):
             yield ""
             yield from textwrap.wrap(part, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
@@ -88,10 +88,10 @@ def _chips(head: str, listed: list[Chip], columns: Mapping[str, str]) -> Iterato
     yield f"| {' | '.join('---' for _ in heads)} |"
     for chip in listed:
         known = {name: chip.figures.get(name) for name in columns.values()}
-        cells = ["-" if one is None else _number(one.value) for one in known.values()]
+        cells = ["-" if figure is None else _number(figure.value) for figure in known.values()]
         if head == "GPU":
             cells.append(str(chip.nvlink_domain))
-        urls = dict.fromkeys(one.source.url for one in known.values() if one is not None)
+        urls = dict.fromkeys(figure.source.url for figure in known.values() if figure is not None)
         links = "; ".join(f"[{k}]({url})" for k, url in enumerate(urls, 1))
         yield f"| {' | '.join((chip.name, *cells, links))} |"
 

@@ -73,11 +73,11 @@ def split(key: NamedArray | None, into: Axis) -> NamedArray | None:
         return None
     batch, words = key.axes
 
-    def one(key: NamedArray) -> NamedArray:
+    def split(key: NamedArray) -> NamedArray:
         keys = jax.random.split(jax.random.wrap_key_data(key.array), into.size)
         return NamedArray(jax.random.key_data(keys), (into, words))
 
-    return hax.vmap(one, batch)(key)
+    return hax.vmap(split, batch)(key)
 
 
 def drop(
@@ -88,10 +88,10 @@ def drop(
         return dropout(x, key=None, inference=inference)
     batch, _ = key.axes
 
-    def one(x: NamedArray, key: NamedArray) -> NamedArray:
+    def of_example(x: NamedArray, key: NamedArray) -> NamedArray:
         return dropout(x, key=jax.random.wrap_key_data(key.array), inference=inference)
 
-    return hax.vmap(one, batch)(x, key)
+    return hax.vmap(of_example, batch)(x, key)
 
 
 class Cache(eqx.Module):
@@ -139,11 +139,11 @@ class Gpt2Attention(eqx.Module):
     def prefill(self, x: NamedArray, layer_idx: NamedArray) -> tuple[NamedArray, "Cache"]:
         """The same of a prompt, and its keys and values with room for all positions."""
         axes = self.config.axes
-        mixed, *made = self._causal(x, layer_idx, key=None, inference=True)
+        mixed, *keys_and_values = self._causal(x, layer_idx, key=None, inference=True)
         room = (*x.axes[:1], axes.key_position, axes.heads, axes.head_size)
         keys, values = (
             hax.auto_sharded(hax.zeros(room, own.dtype).updated_slice({"key_position": 0}, own))
-            for own in made
+            for own in keys_and_values
         )
         return mixed, Cache(keys, values)
 
@@ -168,14 +168,14 @@ class Gpt2Attention(eqx.Module):
     ) -> tuple[NamedArray, "Cache"]:
         """The same of one position more, with the keys and values of those before and its own."""
         axes = self.config.axes
-        query, *made = self.c_attn(x).unbind("qkv")
+        query, *keys_and_values = self.c_attn(x).unbind("qkv")
         keys, values = (
             hax.auto_sharded(
                 before.updated_slice(
                     {"key_position": length}, own.broadcast_axis(Axis("key_position", 1))
                 )
             )
-            for before, own in zip((cache.keys, cache.values), made, strict=True)
+            for before, own in zip((cache.keys, cache.values), keys_and_values, strict=True)
         )
         causal = hax.arange(axes.key_position) <= length
         mixed = self._mixed(query, keys, values, causal, layer_idx, key=None, inference=True)
@@ -347,8 +347,10 @@ class Gpt2Transformer(eqx.Module):
     def prefill(self, x: NamedArray) -> tuple[NamedArray, Cache]:
         """The same of a prompt; see `Gpt2Attention.prefill`."""
 
-        def block(one: Gpt2Block, x: NamedArray, layer_idx: NamedArray) -> tuple[NamedArray, Cache]:
-            return one.prefill(x, layer_idx)
+        def block(
+            layer: Gpt2Block, x: NamedArray, layer_idx: NamedArray
+        ) -> tuple[NamedArray, Cache]:
+            return layer.prefill(x, layer_idx)
 
         x, cache = self.blocks.scan_via(block)(x, hax.arange(self.blocks.Block))
         return self.ln_f(x), cache
@@ -358,9 +360,9 @@ class Gpt2Transformer(eqx.Module):
         """The same of one position more; see `Gpt2Attention.decode`."""
 
         def block(
-            one: Gpt2Block, x: NamedArray, layer_idx: NamedArray, cache: Cache
+            layer: Gpt2Block, x: NamedArray, layer_idx: NamedArray, cache: Cache
         ) -> tuple[NamedArray, Cache]:
-            return one.decode(x, layer_idx, cache, length)
+            return layer.decode(x, layer_idx, cache, length)
 
         x, cache = self.blocks.scan_via(block)(x, hax.arange(self.blocks.Block), cache)
         return self.ln_f(x), cache

@@ -101,14 +101,14 @@ class Layer:
 
     def children(self) -> dict[str, "Layer"]:
         """The layers in it, by name. Of a tuple of layers, `layer0`, `layer1`, ..."""
-        found: dict[str, Layer] = {}
+        layers: dict[str, Layer] = {}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if isinstance(value, Layer):
-                found[field.name] = value
+                layers[field.name] = value
             elif isinstance(value, tuple) and value and isinstance(value[0], Layer):
-                found |= {f"layer{index}": layer for index, layer in enumerate(value)}
-        return found
+                layers |= {f"layer{index}": layer for index, layer in enumerate(value)}
+        return layers
 
     def collect(self) -> dict[str, Any]:
         """The specs of this layer and all layers in it, nested as the layers are."""

@@ -70,10 +70,10 @@ def gpipe(
         working = (own >= 0) & (own < microbatches)
         slot = now % slots
         taken = jnp.where(index == 0, belt[slot], held)
-        made, state = work(working, taken, own, state)
-        held = jax.lax.ppermute(made, "pp", onwards)
+        worked, state = work(working, taken, own, state)
+        held = jax.lax.ppermute(worked, "pp", onwards)
         moved = jax.lax.ppermute(belt[slot], "pp", backwards)
-        belt = belt.at[slot].set(jnp.where(index == count - 1, made, moved))
+        belt = belt.at[slot].set(jnp.where(index == count - 1, worked, moved))
         return (held, belt, idle + ~working, state), None
 
     start = (jnp.zeros_like(inputs[0]), inputs, 0 * index, state)
@@ -107,8 +107,12 @@ def one_at_a_time(
 
         def step(carry: Any, turn: jax.Array) -> tuple[Any, None]:
             held, idle, state = carry
-            made, state = work(turn == index, held, number, state)
-            return (jax.lax.ppermute(made, "pp", onwards), idle + (turn != index), state), None
+            worked, state = work(turn == index, held, number, state)
+            return (
+                jax.lax.ppermute(worked, "pp", onwards),
+                idle + (turn != index),
+                state,
+            ), None
 
         start = (belt[slot], idle, state)
         # After n steps the result is with stage 0 again, which puts it on the belt.

@@ -173,7 +173,7 @@ def check_mapping(mapped: MappedMesh, axes: Any) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Made:
+class _Parts:
     """What both steps are made of.
 
     Attributes:
@@ -207,7 +207,7 @@ class _Made:
         return placed, shardings
 
 
-def _made(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Made:
+def _parts(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Parts:
     try:
         import haliax as hax
         import jmp
@@ -248,7 +248,7 @@ def _made(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Mad
         settings.gradient_checkpointing,
     )
     policy = jmp.get_policy(f"params=float32,compute={settings.dtype},output=float32")
-    return _Made(
+    return _Parts(
         hax=hax,
         axes=axes,
         init=lambda key: policy.cast_to_param(Gpt2LMHeadModel.init(config, key=key)),
@@ -270,12 +270,12 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
         `context` where positions are to be on it, or a mapping has two dimensions of an array on
         one mesh axis.
     """
-    made = _made(mesh, settings, mapping)
-    hax, axes, policy = made.hax, made.axes, made.policy
+    parts = _parts(mesh, settings, mapping)
+    hax, axes, policy = parts.hax, parts.axes, parts.policy
     optimizer = optax.adamw(LEARNING_RATE)
 
     def init(key: Any) -> tuple[Any, Any]:
-        model = made.init(key)
+        model = parts.init(key)
         return model, optimizer.init(model)
 
     def loss(model: Any, input_ids: Any, keys: Any) -> jax.Array:
@@ -283,7 +283,7 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
 
         # From here on a name means what it does for compute. Cast while in shards: what is gathered
         # for compute is half as much.
-        with hax.axis_mapping(made.compute):
+        with hax.axis_mapping(parts.compute):
             model = policy.cast_to_compute(model)
             logits = policy.cast_to_output(model(input_ids, key=keys, inference=False))
             return next_token_loss(axes, logits, input_ids)
@@ -294,18 +294,18 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
             value, gradients = jax.value_and_grad(loss)(model, input_ids, keys)
             with jax.named_scope("optimizer"):
                 # And back to where parameters are stored.
-                gradients = hax.shard(gradients, made.stored)
+                gradients = hax.shard(gradients, parts.stored)
                 updates, opt_state = optimizer.update(gradients, opt_state, model)
                 model = optax.apply_updates(model, updates)
             return model, opt_state, value
 
     # Optax makes its state of the model's arrays, so that it has their names as well.
-    (model, opt_state), state_shardings = made.sharded(
-        jax.eval_shape(init, jax.random.key(0)), made.stored, mesh
+    (model, opt_state), state_shardings = parts.sharded(
+        jax.eval_shape(init, jax.random.key(0)), parts.stored, mesh
     )
     shape = (settings.batch, settings.positions)
     tokens = hax.NamedArray(jax.ShapeDtypeStruct(shape, jnp.int32), (axes.batch, axes.position))
-    input_ids, _ = made.sharded(tokens, made.compute, mesh)
+    input_ids, _ = parts.sharded(tokens, parts.compute, mesh)
 
     def example_keys() -> Any:
         """A key for each example, as a trainer splits them off its own at every step."""
@@ -314,7 +314,7 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
 
     keys = None
     if settings.dropout:
-        keys, _ = made.sharded(jax.eval_shape(example_keys), made.compute, mesh)
+        keys, _ = parts.sharded(jax.eval_shape(example_keys), parts.compute, mesh)
 
     def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
         model, (adam, *others) = jax.tree.map(np.asarray, jax.jit(init)(jax.random.key(0)))
@@ -355,20 +355,20 @@ def prefill(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
         raise TargetError(
             f"prompt={settings.prompt} must be at most positions={settings.positions}."
         )
-    made = _made(mesh, settings, mapping)
-    hax, axes = made.hax, made.axes
-    serving = _serving(made, mesh, settings)
+    parts = _parts(mesh, settings, mapping)
+    hax, axes = parts.hax, parts.axes
+    serving = _serving(parts, mesh, settings)
 
     def prefill_step(model: Any, input_ids: Any) -> tuple[Any, Any]:
         with serving.compute():
-            logits, attention = made.policy.cast_to_compute(model).prefill(input_ids)
+            logits, attention = parts.policy.cast_to_compute(model).prefill(input_ids)
             length = jnp.int32(settings.prompt)
             return serving.likeliest(logits), {"attention": attention, "length": length}
 
     shape = (settings.batch, settings.prompt)
     prompt = (axes.batch, hax.Axis("position", settings.prompt))
     tokens = hax.NamedArray(jax.ShapeDtypeStruct(shape, jnp.int32), prompt)
-    input_ids, _ = made.sharded(tokens, made.compute, mesh)
+    input_ids, _ = parts.sharded(tokens, parts.compute, mesh)
 
     def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
         text = np.random.default_rng(0).integers(settings.vocab, size=shape, dtype=np.int32)
@@ -394,13 +394,13 @@ def decode(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None)
     Raises:
       TargetError: as of `program`.
     """
-    made = _made(mesh, settings, mapping)
-    hax, axes = made.hax, made.axes
-    serving = _serving(made, mesh, settings)
+    parts = _parts(mesh, settings, mapping)
+    hax, axes = parts.hax, parts.axes
+    serving = _serving(parts, mesh, settings)
 
     def decode_step(model: Any, cache: Any, input_ids: Any) -> tuple[Any, Any]:
         with serving.compute():
-            model, length = made.policy.cast_to_compute(model), cache["length"]
+            model, length = parts.policy.cast_to_compute(model), cache["length"]
             logits, attention = model.decode(input_ids, cache["attention"], length)
             return serving.likeliest(logits), {"attention": attention, "length": length + 1}
 
@@ -434,7 +434,7 @@ class _Serving:
     """What the steps of inference share.
 
     Attributes:
-      made: what all steps are made of.
+      parts: what all steps are made of.
       mesh: the mesh.
       model: the model's shapes, with the shardings of compute.
       cache: likewise of the keys and values, and of how many tokens they are.
@@ -442,7 +442,7 @@ class _Serving:
       results: the shardings of the next tokens and of the cache.
     """
 
-    made: _Made
+    parts: _Parts
     mesh: AnyMesh
     model: Any
     cache: Any
@@ -453,29 +453,29 @@ class _Serving:
     def compute(self) -> Iterator[None]:
         """Names mean what they do for compute, on the mesh."""
         here = jax.sharding.use_abstract_mesh(getattr(self.mesh, "abstract_mesh", self.mesh))
-        with here, self.made.hax.axis_mapping(self.made.compute):
+        with here, self.parts.hax.axis_mapping(self.parts.compute):
             yield
 
     def likeliest(self, logits: Any) -> Any:
         """The likeliest next token of each example."""
-        hax = self.made.hax
-        return hax.auto_sharded(hax.argmax(logits, self.made.axes.vocab).astype(jnp.int32))
+        hax = self.parts.hax
+        return hax.auto_sharded(hax.argmax(logits, self.parts.axes.vocab).astype(jnp.int32))
 
     def weights(self) -> Any:
         """The model's values on the host."""
-        return jax.tree.map(np.asarray, jax.jit(self.made.init)(jax.random.key(0)))
+        return jax.tree.map(np.asarray, jax.jit(self.parts.init)(jax.random.key(0)))
 
 
-def _serving(made: _Made, mesh: AnyMesh, settings: Settings) -> _Serving:
-    hax, axes = made.hax, made.axes
+def _serving(parts: _Parts, mesh: AnyMesh, settings: Settings) -> _Serving:
+    hax, axes = parts.hax, parts.axes
 
     def empty() -> dict[str, Any]:
         from sdyscope.models._gpt2 import Cache
 
         return {"attention": Cache.of(axes, settings.dtype), "length": jnp.int32(0)}
 
-    model, _ = made.sharded(jax.eval_shape(made.init, jax.random.key(0)), made.compute, mesh)
-    cache, cache_shardings = made.sharded(jax.eval_shape(empty), made.compute, mesh)
+    model, _ = parts.sharded(jax.eval_shape(parts.init, jax.random.key(0)), parts.compute, mesh)
+    cache, cache_shardings = parts.sharded(jax.eval_shape(empty), parts.compute, mesh)
     tokens = hax.NamedArray(jax.ShapeDtypeStruct((settings.batch,), jnp.int32), (axes.batch,))
-    next_ids, ids_sharding = made.sharded(tokens, made.compute, mesh)
-    return _Serving(made, mesh, model, cache, next_ids, (ids_sharding, cache_shardings))
+    next_ids, ids_sharding = parts.sharded(tokens, parts.compute, mesh)
+    return _Serving(parts, mesh, model, cache, next_ids, (ids_sharding, cache_shardings))

@@ -162,8 +162,8 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
 
     def host_batch(rng: np.random.Generator) -> dict[str, Any]:
         text = rng.integers(settings.vocab, size=(*shape[:2], shape[2] + 1), dtype=np.int32)
-        made = {"tokens": text[..., :-1], "targets": text[..., 1:]}
-        return {**made, "key": jax.random.key(0)} if settings.dropout else made
+        drawn = {"tokens": text[..., :-1], "targets": text[..., 1:]}
+        return {**drawn, "key": jax.random.key(0)} if settings.dropout else drawn
 
     in_specs = (specs, jax.tree.map(lambda leaf: leaf.sharding.spec, batch))
 

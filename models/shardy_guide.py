@@ -284,10 +284,10 @@ _constraint_p.def_impl(lambda x, **_: x)
 
 def _lowered(ctx: Any, x: Any, *, sharding: Any, priorities: Any, **_: Any) -> Any:
     """JAX's lowering of the constraint; under Shardy its dimensions then get their priorities."""
-    (made,) = mlir.lower_fun(
+    (value,) = mlir.lower_fun(
         lambda x: with_sharding_constraint(x, sharding), multiple_results=False
     )(ctx, x)
-    op = made.owner
+    op = value.owner
     if op.name == "sdy.sharding_constraint":
         written = sdy.TensorShardingAttr(op.attributes["sharding"])
         dimensions = [
@@ -297,7 +297,7 @@ def _lowered(ctx: Any, x: Any, *, sharding: Any, priorities: Any, **_: Any) -> A
             )
         ]
         op.attributes["sharding"] = sdy.TensorShardingAttr.get(written.mesh_or_ref, dimensions)
-    return [made]
+    return [value]
 
 
 mlir.register_lowering(_constraint_p, _lowered)

@@ -17,7 +17,7 @@ from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.sharding import PartitionSpec
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.collectives.predicted import Prediction
+    from sdyscope.analysis.collectives.predicted import PredictedCollectives
     from sdyscope.analysis.collectives.read import Collectives
     from sdyscope.analysis.cost.cost import Cost
     from sdyscope.analysis.diff.compiled import CompiledDiff
@@ -259,7 +259,7 @@ class Inspection(Staged, Displayed):
 
     def predicted_collectives(
         self, partitioner: Partitioner = "shardy", *, on_cpu: bool = False
-    ) -> Prediction:
+    ) -> PredictedCollectives:
         """Its collectives as Shardy's reshards predict them: not compiled, for any mesh.
 
         Args:

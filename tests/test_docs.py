@@ -31,6 +31,11 @@ def test_no_schema_is_left_over():
     )
 
 
+def test_every_schema_is_marked_as_generated_for_reviewers():
+    attributes = (DOCS.parent / ".gitattributes").read_text().splitlines()
+    assert "docs/schema/*.json linguist-generated" in attributes
+
+
 def test_every_rule_has_an_anchor():
     text = GENERATED[DOCS / "lint.md"]
     assert all(f"### `{name}`\n" in text for name in RULES)

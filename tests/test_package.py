@@ -147,6 +147,17 @@ def test_no_module_imports_another_room_by_a_string():
     assert found == BY_NAME
 
 
+def test_no_public_class_has_the_name_of_another():
+    homes = {}
+    for path in (ROOT / "sdyscope").rglob("*.py"):
+        for name in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(), re.MULTILINE):
+            homes.setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+#: The folders whose Python is the package's.
+SHIPPED = ("sdyscope", "models", "docs", "grammars", "reports")
+
 #: Names that say nothing of what they hold.
 EMPTY_NAMES = {"found", "made", "told", "one"}
 
@@ -176,17 +187,20 @@ def is_field(tree, line):
 
 
 def test_names_say_what_they_hold():
-    package = ROOT / "sdyscope"
     # Whether there can be one at all: parsing the whole package takes seconds.
     possible = re.compile(rf"\b({'|'.join(EMPTY_NAMES)})\b *([:=+|,)(]| in\b)")
     empty = []
-    for path in package.rglob("*.py"):
-        name, text = path.relative_to(package).as_posix(), path.read_text()
+    paths = (path for folder in SHIPPED for path in (ROOT / folder).rglob("*.py"))
+    for path in paths:
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         if not possible.search(text):
             continue
         tree = ast.parse(text)
         bound = [(word, line) for word, line in bound_names(tree) if word in EMPTY_NAMES]
         empty += [f"{name}:{line} {word}" for word, line in bound if not is_field(tree, line)]
+    loops = re.compile(rf"\bfor ({'|'.join(EMPTY_NAMES)}) in\b")
+    for path in (*(ROOT / "reports").glob("*.j2"), *(ROOT / "docs").glob("*.md")):
+        empty += [f"{path.name} {loop}" for loop in loops.findall(path.read_text())]
     assert empty == []
 
 

@@ -65,8 +65,8 @@ def main() -> None:
         if asked.page is None:
             name, settings = PROGRAM
             inspection = Inspection(resolve(name, settings=settings))
-            made = report.document(inspection, name)
-            page.write_text(report_page.page(made, inspection), encoding="utf-8")
+            shown = report.document(inspection, name)
+            page.write_text(report_page.page(shown, inspection), encoding="utf-8")
         if asked.check:
             take(page, all_pictures(), asked.check)
         else:

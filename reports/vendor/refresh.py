@@ -32,37 +32,39 @@ def main(arguments: list[str]) -> None:
         name, version = arguments
         pinned[name]["version"] = version
         _, pinned[name]["integrity"] = packed_by_npm(pinned[name])
-    for name, one in pinned.items():
-        text = bundled(one)
+    for name, package in pinned.items():
+        text = bundled(package)
         (HERE / f"{name}.js").write_text(text, encoding="utf-8")
-        one["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-        print(f"{name} {one['version']}: {len(text):,} characters")
+        package["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        print(f"{name} {package['version']}: {len(text):,} characters")
     PINNED.write_text(json.dumps(pinned, indent=2) + "\n")
 
 
-def packed_by_npm(one: dict[str, Any]) -> tuple[bytes, str]:
+def packed_by_npm(package: dict[str, Any]) -> tuple[bytes, str]:
     """A version of a package as npm packs it, and its checksum."""
     with tempfile.TemporaryDirectory() as folder:
-        asked = ["npm", "pack", "--json", f"{one['package']}@{one['version']}"]
+        asked = ["npm", "pack", "--json", f"{package['package']}@{package['version']}"]
         done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True)
-        (found,) = json.loads(done.stdout)
+        (packed,) = json.loads(done.stdout)
         (file,) = Path(folder).glob("*.tgz")
-        return file.read_bytes(), str(found["integrity"])
+        return file.read_bytes(), str(packed["integrity"])
 
 
-def bundled(one: dict[str, Any]) -> str:
+def bundled(package: dict[str, Any]) -> str:
     """The module of a package, its licences before it."""
-    packed, _ = packed_by_npm(one)
-    kind, _, wanted = one["integrity"].partition("-")
+    packed, _ = packed_by_npm(package)
+    kind, _, wanted = package["integrity"].partition("-")
     if base64.b64encode(hashlib.new(kind, packed).digest()).decode() != wanted:
-        raise SystemExit(f"{one['package']} {one['version']} is not what vendor.json pins.")
+        raise SystemExit(f"{package['package']} {package['version']} is not what vendor.json pins.")
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        texts = [read(archive, f"package/{path}") for path in (*one["licences"], one["module"])]
+        texts = [
+            read(archive, f"package/{path}") for path in (*package["licences"], package["module"])
+        ]
     *licences, module = texts
     # Neither file is in the page.
     module = re.sub(r"\n?/\*! For license information.*?\*/|\n//# sourceMappingURL=.*", "", module)
     notices = "\n\n".join(text.strip().strip("/*").strip() for text in licences)
-    head = f"{one['package']} {one['version']} ({one['licence']}), {one['home']}"
+    head = f"{package['package']} {package['version']} ({package['licence']}), {package['home']}"
     return f"/*!\n{head}\n\n{notices}\n*/\n{module.strip()}\n"
 
 

@@ -97,7 +97,7 @@ class _Walk:
                 continue
             annotation = self.annotation(
                 "inner argument" if inner else "argument",
-                argument.name or f"{name}({argument.index})",
+                function.name_of(argument),
                 argument.type,
                 argument.sharding,
                 memory="" if inner else _memory(argument.attributes),
@@ -113,7 +113,7 @@ class _Walk:
                 continue
             annotation = self.annotation(
                 "inner result" if inner else "result",
-                result.name or f"{name}[{result.index}]",
+                function.name_of(result),
                 result.type,
                 result.sharding,
                 memory="" if inner else _memory(result.attributes),
@@ -130,8 +130,9 @@ class _Walk:
         donated = donation(attributes)
         to = ""
         if donated is not None and donated.result is not None and self.graph.main is not None:
-            results = self.graph.main.results
-            to = results[donated.result].label if donated.result < len(results) else "no result"
+            main = self.graph.main
+            is_there = donated.result < len(main.results)
+            to = main.name_of(main.results[donated.result]) if is_there else "no result"
         others = other_attributes(attributes)
         return replace(
             annotation, donated=donated is not None, donated_to=to, attributes=tuple(others)

@@ -157,7 +157,7 @@ def _outcomes(
     """What came of each target, by name; what its process says besides goes to standard error."""
     words = ["ci", "--outcome", "--config", str(config.file), *options]
     works = [
-        children.Work(
+        children.ChildWork(
             f"target {target.name!r}",
             (*words, "--target", target.name),
             child.lowering(*_asked_for(target)),

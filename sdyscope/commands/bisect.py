@@ -11,7 +11,7 @@ import click
 from sdyscope.commands.upgrade_subject import SubjectCommand, looks
 
 if TYPE_CHECKING:
-    from sdyscope.commands.upgrade_run import Subject
+    from sdyscope.commands.upgrade_run import UpgradeSubject
 
 
 @click.command(
@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 )
 @looks("upgrade.bisected:Bisection")
 def command(
-    subject: Callable[[], Subject],
+    subject: Callable[[], UpgradeSubject],
     good: str | None,
     bad: str,
     what: str | None,
     program: str | None,
     everything: bool,
+    strict: bool,
     as_json: bool,
     verbose: bool,
 ) -> int:
@@ -66,7 +67,7 @@ def command(
 
     if good is None:
         raise click.UsageError("--good names a commit before the change.")
-    asked = bisect_commits.Asked(subject(), good, bad, what or "", program or "", verbose)
+    asked = bisect_commits.BisectRequest(subject(), good, bad, what or "", program or "", verbose)
     with contextlib.ExitStack() as stack:
         with progress.shown("sdyscope bisect"):
             bisection = stack.enter_context(bisect_commits.bisected(asked, progress.step))
@@ -74,4 +75,6 @@ def command(
             output.answers().write_bytes(document.encode(bisection))
         else:
             paragraphs.print_parts(text.bisected(bisection, everything=everything))
-    return 0 if bisection.first is not None else 1
+            paragraphs.print_paragraphs(text.accounts(bisection.accounts))
+    known = not (strict and bisection.accounts)
+    return 0 if bisection.first is not None and known else 1

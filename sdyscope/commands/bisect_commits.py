@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sdyscope.analysis.diff.stages import ComparedStages, ProgramStages
 from sdyscope.commands.upgrade_carry import ELSEWHERE, KNOWN, UP_TO
-from sdyscope.commands.upgrade_run import Look, Looker, Subject
+from sdyscope.commands.upgrade_run import Look, Looker, UpgradeSubject
 from sdyscope.environments.linked import linked
 from sdyscope.errors import TargetError
 from sdyscope.process.python import Interpreter
@@ -33,7 +33,7 @@ from sdyscope.words.places import paths_from
 
 
 @dataclass(frozen=True)
-class Asked:
+class BisectRequest:
     """What was asked for.
 
     Attributes:
@@ -45,7 +45,7 @@ class Asked:
       verbose: whether what scripts and compilers say is shown.
     """
 
-    subject: Subject
+    subject: UpgradeSubject
     good: str
     bad: str
     what: str
@@ -54,7 +54,7 @@ class Asked:
 
 
 @contextlib.contextmanager
-def bisected(asked: Asked, notify: Callable[[str, int, int], None]) -> Iterator[Bisection]:
+def bisected(asked: BisectRequest, notify: Callable[[str, int, int], None]) -> Iterator[Bisection]:
     """The commit that changed what is looked for.
 
     While it is held, files of the worktree are named as they are in the user's tree.
@@ -84,7 +84,7 @@ class _Search:
 
     def __init__(
         self,
-        asked: Asked,
+        asked: BisectRequest,
         wanted: Wanted,
         repository: Repository,
         checkout: Checkout,
@@ -178,6 +178,7 @@ class _Search:
             subject="" if commit is None else commit.subject,
             lines=lines,
             comparison=compared,
+            accounts=self.judge.accounts,
         )
 
     def _commit(self, commit: str) -> Commit:

@@ -8,7 +8,7 @@ from sdyscope.commands.opening import Opened
 from sdyscope.facts.remarks import Remark
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.diff.pairing import Candidate, Paired
+    from sdyscope.analysis.diff.pairing import PairCandidate, Paired
     from sdyscope.inspection import Inspection
 
 
@@ -39,9 +39,9 @@ def paired(
     return pairs, (*notes_a, *notes_b)
 
 
-def _candidate(opened: Opened, program: Inspection) -> Candidate[Inspection]:
-    from sdyscope.analysis.diff.pairing import Candidate
+def _candidate(opened: Opened, program: Inspection) -> PairCandidate[Inspection]:
+    from sdyscope.analysis.diff.pairing import PairCandidate
 
     known = opened.program_of(program)
     name = program.name if known is None else known.name
-    return Candidate(program, name, program.partitioners, known)
+    return PairCandidate(program, name, program.partitioners, known)

@@ -266,7 +266,7 @@ def _not_known(reports: Sequence[Report], *, strict: bool) -> int:
 
     said: set[str] = set()
     for report in reports:
-        for missing in report.unavailable:
+        for missing in report.not_in_account:
             words = unavailable_text(missing.stage, missing.partitioner, missing.reason)
             if missing.asked and words not in said:
                 said.add(words)

@@ -11,7 +11,7 @@ from sdyscope.commands.upgrade_subject import SubjectCommand, looks
 from sdyscope.errors import TargetError
 
 if TYPE_CHECKING:
-    from sdyscope.commands.upgrade_run import Subject
+    from sdyscope.commands.upgrade_run import UpgradeSubject
     from sdyscope.upgrade.document import Upgrade
 
 
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 @click.option("--page", metavar="FILE", help="Write the comparison as an offline HTML page.")
 @looks("upgrade.document:Upgrade")
 def command(
-    subject: Callable[[], Subject],
+    subject: Callable[[], UpgradeSubject],
     first: str | None,
     last: str | None,
     versions: str | None,
@@ -97,6 +97,7 @@ def command(
     summary: str | None,
     page: str | None,
     everything: bool,
+    strict: bool,
     as_json: bool,
     verbose: bool,
 ) -> int:
@@ -120,7 +121,7 @@ def command(
     if (what or changelog) and not bisecting:
         raise TargetError("--what and --changelog go with --bisect.", hint="Give --bisect, too.")
     output.check_folders(summary, page)
-    asked = upgrade_versions.Asked(
+    asked = upgrade_versions.UpgradeRequest(
         subject=subject(),
         versions=named,
         requirements=requirements,
@@ -135,7 +136,7 @@ def command(
     with progress.shown("sdyscope upgrade"):
         upgrade = upgrade_versions.upgraded(asked, progress.step)
     _write(upgrade, summary, page, program or "", everything=everything, as_json=as_json)
-    return upgrade.exit_status
+    return upgrade.exit_status or int(strict and upgrade.not_known)
 
 
 def _named(first: str | None, last: str | None, versions: str | None) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Subject:
+class UpgradeSubject:
     """What is looked at: a TARGET, or a command whose programs are recorded.
 
     Attributes:
@@ -85,7 +85,7 @@ class Looker:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: UpgradeSubject,
         scratch: Path,
         *,
         verbose: bool,
@@ -172,12 +172,12 @@ class Looker:
 
     # Opening what there is.
 
-    def _work(self, look: Look, run: _Run | None, file: Path) -> children.Work:
+    def _work(self, look: Look, run: _Run | None, file: Path) -> children.ChildWork:
         words = [*self.subject.arguments, "--carry", str(file)]
         if run is not None:
             words.append(str(run.folder))
         fixed = {**look.variables, **_python_path(look, os.environ)}
-        return children.Work(
+        return children.ChildWork(
             look.label,
             tuple(words),
             self.subject.variables,

@@ -18,7 +18,7 @@ from sdyscope.commands.command_help import Command
 from sdyscope.errors import TargetError
 
 if TYPE_CHECKING:
-    from sdyscope.commands.upgrade_run import Subject
+    from sdyscope.commands.upgrade_run import UpgradeSubject
 
 #: What is a version among the words after `--versions`: a number, or an environment's folder.
 _VERSION = re.compile(r"\d+(\.\w+)*|latest|\S*/\S*")
@@ -65,7 +65,7 @@ _OPENING = tuple(option.name for option in upgrade_carry.carry.__click_params__)
 def looks(document: str) -> Callable[[_Function], _Function]:
     """The TARGET and the options that both commands have.
 
-    The command's function is called with a function that gives the `Subject`, and raises
+    The command's function is called with a function that gives the `UpgradeSubject`, and raises
     `TargetError` where the command line names two or none. In the process that a command starts in
     an environment or a checkout, the stages of the TARGET are handed over instead.
 
@@ -79,6 +79,7 @@ def looks(document: str) -> Callable[[_Function], _Function]:
         )
         @click.option("--program", metavar="NAME", help="The program of a script to look at.")
         @click.option("--all", "everything", is_flag=True, help="List every difference.")
+        @options.strict
         @options.json(document)
         @options.verbose
         @options.like(upgrade_carry.carry)
@@ -103,13 +104,13 @@ def looks(document: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def _subject(ctx: click.Context, target: str | None, opening: Mapping[str, Any]) -> Subject:
+def _subject(ctx: click.Context, target: str | None, opening: Mapping[str, Any]) -> UpgradeSubject:
     """What a command line names.
 
     Raises:
       TargetError: it names a TARGET and a script, or neither.
     """
-    from sdyscope.commands.upgrade_run import Subject
+    from sdyscope.commands.upgrade_run import UpgradeSubject
 
     script: tuple[str, ...] | None = ctx.meta.get(_COMMAND)
     if script is not None and target is not None:
@@ -124,7 +125,7 @@ def _subject(ctx: click.Context, target: str | None, opening: Mapping[str, Any])
     if script is not None and not script:
         raise TargetError("There is no command after --.", hint="Write -- python train.py.")
     words: tuple[str, ...] = tuple(ctx.obj)
-    return Subject(
+    return UpgradeSubject(
         target or "",
         script or (),
         words[: words.index("--")] if "--" in words else words,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdyscope.analysis.budgets import Budgets
-from sdyscope.commands.upgrade_run import Look, Looker, Subject
+from sdyscope.commands.upgrade_run import Look, Looker, UpgradeSubject
 from sdyscope.environments import environment as environments
 from sdyscope.environments import releases
 from sdyscope.environments.linked import linked
@@ -45,7 +45,7 @@ _Notify = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Asked:
+class UpgradeRequest:
     """What was asked for.
 
     Attributes:
@@ -61,7 +61,7 @@ class Asked:
       verbose: whether what installers and scripts say is shown.
     """
 
-    subject: Subject
+    subject: UpgradeSubject
     versions: tuple[str, ...]
     requirements: str | None
     python: str | None
@@ -73,7 +73,7 @@ class Asked:
     verbose: bool
 
 
-def upgraded(asked: Asked, notify: _Notify) -> Upgrade:
+def upgraded(asked: UpgradeRequest, notify: _Notify) -> Upgrade:
     """What the versions make of the subject.
 
     Raises:
@@ -132,7 +132,7 @@ class _Place:
 class _Places:
     """Makes environments."""
 
-    def __init__(self, asked: Asked, scratch: Path, notify: _Notify) -> None:
+    def __init__(self, asked: UpgradeRequest, scratch: Path, notify: _Notify) -> None:
         self.asked = asked
         self.notify = notify
         self.scratch = scratch
@@ -252,7 +252,7 @@ def _is_folder(word: str) -> bool:
     return os.sep in word or Path(word).is_dir()
 
 
-def _extra(asked: Asked) -> str:
+def _extra(asked: UpgradeRequest) -> str:
     """The extra of sdyscope that a TARGET needs: that of a reference model, or of YAML."""
     known = metadata.metadata("sdyscope").get_all("Provides-Extra") or ()
     first = asked.subject.target.partition(":")[0].replace("_", "-").partition("-")[0]
@@ -261,7 +261,7 @@ def _extra(asked: Asked) -> str:
     return "yaml" if asked.subject.config.partition(":")[0].endswith((".yaml", ".yml")) else ""
 
 
-def _budgets(asked: Asked) -> Mapping[str, Budgets]:
+def _budgets(asked: UpgradeRequest) -> Mapping[str, Budgets]:
     """The budgets that hold, by the program that they are for; of an empty name for all."""
     from sdyscope.ci import find_config, read_config
 
@@ -311,7 +311,7 @@ def _check_ends(chosen: Sequence[_Place]) -> None:
 class _Search:
     """Looks for the release in which something changed."""
 
-    asked: Asked
+    asked: UpgradeRequest
     places: _Places
     looker: Looker
     chosen: Sequence[_Place]
@@ -359,6 +359,7 @@ class _Search:
             evaluations=tuple(judge.evaluations),
             comparison=compared,
             notes=tuple(notes_of(version, self.asked.changelog) for version in about),
+            accounts=judge.accounts,
         )
 
     def _look(self, version: str) -> Looked:

@@ -10,7 +10,7 @@ from sdyscope.commands import opening
 from sdyscope.errors import TargetError, one_of
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.memory.peak import Varying
+    from sdyscope.analysis.memory.peak import VaryingSize
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.staged import Staged
@@ -22,7 +22,7 @@ def varying(
     inspection: Inspection,
     partitioner: str | None,
     on: Hardware | None,
-) -> Varying:
+) -> VaryingSize:
     """The size of a program that has a name.
 
     Args:
@@ -35,7 +35,7 @@ def varying(
     Raises:
       TargetError: there is no such size, or it can't be varied.
     """
-    from sdyscope.analysis.memory.peak import Varying
+    from sdyscope.analysis.memory.peak import VaryingSize
     from sdyscope.targets import settings_of
 
     known = {setting.name: setting for setting in settings_of(target.word)}
@@ -49,7 +49,7 @@ def varying(
             changed = replace(target, settings={**target.settings, name: str(value)})
             return changed.inspection(target.under(partitioner)), on
 
-        return Varying(name, "largest", int(str(text)), with_setting)
+        return VaryingSize(name, "largest", int(str(text)), with_setting)
     if name in axes:
 
         def with_axis(value: int) -> tuple[Staged, Hardware | None]:
@@ -57,7 +57,7 @@ def varying(
             inspection = replace(target, mesh=changed).inspection(target.under(partitioner))
             return inspection, hardware_for(on, math.prod(changed.values()))
 
-        return Varying(name, "fewest", axes[name], with_axis)
+        return VaryingSize(name, "fewest", axes[name], with_axis)
     numbers = [setting.name for setting in known.values() if setting.type is int]
     raise TargetError(
         f"{target.word} has no size {name!r} to vary.",

@@ -39,6 +39,7 @@ from sdyscope.facts.program import Partitioner
 )
 @options.partitioner()
 @options.top(20, "disagreements to list")
+@options.strict
 @options.json("analysis.verify.audited:VerifyDocument")
 def command(
     target: opening.Opening,
@@ -47,6 +48,7 @@ def command(
     seconds: float,
     partitioners: tuple[Partitioner, ...],
     top: int,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Audit what sdyscope shows of a program against XLA's own dumps.
@@ -74,4 +76,5 @@ def command(
             table.print_table(verify.stages(result))
         paragraphs.print_paragraphs(verify.left_out(result))
         paragraphs.print_paragraphs(verify.exceptions(result, top))
-    return 0 if result.agrees else 1
+        paragraphs.print_paragraphs(verify.accounts(result, top))
+    return 0 if result.agrees and not (strict and result.not_known) else 1

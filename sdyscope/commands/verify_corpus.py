@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,6 +15,7 @@ from sdyscope.process import worker
 if TYPE_CHECKING:
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.commands.opening import Opening
+    from sdyscope.facts.account import Account
 
 _SERVE = "from sdyscope.commands import verify_corpus; verify_corpus.serve()"
 
@@ -95,6 +96,24 @@ def audit(
         target,
         (program for document in documents for program in document.programs),
         [*(missing for document in documents for missing in document.not_verified), *crashed],
+        {
+            name: _account(account)
+            for document in documents
+            for name, account in document.accounts.items()
+        },
+    )
+
+
+def _account(read: Any) -> Account:
+    """The account that another process wrote: in its document reasons are sentences."""
+    from sdyscope.facts.account import Account, Unknown
+
+    fields = Unknown.__dataclass_fields__
+    return Account(
+        tuple(
+            Unknown(**{name: getattr(unknown, name) for name in fields})
+            for unknown in read.unknowns
+        )
     )
 
 
@@ -116,16 +135,17 @@ def _answer(request: bytes) -> bytes:
     try:
         program = read(path, trusted=True)
         if not program.is_compiled and program.partitioners[0] not in asked.partitioners:
-            return encode(verify_document(str(path), (), ()))
+            return encode(verify_document(str(path), (), (), {}))
         result = program.verify(asked.causes)
         result = replace(
             result,
             programs=tuple(replace(program, name=path.name) for program in result.programs),
             not_verified=tuple(replace(missing, name=path.name) for missing in result.not_verified),
+            accounts=dict(zip((path.name,), result.accounts.values(), strict=False)),
         )
     except SdyscopeError as error:
-        result = verify_document(str(path), (), [NotVerified(path.name, None, error.message)])
+        result = verify_document(str(path), (), [NotVerified(path.name, None, error.message)], {})
     except Exception as error:  # whatever it is, it costs this module alone
         reason = f"Internal error: {type(error).__name__}: {error}"
-        result = verify_document(str(path), (), [NotVerified(path.name, None, reason, True)])
+        result = verify_document(str(path), (), [NotVerified(path.name, None, reason, True)], {})
     return encode(result)

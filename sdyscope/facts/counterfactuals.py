@@ -12,7 +12,7 @@ from sdyscope.values.source import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class AxisCause:
     """An annotation that brings an axis to a value.
 
     Attributes:
@@ -48,9 +48,9 @@ class AxisCauses:
 
     dimension: int
     axis: str
-    cause: Cause | None
+    cause: AxisCause | None
     necessary: bool | None
-    sufficient: tuple[Cause, ...]
+    sufficient: tuple[AxisCause, ...]
     others: int
     not_tried: int = 0
 
@@ -111,7 +111,7 @@ class TriedCause:
             tried; null where the compiler refuses that program, or it was not tried.
     """
 
-    cause: Cause
+    cause: AxisCause
     necessary: bool | None
     sufficient: bool | None = None
 

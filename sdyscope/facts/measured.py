@@ -226,7 +226,7 @@ class ScopeTime:
 
 
 @dataclass(frozen=True, slots=True)
-class AxesTime:
+class MeasuredAxes:
     """Collectives over the same axes.
 
     Attributes:
@@ -378,7 +378,7 @@ class Measured:
     collectives: tuple[CollectiveTime, ...]
     by_line: tuple[LineTime, ...]
     by_scope: tuple[ScopeTime, ...]
-    by_axes: tuple[AxesTime, ...]
+    by_axes: tuple[MeasuredAxes, ...]
     by_annotation: tuple[AnnotationTime, ...]
     unknown: tuple[Unknown, ...] = ()
     predicted_for: str = ""

@@ -268,7 +268,7 @@ RemedyKind: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class PeakRemedy:
     """A change that may lower the peak, and what it did.
 
     Attributes:
@@ -330,7 +330,7 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SizeTrial:
     """A size that was compiled.
 
     Attributes:
@@ -362,4 +362,4 @@ class Varied:
     given: int
     best: int | None
     step: int
-    trials: tuple[Trial, ...]
+    trials: tuple[SizeTrial, ...]

@@ -34,6 +34,7 @@ RemarkKind: TypeAlias = Literal[
     "memory kind",
     "reduction",
     "no request",
+    "request unknown",
     "key array",
     "two shardings",
     "Explicit result",

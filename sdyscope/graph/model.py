@@ -201,11 +201,6 @@ class Argument:
     attributes: Mapping[str, AttributeValue] = field(hash=False)
     location: Location
 
-    @property
-    def label(self) -> str:
-        """Its name; its number where it has none."""
-        return self.name or f"argument {self.index}"
-
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -227,11 +222,6 @@ class Result:
     sharding: Sharding | None
     attributes: Mapping[str, AttributeValue] = field(hash=False)
 
-    @property
-    def label(self) -> str:
-        """Its name; its number where it has none."""
-        return self.name or f"result {self.index}"
-
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -250,6 +240,11 @@ class Function:
     op: int
     arguments: tuple[Argument, ...]
     results: tuple[Result, ...]
+
+    def name_of(self, entry: Argument | Result) -> str:
+        """The pytree path of an argument or result of it; ``main(0)``, ``main[0]`` without one."""
+        index = f"({entry.index})" if isinstance(entry, Argument) else f"[{entry.index}]"
+        return entry.name or self.name + index
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
-from sdyscope.hardware.specs import SourceDocument
+from sdyscope.hardware.specs import SpecSource
 
 ByProtocol: TypeAlias = tuple[float, float, float]
 """Of LL, LL128 and Simple."""
@@ -114,7 +114,7 @@ class Nccl:
         factor: and how many times as long as NCCL expects.
     """
 
-    source: SourceDocument
+    source: SpecSource
     ring: Ring
     tree: Tree
     nvls: Nvls
@@ -129,7 +129,7 @@ def nccl() -> Nccl:
     text = files("sdyscope.hardware").joinpath("nccl.toml").read_text("utf-8")
     table: dict[str, Any] = _frozen(tomllib.loads(text))
     return Nccl(
-        SourceDocument(**table["source"]),
+        SpecSource(**table["source"]),
         Ring(**table["ring"]),
         Tree(**table["tree"]),
         Nvls(**table["nvls"]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from sdyscope.hardware.specs import Chip, SourceDocument, chips
+from sdyscope.hardware.specs import Chip, SpecSource, chips
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class PublishedTable:
     devices: int
     hosts: int
     topology: tuple[int, ...]
-    source: SourceDocument
+    source: SpecSource
     what: str
     rows: tuple[tuple[int, float], ...]
 
@@ -41,7 +41,7 @@ def published_tables() -> tuple[PublishedTable, ...]:
     """The tables, in the order of the file."""
     text = files("sdyscope.hardware").joinpath("collectives.toml").read_text("utf-8")
     whole = tomllib.loads(text)
-    sources = {key: SourceDocument(**fields) for key, fields in whole["sources"].items()}
+    sources = {key: SpecSource(**fields) for key, fields in whole["sources"].items()}
     return tuple(
         PublishedTable(
             chip=chips()[table["chip"]],

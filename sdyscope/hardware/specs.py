@@ -31,7 +31,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class SourceDocument:
+class SpecSource:
     """A document.
 
     Attributes:
@@ -46,7 +46,7 @@ class SourceDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class SpecFigure:
     """A number, and where it is from.
 
     Attributes:
@@ -55,7 +55,7 @@ class Figure:
     """
 
     value: float
-    source: SourceDocument
+    source: SpecSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class GpuDetails:
         l2_cache: L2 cache.
     """
 
-    source: SourceDocument
+    source: SpecSource
     compute_capability: tuple[int, int]
     cores: int
     fpus_per_core: int
@@ -103,7 +103,7 @@ class Chip:
     key: str
     name: str
     kinds: tuple[str, ...]
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, SpecFigure]
     devices: int = 1
     torus: int = 0
     wraps_at: int | None = None
@@ -207,9 +207,9 @@ def estimate_errors(device_kind: str) -> tuple[EstimateError, ...]:
 
 
 @cache
-def sources() -> Mapping[str, SourceDocument]:
+def sources() -> Mapping[str, SpecSource]:
     """The documents, by the names that the table has for them."""
-    return {key: SourceDocument(**fields) for key, fields in _table()["sources"].items()}
+    return {key: SpecSource(**fields) for key, fields in _table()["sources"].items()}
 
 
 @cache
@@ -218,7 +218,7 @@ def chips() -> Mapping[str, Chip]:
     chips_by_name: dict[str, Chip] = {}
     for key, fields in _table()["chips"].items():
         figures = {
-            name: Figure(float(value), sources()[source])
+            name: SpecFigure(float(value), sources()[source])
             for name, (value, source) in fields.pop("figures").items()
         }
         kinds = tuple(fields.pop("kinds"))

@@ -63,7 +63,7 @@ Leaves: TypeAlias = list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ShapeLeaf:
     """An array in a shape.
 
     Attributes:
@@ -78,7 +78,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ScheduleSpan:
     """The part of the schedule that a called computation takes; of a loop's body one iteration.
 
     Attributes:
@@ -142,7 +142,7 @@ class LiveRanges:
 
     module: HloModule
     schedule: Sequence[Instruction]
-    spans: Sequence[Span]
+    spans: Sequence[ScheduleSpan]
     makers: Sequence[Instruction]
     elements: Sequence[int]
     shapes: Sequence[str]
@@ -195,7 +195,7 @@ def live_ranges(module: HloModule, layout: EntryLayout) -> LiveRanges:
 
 
 @lru_cache(1 << 15)
-def leaves_of(text: str) -> tuple[Leaf, ...]:
+def leaves_of(text: str) -> tuple[ShapeLeaf, ...]:
     """The arrays in a shape.
 
     Raises:
@@ -204,12 +204,12 @@ def leaves_of(text: str) -> tuple[Leaf, ...]:
     return tuple(map(_leaf, parse_shape(text).leaves))
 
 
-def _leaf(shape: Shape) -> Leaf:
+def _leaf(shape: Shape) -> ShapeLeaf:
     if shape.dtype in ("token", "opaque"):
-        return Leaf(shape.dtype, 0, 0)
+        return ShapeLeaf(shape.dtype, 0, 0)
     text = f"{shape}{shape.layout}"
     stored = stored_array(text)
-    return Leaf(text, stored.bytes, stored.memory_space)
+    return ShapeLeaf(text, stored.bytes, stored.memory_space)
 
 
 @lru_cache(1 << 15)
@@ -241,10 +241,10 @@ class _Walk:
     def __init__(self, module: HloModule) -> None:
         self.module = module
         self.schedule: list[Instruction] = []
-        self.spans: list[Span] = []
+        self.spans: list[ScheduleSpan] = []
         self.makers: list[Instruction] = []
         self.elements: list[int] = []
-        self.leaves: list[Leaf] = []
+        self.leaves: list[ShapeLeaf] = []
         self.starts: list[int] = []
         self.ends: list[int] = []
         self.readers: list[list[int]] = []
@@ -292,7 +292,7 @@ class _Walk:
 
     # Values.
 
-    def new(self, instruction: Instruction, leaves: Iterable[Leaf], first: int = 0) -> Leaves:
+    def new(self, instruction: Instruction, leaves: Iterable[ShapeLeaf], first: int = 0) -> Leaves:
         """Values that an instruction makes now."""
         values = []
         now = len(self.schedule)
@@ -446,10 +446,10 @@ class _Walk:
     ) -> Leaves:
         """Walks through a computation that an instruction runs."""
         at, start = len(self.spans), len(self.schedule)
-        span = Span(instruction, computation.name, start, start)
+        span = ScheduleSpan(instruction, computation.name, start, start)
         self.spans.append(span)
         results = self.computation(computation, arguments)
-        self.spans[at] = Span(instruction, computation.name, start, len(self.schedule))
+        self.spans[at] = ScheduleSpan(instruction, computation.name, start, len(self.schedule))
         return results
 
     def call(self, instruction: Instruction, operands: list[Leaves]) -> Leaves:
@@ -457,7 +457,7 @@ class _Walk:
         return [] if computation is None else self.inside(instruction, computation, operands)
 
     def branches(
-        self, instruction: Instruction, leaves: Sequence[Leaf], operands: list[Leaves]
+        self, instruction: Instruction, leaves: Sequence[ShapeLeaf], operands: list[Leaves]
     ) -> Leaves:
         """A conditional: whichever branch is taken leaves its results in the same memory."""
         names = instruction.called(*BRANCHES)
@@ -544,7 +544,7 @@ class _Walk:
         self,
         caller: Computation,
         instruction: Instruction,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[ShapeLeaf],
         operands: list[Leaves],
     ) -> Leaves:
         """What begins something asynchronous: its operands, then what it makes, then its state."""
@@ -590,7 +590,7 @@ class _Walk:
         self,
         computation: Computation,
         instruction: Instruction,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[ShapeLeaf],
         operands: list[Leaves],
     ) -> Leaves:
         """New arrays, those that are written over an operand in its memory."""

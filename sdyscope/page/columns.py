@@ -27,7 +27,7 @@ from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import TupleSharding
 from sdyscope.words.places import file_text
-from sdyscope.words.sharding import UNKNOWN, ShardingDocument, sharding_document
+from sdyscope.words.sharding import ShardingDocument, sharding_document
 
 #: From this many bytes of JSON on, data is compressed.
 _WORTH_IT = 4096
@@ -194,7 +194,7 @@ def _described(document: ShardingDocument) -> dict[str, Any]:
     named = {"open": document.open_dims, "manual": document.manual_axes}
     described |= {name: value for name, value in named.items() if value}
     if document.problem:
-        described |= {"short": f"{UNKNOWN} {document.short}", "problem": document.problem}
+        described["problem"] = document.problem
     if document.placement is not None:
         described |= {
             "words": document.placement.words,

@@ -66,6 +66,7 @@ from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shortened, shown_name
+from sdyscope.words.remarks import remark_text
 from sdyscope.words.sharding import open_text, placed_text, placement_text, short
 from sdyscope.words.snapshots import (
     NO_VIEWS,
@@ -184,7 +185,7 @@ def compared(stages: ComparedStages, pool: Pool, labels: tuple[str, str]) -> dic
       pool: takes the source lines.
       labels: what the two are called.
     """
-    missing = stages.missing.get("propagated", "")
+    missing = remark_text(stages.missing.get("propagated", ""))
     return {
         "name": stages.name,
         "across": "programs",

@@ -35,6 +35,7 @@ from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.values.source import FilePath, PathWords
 from sdyscope.version import own_version
+from sdyscope.words.account import account_lines
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.places import file_text, shortened
@@ -99,6 +100,23 @@ class Report:
     source: SourceDocument | None
     unavailable: tuple[UnavailableStage, ...]
     account: Account
+
+    @property
+    def not_in_account(self) -> tuple[UnavailableStage, ...]:
+        """What is not there, but for refusals that the account says in full, advice too."""
+        refused = {
+            (unknown.stage, partitioner)
+            for unknown in self.account.unknowns
+            if unknown.kind == "refused"
+            for partitioner in (*unknown.partitioners, None)
+        }
+        lines = set(account_lines(self.account))
+        return tuple(
+            missing
+            for missing in self.unavailable
+            if (missing.stage, missing.partitioner) not in refused
+            or not lines.issuperset(missing.reason.splitlines()[1:])
+        )
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -35,7 +35,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
+class EditsPart:
     """What was looked for, and the remedies.
 
     Attributes:
@@ -47,12 +47,14 @@ class Edits:
     remedies: tuple[Edit, ...]
 
 
-def edits(fix: Fix) -> Edits:
+def edits(fix: Fix) -> EditsPart:
     """The remedies of a program: those that are proven, or where none is, the others."""
     remedies = fix.proven or fix.remedies
     tried = f"{fix.tried:,} edits were tried, {fix.compiled:,} compiled"
     words = f"{tried} for {fix.hardware}." if remedies else f"No edit pays: {tried}."
-    return Edits(words, tuple(_edit(fix, number, each) for number, each in enumerate(remedies, 1)))
+    return EditsPart(
+        words, tuple(_edit(fix, number, each) for number, each in enumerate(remedies, 1))
+    )
 
 
 def _edit(fix: Fix, number: int, remedy: Remedy) -> Edit:

@@ -108,7 +108,7 @@ def nodes_of(graph: OpGraph) -> Nodes:
         for result, value in zip(main.results, returned, strict=False):
             source = builder.drawn.nodes[value[0]]
             place = source.path, source.lane, source.owner
-            builder.add(PictureNode(source.op, "result", result.label, *place, [value], 0))
+            builder.add(PictureNode(source.op, "result", main.name_of(result), *place, [value], 0))
     return builder.drawn
 
 
@@ -120,10 +120,11 @@ class _Builder:
         self.graph = graph
         self.drawn = Nodes()
         self.differentiated = is_differentiated(op.scope for op in graph.ops)
-        self.names = {
-            argument.node: argument.label
-            for argument in (graph.main.arguments if graph.main is not None else ())
-        }
+        self.names = (
+            {argument.node: graph.main.name_of(argument) for argument in graph.main.arguments}
+            if graph.main is not None
+            else {}
+        )
         self.most = _GROWTH * len(graph.ops) + 1000
         self.calls: list[str] = []
 

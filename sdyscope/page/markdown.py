@@ -12,7 +12,7 @@ from sdyscope.page import templates
 from sdyscope.page.document import Report
 from sdyscope.page.edits import edits
 from sdyscope.terminal.alike import by_partitioner
-from sdyscope.words.account import account_lines, account_title
+from sdyscope.words.account import account_lines, account_title, unavailable_text
 from sdyscope.words.counts import counted, size
 from sdyscope.words.memory import PARTS
 from sdyscope.words.mesh import mesh_words, over_text
@@ -111,6 +111,7 @@ def _render(report: Report, rows: int) -> str:
             edits=None if report.fix is None else edits(report.fix),
             findings=report.findings,
             account_lines=account_lines,
+            unavailable_text=unavailable_text,
             account_title=account_title,
             count=counted,
             memory_parts=PARTS,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sdyscope.facts.account import Account, Unknown
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.page.edits import edits
 from sdyscope.page.memory import needs
-from sdyscope.words.account import account_lines
+from sdyscope.words.account import account_lines, unavailable_text
+from sdyscope.words.counts import sentence
 from sdyscope.words.edits import not_tried_text
 from sdyscope.words.memory import apart_text
 from sdyscope.words.remarks import propagation_source_text, remark_texts
@@ -68,16 +68,17 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         # A module has no source that could be edited.
         "notTried": not_tried_text() if report.fix is None and not report.file else "",
         "notes": remark_texts(shown.notes),
-        "account": list(account_lines(Account(tuple(_apart(report))))),
+        "missing": [
+            {
+                "words": sentence(
+                    unavailable_text(missing.stage, missing.partitioner, missing.reason)
+                ),
+                "tone": "bad" if missing.asked else "muted",
+            }
+            for missing in report.not_in_account
+        ],
+        "account": list(account_lines(report.account)),
     }
-
-
-def _apart(report: Report) -> Iterator[Unknown]:
-    """What is not known, but for what is said of stages that are not there."""
-    reasons = [missing.reason for missing in report.unavailable]
-    for unknown in report.account.unknowns:
-        if unknown.kind != "refused" or not any(r.startswith(str(unknown.reason)) for r in reasons):
-            yield unknown
 
 
 def _groups(report: Report) -> Iterator[dict[str, Any]]:

@@ -14,11 +14,13 @@ from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.measured import Measured
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.values.source import PathWords
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.findings import Check
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.profile import steps_text
+from sdyscope.words.remarks import remark_text
 from sdyscope.words.run import compared_with
 
 StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
@@ -95,9 +97,7 @@ def stages(
 
 def _requested(shown: ShownProgram) -> Stage:
     if not any(tensor.by_author for tensor in shown.tensors):
-        return Stage(
-            "requested", "unknown", "not known", "A module does not say what was requested."
-        )
+        return Stage("requested", "unknown", "not known", remark_text(Remark("request unknown")))
     asked = [tensor for tensor in shown.tensors if tensor.by_author]
     named = [tensor for tensor in asked if tensor.requested is not None]
     free = len(asked) - len(named)

@@ -29,7 +29,7 @@ _SPECS = frozenset({"P", "PS", "PartitionSpec", "Spec", "PartSpec"})
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SpecToken:
     """What is written for one dimension.
 
     Attributes:
@@ -65,13 +65,13 @@ class SpecLiteral:
     form: Form
     callee: str
     line: int
-    tokens: tuple[Token, ...]
+    tokens: tuple[SpecToken, ...]
     inside: int
     until: int
     comma: bool
     node: cst.BaseExpression = field(repr=False, compare=False, hash=False)
 
-    def says(self, spec: PartitionSpec, rank: int) -> tuple[Token, ...] | None:
+    def says(self, spec: PartitionSpec, rank: int) -> tuple[SpecToken, ...] | None:
         """The tokens that say a sharding of a tensor; None where it says another.
 
         Args:
@@ -237,7 +237,7 @@ def _call(source: Source, node: cst.Call, axes: Collection[str]) -> SpecLiteral 
 
 def _tokens(
     source: Source, nodes: Sequence[cst.BaseExpression], axes: Collection[str]
-) -> tuple[Token, ...]:
+) -> tuple[SpecToken, ...]:
     tokens = []
     for node in nodes:
         start, end = source.extent(node)
@@ -245,7 +245,7 @@ def _tokens(
             # With its parentheses, which are no part of a tuple's place.
             start = source.text.rindex("(", 0, start + 1 if not node.elements else start)
             end = source.text.index(")", end - 1 if not node.elements else end) + 1
-        tokens.append(Token(_entry(node, axes), source.text[start:end], start, end))
+        tokens.append(SpecToken(_entry(node, axes), source.text[start:end], start, end))
     return tuple(tokens)
 
 
@@ -263,5 +263,5 @@ def _entry(node: cst.BaseExpression, axes: Collection[str]) -> SpecEntry | Liter
     return UNKNOWN
 
 
-def _names_axes(tokens: Sequence[Token]) -> bool:
+def _names_axes(tokens: Sequence[SpecToken]) -> bool:
     return any(token.entry not in (None, UNKNOWN) for token in tokens)

@@ -23,7 +23,7 @@ def cores() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ChildWork:
     """A command line to run.
 
     Attributes:
@@ -61,7 +61,7 @@ class Answer:
 
 
 def run_all(
-    works: Sequence[Work], jobs: int, notify: Callable[[int], None] = lambda done: None
+    works: Sequence[ChildWork], jobs: int, notify: Callable[[int], None] = lambda done: None
 ) -> list[Answer]:
     """Runs command lines, some at a time; what ends one of them ends no other.
 
@@ -85,7 +85,7 @@ def _collected(answers: Iterator[Answer], notify: Callable[[int], None]) -> Iter
         yield answer
 
 
-def _run(work: Work, start: Callable[..., subprocess.Popen[bytes]]) -> Answer:
+def _run(work: ChildWork, start: Callable[..., subprocess.Popen[bytes]]) -> Answer:
     with (
         scratch_folder() as folder,
         scratch_file() as answer,

@@ -20,8 +20,9 @@ from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
+from sdyscope.words.account import unplaced_clause
 from sdyscope.words.mesh import mesh_entry
-from sdyscope.words.sharding import REPLICATED, in_memory, sharding_text, shardy_text
+from sdyscope.words.sharding import REPLICATED, UNKNOWN, in_memory, sharding_text, shardy_text
 from sdyscope.words.types import value_type_text
 
 #: The stages that need nothing compiled.
@@ -194,6 +195,9 @@ class _Taken:
             if kept_whole or any(dim.priority is not None for dim in sharding.dim_shardings):
                 # Only Shardy's form can say it.
                 return in_memory(shardy_text(sharding), there.memory)
+        if there.problem:
+            why = unplaced_clause(there.text, there.problem, is_unreadable=there.is_unreadable)
+            return in_memory(f"{UNKNOWN} {why}", there.memory)
         if there.placement is None:
             return in_memory(str(sharding), there.memory)
         place = replace(there.placement, manual=())

@@ -56,7 +56,7 @@ class Area:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ChartSpan:
     """A part of a timeline in which something goes on.
 
     Attributes:
@@ -81,7 +81,7 @@ class Track:
     """
 
     name: str
-    spans: Sequence[Span]
+    spans: Sequence[ChartSpan]
     tone: Tone = "plain"
 
 
@@ -130,7 +130,7 @@ def track_lines(
     return lines
 
 
-def shares(spans: Sequence[Span], columns: int) -> list[tuple[float, float]]:
+def shares(spans: Sequence[ChartSpan], columns: int) -> list[tuple[float, float]]:
     """How much of each column of a timeline is drawn darkly, and how much lightly."""
     dark, light = [0.0] * columns, [0.0] * columns
     for span in spans:

@@ -9,7 +9,7 @@ from sdyscope.facts.over_time import MemoryOverTime
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.schedule import Lane, Schedule
 from sdyscope.terminal.alike import by_partitioner
-from sdyscope.terminal.chart import Span, Track
+from sdyscope.terminal.chart import ChartSpan, Track
 from sdyscope.words.schedule import lane_text
 
 
@@ -52,7 +52,7 @@ def tracks(lanes: Sequence[Lane], longest: float) -> list[Track]:
     for lane in lanes:
         computes = lane.kind == "compute"
         spans = [
-            Span(segment.start / whole, segment.end / whole, segment.exposed or computes)
+            ChartSpan(segment.start / whole, segment.end / whole, segment.exposed or computes)
             for segment in lane.segments
         ]
         lines.append(Track(lane_text(lane), spans, "plain" if computes else "bad"))

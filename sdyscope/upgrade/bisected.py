@@ -7,11 +7,12 @@ none could be judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
 from sdyscope.analysis.diff.stages import ComparedStages
+from sdyscope.facts.account import Account
 from sdyscope.upgrade.wanted import Reading
 from sdyscope.values.source import SourceLocation
 
@@ -56,7 +57,7 @@ class InOrder(Generic[_Item]):
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[_Item]):
+class SearchOutcome(Generic[_Item]):
     """What a search came to.
 
     Attributes:
@@ -75,7 +76,7 @@ class Outcome(Generic[_Item]):
 
 def bisect(
     history: History[_Item], good: _Item, bad: _Item, is_good: Callable[[_Item], bool]
-) -> Outcome[_Item]:
+) -> SearchOutcome[_Item]:
     """Finds the first bad version.
 
     Of n versions after the good one, at most ceil(log2(n)) before the bad end are judged, as far
@@ -108,11 +109,11 @@ def bisect(
         except Unjudged:
             skipped.add(chosen)
     if first == bad and is_good(bad):
-        return Outcome(None, before, unchanged=True)
+        return SearchOutcome(None, before, unchanged=True)
     left = tuple(version for version in history.candidates(goods, first) if version in skipped)
     if left:
-        return Outcome(None, before, (*left, first))
-    return Outcome(first, before)
+        return SearchOutcome(None, before, (*left, first))
+    return SearchOutcome(first, before)
 
 
 # --- the document ---------------------------------------------------------------------------------
@@ -138,7 +139,38 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class VersionAccount:
+    """What is not known of a program, in all versions of which that is so.
+
+    Attributes:
+        program: its name.
+        versions: what the versions are called.
+        account: what is not known.
+    """
+
+    program: str
+    versions: tuple[str, ...]
+    account: Account
+
+
+def version_accounts(known: Iterable[tuple[str, str, Account]]) -> tuple[VersionAccount, ...]:
+    """What is not known of programs, what is alike of several versions once.
+
+    Args:
+        known: of each version its label, the name of a program, and what is not known of that.
+    """
+    alike: dict[tuple[str, Account], dict[str, None]] = {}
+    for label, program, account in known:
+        if account:
+            alike.setdefault((program, account), {}).setdefault(label)
+    return tuple(
+        VersionAccount(program, tuple(labels), account)
+        for (program, account), labels in alike.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseNote:
     """What a release's notes say of sharding, or why they are not there.
 
     Attributes:
@@ -194,6 +226,7 @@ class Bisection:
         lines: the lines that the commit changed and where the difference begins, the latter first.
         comparison: the programs that differ between the first version and the one before.
         notes: what the release's notes say of sharding; none of commits.
+        accounts: what is not known of the versions that were looked at.
     """
 
     schema: Literal["sdyscope.bisect/1"] = "sdyscope.bisect/1"
@@ -213,4 +246,5 @@ class Bisection:
     subject: str = ""
     lines: tuple[ChangedLine, ...] = ()
     comparison: tuple[ComparedStages, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ReleaseNote, ...] = ()
+    accounts: tuple[VersionAccount, ...] = ()

@@ -43,6 +43,10 @@ class CarriedProgram:
     error: str = ""
     views: tuple[tuple[str, str, str], ...] | str = ()
 
+    def is_called(self, name: str) -> bool:
+        """Whether a name is its own, or that of its function in a recorded run; empty is any."""
+        return name in ("", self.name, self.recorded and self.recorded.name)
+
 
 @dataclass(frozen=True)
 class Carried:

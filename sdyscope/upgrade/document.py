@@ -14,7 +14,7 @@ from sdyscope.analysis.budgets import (
     memory_spent,
     replication_spent,
 )
-from sdyscope.analysis.diff.pairing import Candidate, paired
+from sdyscope.analysis.diff.pairing import PairCandidate, paired
 from sdyscope.analysis.diff.stages import (
     ComparedStages,
     FigureChange,
@@ -25,10 +25,11 @@ from sdyscope.analysis.figures import Figures
 from sdyscope.ci.document import CiBudget
 from sdyscope.environments.environment import Environment
 from sdyscope.errors import TargetError
+from sdyscope.facts.account import Account
 from sdyscope.facts.program import Versions
 from sdyscope.facts.recompiles import Recompile
 from sdyscope.facts.remarks import Remark
-from sdyscope.upgrade.bisected import Bisection
+from sdyscope.upgrade.bisected import Bisection, VersionAccount, version_accounts
 from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.values.source import PathWords
 from sdyscope.words.findings import Finding, finding_of
@@ -65,6 +66,7 @@ class SideProgram:
         failure: why there are none; empty where there are.
         budgets: how much of each limit it takes.
         over: what exceeds a limit, and what of a limit is not known.
+        account: what is not known of it.
     """
 
     name: str
@@ -72,6 +74,7 @@ class SideProgram:
     failure: str = ""
     budgets: tuple[CiBudget, ...] = ()
     over: tuple[Finding, ...] = ()
+    account: Account = field(default_factory=Account)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +241,30 @@ class Upgrade:
         return self.exit_status == 0
 
     @property
+    def accounts(self) -> tuple[VersionAccount, ...]:
+        """What is not known of the programs of each version."""
+        return version_accounts(
+            (
+                *(
+                    (side.label, program.name, program.account)
+                    for side in self.sides
+                    for program in side.programs
+                ),
+                *(
+                    (label, known.program, known.account)
+                    for known in (() if self.bisection is None else self.bisection.accounts)
+                    for label in known.versions
+                ),
+            )
+        )
+
+    @property
+    def not_known(self) -> bool:
+        """Whether anything is not known of a version, or of one of its programs."""
+        programs = [program for side in self.sides for program in side.programs]
+        return bool(self.accounts) or any(program.failure for program in programs)
+
+    @property
     def exit_status(self) -> int:
         """0, 1 where something got worse, 2 where not all could be done that was asked for."""
         if not self.sides or any(side.versions is None for side in self.sides):
@@ -297,11 +324,7 @@ def _only(carried: Carried | None, program: str) -> Carried | None:
     """The programs of a name; all without one."""
     if carried is None or not program:
         return carried
-    kept = tuple(
-        each
-        for each in carried.programs
-        if program in (each.name, each.recorded and each.recorded.name)
-    )
+    kept = tuple(each for each in carried.programs if each.is_called(program))
     recompiles = tuple(each for each in carried.recompiles if program in (each.name, each.program))
     return replace(carried, programs=kept, recompiles=recompiles)
 
@@ -346,6 +369,7 @@ def _program(program: CarriedProgram, limits: Budgets | None) -> SideProgram:
         stages.compiled.failure,
         tuple(map(CiBudget.of, spent)),
         tuple(finding_of(finding) for spending in spent for finding in spending.findings),
+        stages.account,
     )
 
 
@@ -421,9 +445,9 @@ def _packages(a: Looked, b: Looked) -> Iterator[PackageChange]:
             yield PackageChange(name, ours.get(name, ""), theirs.get(name, ""))
 
 
-def _candidates(carried: Carried) -> list[Candidate[CarriedProgram]]:
+def _candidates(carried: Carried) -> list[PairCandidate[CarriedProgram]]:
     return [
-        Candidate(
+        PairCandidate(
             program,
             program.name if program.recorded is None else program.recorded.name,
             () if program.stages is None else (program.stages.partitioner,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sdyscope.errors import TargetError
-from sdyscope.upgrade.bisected import Evaluated, Unjudged
+from sdyscope.upgrade.bisected import Evaluated, Unjudged, VersionAccount, version_accounts
 from sdyscope.upgrade.document import Looked
 from sdyscope.upgrade.wanted import Reading, Wanted
 from sdyscope.words.places import shortened
@@ -65,6 +65,16 @@ class Judge:
             return Evaluated(label, version, None, None, shortened(str(error)))
         assert self.good is not None
         return Evaluated(label, version, reading, self.wanted.is_good(reading, self.good))
+
+    @property
+    def accounts(self) -> tuple[VersionAccount, ...]:
+        """What is not known of the versions that were looked at."""
+        return version_accounts(
+            (looked.label, program.name, program.stages.account)
+            for looked in self.looked.values()
+            for program in (() if looked.carried is None else looked.carried.programs)
+            if program.stages is not None and program.is_called(self.wanted.program)
+        )
 
     def _reading(self, version: str) -> Reading:
         if version not in self.looked:

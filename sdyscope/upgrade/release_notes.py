@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from packaging.version import InvalidVersion, Version
 
 from sdyscope.errors import TargetError, read_text
-from sdyscope.upgrade.bisected import Note
+from sdyscope.upgrade.bisected import ReleaseNote
 
 #: Where JAX's changelog is as text, and as a page.
 SOURCE = "https://raw.githubusercontent.com/jax-ml/jax/main/CHANGELOG.md"
@@ -51,7 +51,7 @@ def read_changelog(file: str | None) -> str:
         raise TargetError(f"JAX's changelog can't be fetched: {why}") from error
 
 
-def notes_of(release: str, changelog: str | None) -> Note:
+def notes_of(release: str, changelog: str | None) -> ReleaseNote:
     """What the notes of a release say of sharding.
 
     Args:
@@ -62,12 +62,12 @@ def notes_of(release: str, changelog: str | None) -> Note:
     try:
         text = read_changelog(changelog)
     except TargetError as error:
-        return Note(release, (), link, str(error))
+        return ReleaseNote(release, (), link, str(error))
     sections = list(_sections(text, release))
     if not sections:
-        return Note(release, (), link, f"The changelog has no notes of JAX {release}.")
+        return ReleaseNote(release, (), link, f"The changelog has no notes of JAX {release}.")
     items = (item for section in sections for item in _items(section))
-    return Note(release, tuple(item for item in items if _ABOUT.search(item)), link)
+    return ReleaseNote(release, tuple(item for item in items if _ABOUT.search(item)), link)
 
 
 def _sections(text: str, release: str) -> Iterator[str]:

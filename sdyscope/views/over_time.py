@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.memory.memory import MemoryDocument
-from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
+from sdyscope.facts.over_time import Fit, MemoryOverTime, PeakRemedy, Varied
 from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.blocks import heading as headline
 from sdyscope.terminal.chart import Area, Band
@@ -126,7 +126,7 @@ def footer(over_time: MemoryOverTime, top: int) -> Iterator[Paragraph]:
     yield Paragraph(LEGEND, "muted")
 
 
-def remedies(tried: Sequence[Remedy], over_time: MemoryOverTime) -> Table:
+def remedies(tried: Sequence[PeakRemedy], over_time: MemoryOverTime) -> Table:
     """A row for each change that was compiled, what lowers the peak most first."""
     rows: list[Row] = []
     for remedy in tried:
@@ -148,7 +148,7 @@ def remedies(tried: Sequence[Remedy], over_time: MemoryOverTime) -> Table:
     )
 
 
-def remedies_footer(tried: Sequence[Remedy], *, can_offload: bool) -> Iterator[Paragraph]:
+def remedies_footer(tried: Sequence[PeakRemedy], *, can_offload: bool) -> Iterator[Paragraph]:
     """How many changes were compiled, how many of them lower the peak, and what was not tried."""
     lower = sum((remedy.saves or 0) > 0 for remedy in tried)
     yield Paragraph(remedies_text(len(tried), lower), "plain")

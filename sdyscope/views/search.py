@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 
 from sdyscope.analysis.search.space import MOST_OPTIONS, Decision
-from sdyscope.analysis.search.values import Candidate, Change, Search
+from sdyscope.analysis.search.values import Candidate, DecisionChange, Search
 from sdyscope.analysis.trials.cost import Prediction
-from sdyscope.analysis.trials.trials import Compiled
+from sdyscope.analysis.trials.trials import CompiledCandidate
 from sdyscope.terminal import blocks
 from sdyscope.terminal.blocks import Block
 from sdyscope.terminal.paragraphs import Paragraph
@@ -157,7 +157,7 @@ def changes(search: Search, *, everything: bool = False) -> Table:
     )
 
 
-def _after(change: Change) -> str:
+def _after(change: DecisionChange) -> str:
     spec = change.after
     gone = change.decision.is_constraint and {*spec.entries} == {UNCONSTRAINED}
     return "none" if gone else str(spec)
@@ -250,7 +250,7 @@ def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
     )
 
 
-def compiled_pair(search: Search) -> tuple[Compiled, Compiled] | None:
+def compiled_pair(search: Search) -> tuple[CompiledCandidate, CompiledCandidate] | None:
     """What the compiler made of the program and of the best; None where it was not asked."""
     trial = next(
         (
@@ -296,7 +296,7 @@ def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
         yield Paragraph(text, "muted")
 
 
-def _in_words(changes: Iterable[Change]) -> str:
+def _in_words(changes: Iterable[DecisionChange]) -> str:
     return ", ".join(f"{_name(change.decision)} {_after(change)}" for change in changes)
 
 

@@ -192,7 +192,7 @@ def _lowered(tensor: ShownTensor, partitioner: Partitioner, written: bool) -> Ce
             return Cell("dropped", "muted")
         return Cell("missing", "bad") if tensor.by_author else Cell("")
     if there.problem:
-        return Cell(f"{UNKNOWN} {there.text}", "bad")
+        return Cell(short(there), "bad")
     tone: Tone = "plain" if tensor.agrees.get(partitioner, True) else "bad"
     text = there.text if written else short(there)
     requested = None if written or tone != "plain" else tensor.requested

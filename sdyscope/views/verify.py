@@ -12,6 +12,7 @@ from sdyscope.analysis.verify.audited import (
     VerifiedStage,
     VerifyDocument,
 )
+from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Table, number
 from sdyscope.words.counts import counted
@@ -121,6 +122,17 @@ def left_out(document: VerifyDocument) -> Iterator[Paragraph]:
         yield Paragraph("not compared", "muted")
     for (partitioner, stage_name), text in texts.items():
         yield Paragraph(f"{stage_name}, {partitioner_name(partitioner)}: {text}", "muted", 2, 2)
+
+
+def accounts(document: VerifyDocument, top: int) -> Iterator[Paragraph]:
+    """What is not known of each program; of a directory by the names of its modules."""
+    shown = list(document.accounts.items())[: top or None]
+    for name, account in shown:
+        yield from account_paragraphs(account, of=name)
+    rest = len(document.accounts) - len(shown)
+    if rest:
+        yield Paragraph("")
+        yield Paragraph(f"not known of {counted(rest, 'more module')}: --json lists all", "warning")
 
 
 def exceptions(document: VerifyDocument, top: int) -> Iterator[Paragraph]:

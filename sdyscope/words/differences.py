@@ -414,6 +414,8 @@ def compiled_verdict(compiled: _CompiledDiff) -> str:
     """How much more or less the second side sends and needs, a clause; or that it is the same."""
     a, b = compiled.a, compiled.b
     where_a, where_b = (across_text(compiled.across, side.label) for side in (a, b))
+    if a.failure and b.failure:
+        return f"compiles neither {where_a} nor {where_b}"
     if a.failure or b.failure:
         there, missing = (where_b, where_a) if a.failure else (where_a, where_b)
         return f"compiles {there}, not {missing}"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sdyscope.facts.counterfactuals import (
+    AxisCause,
     AxisCauses,
-    Cause,
     CheckedEdits,
     Counterfactual,
     Removals,
@@ -255,7 +255,7 @@ def trials_texts(counterfactual: Counterfactual) -> Iterator[str]:
         yield f"{count} crashed Shardy: what those edits do is not known"
 
 
-def _first_causes(causes: Sequence[Cause]) -> str:
+def _first_causes(causes: Sequence[AxisCause]) -> str:
     few = ", ".join(map(cause_text, causes[:_NAMED]))
     return f"{few} and {len(causes) - _NAMED:,} more" if len(causes) > _NAMED else few
 
@@ -357,7 +357,7 @@ def tried_edits_text(
     return how, True
 
 
-def cause_text(cause: Cause) -> str:
+def cause_text(cause: AxisCause) -> str:
     """`params['w1'] P(None, 'model')`, `the constraint at train.py:42 P('data', None)`."""
     spec = f"({cause.count} of different shardings)" if cause.spec is None else cause.spec
     if cause.kind in ("constraint", "type") and cause.source is not None:

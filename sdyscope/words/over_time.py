@@ -11,8 +11,8 @@ from sdyscope.facts.over_time import (
     Fit,
     Holding,
     MemoryOverTime,
+    PeakRemedy,
     Phase,
-    Remedy,
     Varied,
 )
 from sdyscope.values.entry_layout import HOST_MEMORY
@@ -125,7 +125,7 @@ def basis(over_time: MemoryOverTime) -> Iterator[tuple[str, bool]]:
         yield f"the peak is {share} of the device's {size(over_time.capacity)}", True
 
 
-def remedy_text(remedy: Remedy) -> str:
+def remedy_text(remedy: PeakRemedy) -> str:
     """What was changed: `donate params, opt_state`, `params['w1'] as P('data', 'model')`."""
     if remedy.kind == "donate":
         return f"donate {remedy.name}"

@@ -64,6 +64,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "memory kind": 'Requested in memory "{said}".',
     "reduction": "Unreduced by {said}.",
     "no request": "{said} is not a valid request: {other}.",
+    "request unknown": "A module does not say what was requested.",
     "key array": "A PRNG key array: the last dimensions, {said}, are the keys themselves.",
     "two shardings": "The argument comes as {said} and jit's in_shardings say {other}.",
     "Explicit result": "By its type, on Explicit axes, it is {said}.",

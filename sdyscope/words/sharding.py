@@ -116,7 +116,7 @@ def short(sharded: Sharded) -> str:
     """A sharding in its most readable form: a PartitionSpec where it can be one.
 
     ``replicated`` and ``manual`` stand for themselves, ``-`` for what nobody wrote, and what has no
-    placement is as it is written.
+    placement is as it is written; ``!`` is before what can't be read or can't be.
     """
     place, written = sharded.placement, sharded.sharding
     if isinstance(written, NamedSharding):
@@ -125,6 +125,8 @@ def short(sharded: Sharded) -> str:
         text = sharded.text or NONE
     else:
         text = sharding_text(written, place, sharded.mesh, sharded.open_dims)
+    if sharded.problem:
+        text = f"{UNKNOWN} {text}"
     return in_memory(text, sharded.memory)
 
 

@@ -41,3 +41,25 @@ def test_a_diff_calls_no_unreadable_shardings_the_same(sdyscope, malformed):
     (program,) = done.document("diff")["programs"]
     assert (len(program["not_compared"]), program["same_tensors"]) == (1, 1)
     assert sdyscope("diff", malformed, malformed, "--strict").status == 1
+
+
+def test_it_has_its_mark_in_a_diff_and_its_mark_and_reason_in_a_snapshot(
+    sdyscope, malformed, tmp_path
+):
+    impossible = tmp_path / "impossible.mlir"
+    impossible.write_text(MODULE.replace("[3]<=[8}", "[3]<=[3]}"))
+    done = sdyscope("diff", malformed, impossible)
+    assert done.status == 1
+    assert "! {devices=[3]<=[8}" in done.out
+    assert "! {devices=[3]<=[3]}" in done.out
+    for module, reason in (
+        (malformed, "could not be read: line 1, column 17: unexpected '}' in a sharding"),
+        (impossible, "gives no placement: it is for a tensor of rank 1, not 2"),
+    ):
+        golden = tmp_path / f"{module.stem}.snap"
+        arguments = ("snapshot", module, "--stages", "lowered", "-o", golden)
+        assert sdyscope(*arguments).status == 0
+        (line,) = [line for line in golden.read_text().splitlines() if "[3]<=" in line]
+        assert line.strip().startswith("lowered ! ")
+        assert line.replace("\\", "").endswith(reason)
+        assert sdyscope(*arguments, "--check").status == 0

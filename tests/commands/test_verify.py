@@ -84,6 +84,31 @@ def test_what_is_for_the_other_partitioner_is_left_out(sdyscope, corpus):
     assert "nothing could be audited" in done.out
 
 
+def test_what_is_not_known_is_told_and_strict_fails(sdyscope, tmp_path):
+    module = tmp_path / "modules" / "jax_ir0001_jit_m_compile.mlir"
+    module.parent.mkdir()
+    module.write_text(
+        """module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%x: tensor<24x8xf32> {mhlo.sharding = "{devices=[3]<=[8}"})
+      -> (tensor<24x8xf32>) {
+    return %x : tensor<24x8xf32>
+  }
+}
+"""
+    )
+    for arguments, name in (
+        ((module,), "m"),
+        (("--corpus", module.parent), "jax_ir0001_jit_m_compile.mlir"),
+    ):
+        done = sdyscope("verify", *arguments, "--strict")
+        assert done.status == 1
+        assert f"not known of {name} (1)" in done.out
+        assert "{devices=[3]<=[8} could not be read" in " ".join(done.out.split())
+    document = sdyscope("verify", module, "--json").document("verify")
+    assert document["agrees"]
+    assert document["accounts"]["m"]["unknowns"]
+
+
 def test_a_module_that_xla_refuses(sdyscope, corpus):
     done = sdyscope("verify", corpus / "jax_ir0002_jit_refused_compile.mlir")
     assert done.status == 1

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sdyscope.__main__ import run_here
 from sdyscope.inspection import Inspection
 from sdyscope.stages.lowered.read import read
 from sdyscope.words.account import account_lines, account_text
@@ -42,3 +43,18 @@ def test_a_sharding_that_cannot_be_read_has_its_mark(open_page, unread, violatio
 def test_where_all_is_known_nothing_is_said(open_page, mlp):
     page = open_page(mlp.html, "#memory")
     assert page.locator("#account").is_hidden()
+
+
+@pytest.mark.compiles
+def test_a_refusal_is_said_once_in_every_form(open_page, tmp_path, capfd):
+    path = tmp_path / "refused.mlir"
+    path.write_text(MODULE.replace("[3]<=[8}", "[3]<=[3]}"))
+    page, markdown = tmp_path / "page.html", tmp_path / "page.md"
+    assert run_here(["report", str(path), "-o", str(page), "-o", str(markdown)]) == 0
+    notes = open_page(page.read_text(), "").inner_text("[data-slot=notes]")
+    folded = markdown.read_text().replace("\\", "").partition("not known (3)")[2]
+    for said in (capfd.readouterr().err, notes, folded):
+        for stage in ("propagated", "compiled"):
+            assert said.count(f"GSPMD: not {stage}: ") == 1
+        assert said.count("Number of tile assignment dimensions") == 2
+        assert said.count("gives no placement: it is for a tensor of rank 1, not 2") == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sdyscope.terminal.chart import Area, Band, Span, Track, area_lines, shares, track_lines
+from sdyscope.terminal.chart import Area, Band, ChartSpan, Track, area_lines, shares, track_lines
 
 AREA = Area(
     values=[2, 4, 8, 6, 2],
@@ -50,8 +50,8 @@ def test_the_mark_at_the_end_has_its_word_before_it():
 
 
 TRACKS = (
-    Track("compute", [Span(0.0, 0.5, dark=True), Span(0.5, 0.53, dark=True)]),
-    Track("data", [Span(0.4, 0.5, dark=False), Span(0.5, 1.0, dark=True)], "bad"),
+    Track("compute", [ChartSpan(0.0, 0.5, dark=True), ChartSpan(0.5, 0.53, dark=True)]),
+    Track("data", [ChartSpan(0.4, 0.5, dark=False), ChartSpan(0.5, 1.0, dark=True)], "bad"),
 )
 
 
@@ -68,6 +68,6 @@ def test_a_timeline_is_dark_where_most_of_a_column_is():
 
 
 def test_a_column_has_no_more_than_it_is_wide():
-    columns = shares([Span(0.0, 0.55, dark=True), Span(0.55, 1.0, dark=False)], 10)
+    columns = shares([ChartSpan(0.0, 0.55, dark=True), ChartSpan(0.55, 1.0, dark=False)], 10)
     assert all(0.0 <= dark + light <= 1.0 + 1e-9 for dark, light in columns)
     assert [round(part, 6) for part in columns[5]] == [0.5, 0.5]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdyscope.upgrade.bisected import InOrder, Outcome, Unjudged, bisect
+from sdyscope.upgrade.bisected import InOrder, SearchOutcome, Unjudged, bisect
 
 
 class Judge:
@@ -51,7 +51,7 @@ def _judgements(count, first):
 
 def test_nothing_that_changed_is_told():
     judge = Judge(1000)
-    assert found(59, judge) == Outcome(None, 58, unchanged=True)
+    assert found(59, judge) == SearchOutcome(None, 58, unchanged=True)
 
 
 def test_what_can_not_be_judged_is_passed_over():

@@ -1,6 +1,7 @@
 """What `upgrade` concludes from what two environments hand over, and how it is said."""
 
 import base64
+import json
 import re
 import zlib
 from dataclasses import replace
@@ -17,12 +18,14 @@ from sdyscope.analysis.diff.stages import figure_changes, stages_of
 from sdyscope.environments.environment import Environment
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program, Versions
-from sdyscope.inspection import Inspection
+from sdyscope.inspection import Inspection, read
 from sdyscope.stages import compat
-from sdyscope.upgrade.bisected import Bisection, Evaluated, Note
+from sdyscope.terminal.document import encode
+from sdyscope.upgrade.bisected import Bisection, Evaluated, ReleaseNote
 from sdyscope.upgrade.carried import Carried, CarriedProgram
 from sdyscope.upgrade.document import Looked, upgrade_document
 from sdyscope.upgrade.forms import html, markdown, text
+from sdyscope.upgrade.judge import Judge
 from sdyscope.upgrade.wanted import Reading, parse_wanted
 from sdyscope.values.mesh import Mesh
 
@@ -288,14 +291,58 @@ def test_what_can_not_be_bisected_is_told_beside_the_comparison(sharded):
 def test_a_release_is_named_with_its_notes():
     good, first = evaluated("JAX 0.1", 0), evaluated("JAX 0.3", 768)
     skipped = evaluated("JAX 0.2", skipped="JAX 0.2: It fails.\n--verbose")
-    note = Note("0.3", ("Shardings are better.",), "https://docs")
+    note = ReleaseNote("0.3", ("Shardings are better.",), "https://docs")
     found = Bisection(
         across="releases", what="comms.bytes", good=good, bad=first, first=first, before=good,
         between=2, compiles=2, evaluations=(skipped,),
-        notes=(note, Note("0.4", (), "https://docs", "No network.")),
+        notes=(note, ReleaseNote("0.4", (), "https://docs", "No network.")),
     )  # fmt: skip
     words = said(text.bisected(found))
     assert "comms.bytes changed in JAX 0.3: 0 B before, 768 B since." in words
     assert "- Shardings are better." in words
     assert "No network." in words
     assert "JAX 0.2: skipped, as it can't be judged: It fails." in words
+
+
+MALFORMED = """module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%x: tensor<24x8xf32> {mhlo.sharding = "SHARDING"}) -> (tensor<24x8xf32>) {
+    return %x : tensor<24x8xf32>
+  }
+}
+"""
+
+
+def read_module(tmp_path, sharding):
+    path = tmp_path / "m.mlir"
+    path.write_text(MALFORMED.replace("SHARDING", sharding))
+    stages = stages_of(read(path), Versions("0.1"))
+    return Carried(Versions("0.1"), (CarriedProgram("m", stages, "m"),))
+
+
+def test_what_is_not_known_of_both_versions_is_told_once_in_every_form(tmp_path):
+    module = read_module(tmp_path, "{devices=[3]<=[8}")
+    upgrade = document(module, module)
+    assert (upgrade.exit_status, upgrade.not_known) == (0, True)
+    page = html.render(upgrade, "").decode().replace("\\u003c", "<")
+    forms = said(text.upgraded(upgrade)), markdown.render(upgrade).decode(), page
+    for words in (" ".join(form.split()) for form in forms):
+        assert words.count("not known of JAX 0.1 and JAX 0.2 (1)") == 1
+        assert words.count("{devices=[3]<=[8} could not be read") == 1
+    assert "A module does not say what was requested." in forms[0]
+    assert json.loads(encode(upgrade))["sides"][1]["programs"][0]["account"]["unknowns"]
+
+
+def test_a_program_that_neither_version_compiles_is_not_said_to_compile_in_one(tmp_path):
+    module = read_module(tmp_path, "{devices=[3]<=[3]}")
+    words = said(text.upgraded(document(module, module)))
+    assert "m: compiles neither in JAX 0.1 nor in JAX 0.2" in words
+
+
+def test_a_bisection_tells_what_is_not_known_of_what_it_judged(tmp_path):
+    module = read_module(tmp_path, "{devices=[3]<=[8}")
+    judge = Judge(parse_wanted("comms.bytes", ""), lambda version: looked(version, module), str)
+    judge.take_good("JAX 0.1")
+    judge.evaluated("JAX 0.2")
+    (known,) = judge.accounts
+    assert (known.program, known.versions) == ("m", ("JAX 0.1", "JAX 0.2"))
+    assert "not known of JAX 0.1 and JAX 0.2 (1)" in said(text.accounts(judge.accounts))

@@ -3,8 +3,8 @@
 import pytest
 
 from sdyscope.facts.counterfactuals import (
+    AxisCause,
     AxisCauses,
-    Cause,
     CheckedEdits,
     Counterfactual,
     Removals,
@@ -85,8 +85,8 @@ def test_why_not():
     assert why_not_text("loses") == "compiled, it gains nothing"
 
 
-WEIGHT = Cause("argument", "params['w']", P(("data",)), LINE)
-BATCH = Cause("argument", "x", P(("data",)), LINE)
+WEIGHT = AxisCause("argument", "params['w']", P(("data",)), LINE)
+BATCH = AxisCause("argument", "x", P(("data",)), LINE)
 
 
 def counterfactual(**fields):

@@ -34,7 +34,7 @@ export function mount(_root, { report, data, slots, state }) {
   slots.stages.append(...report.stages.map((stage) => stageItem(stage, report)));
   slots.cards.append(...cards(data, state).filter(Boolean));
   slots.program.append(...program(data));
-  slots.notes.append(...notes(report, data));
+  slots.notes.append(...notes(data));
   slots.notes.hidden = !slots.notes.childElementCount;
   return {
     update({ at }) {
@@ -305,17 +305,10 @@ export function bars(rows) {
   );
 }
 
-function notes(report, data) {
+function notes(data) {
   const found = [];
-  for (const one of report.unavailable) {
-    const under = one.partitioner ? ` under ${partitionerName(one.partitioner)}` : "";
-    found.push(
-      el(
-        "p.note",
-        { data: { tone: one.asked ? "bad" : "muted" } },
-        `Not ${one.stage}${under}: ${one.reason}`,
-      ),
-    );
+  for (const { words, tone } of data.missing) {
+    found.push(el("p.note", { dir: "auto", data: { tone } }, words));
   }
   for (const words of data.account) {
     found.push(el("p.note", { dir: "auto", data: { tone: "warning" } }, words));

@@ -10,7 +10,7 @@ from typing import Literal
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.collectives.compiled import explained, read_collectives
-from sdyscope.analysis.collectives.predicted import Prediction, Predictor
+from sdyscope.analysis.collectives.predicted import PredictedCollectives, Predictor
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.naming.scopes import is_differentiated
 from sdyscope.errors import SdyscopeError
@@ -148,7 +148,7 @@ def collectives_under(
 
 def predicted_collectives(
     program: Staged, partitioner: Partitioner = "shardy", *, on_cpu: bool = False
-) -> Prediction:
+) -> PredictedCollectives:
     """The collectives without a compile; see ``Inspection.predicted_collectives``."""
     chosen = program.chosen(partitioner)
     return Predictor(program.lowered[chosen], program.graph(chosen)).predict(on_cpu=on_cpu)

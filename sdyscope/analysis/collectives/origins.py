@@ -691,7 +691,7 @@ class _Search:
         main = self.graph.main
         if main is None or index is None or index >= len(main.results):
             return ""
-        return main.results[index].label
+        return main.name_of(main.results[index])
 
     def annotations(
         self,

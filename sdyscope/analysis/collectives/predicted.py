@@ -64,7 +64,7 @@ _FREE = "sdy.all_slice"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Prediction(Summarized):
+class PredictedCollectives(Summarized):
     """What a program would send and hold.
 
     Attributes:
@@ -107,7 +107,9 @@ class Predictor:
         self._blocks: dict[int, tuple[Value, Shape, int]] = {}
         self._known: _Known = {}
 
-    def predict(self, changes: Sequence[ModuleEdit] = (), *, on_cpu: bool = False) -> Prediction:
+    def predict(
+        self, changes: Sequence[ModuleEdit] = (), *, on_cpu: bool = False
+    ) -> PredictedCollectives:
         """What the program would send and hold with these changes.
 
         Args:
@@ -146,7 +148,7 @@ class Predictor:
                 *reader.notes(),
             ),
         )
-        return Prediction(
+        return PredictedCollectives(
             collectives,
             reader.bytes(explicit.arguments),
             reader.bytes(explicit.results),

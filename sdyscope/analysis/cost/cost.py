@@ -19,7 +19,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.beside import work_beside
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
 from sdyscope.analysis.cost.pipelines import pipelines
-from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
+from sdyscope.analysis.cost.roofline import Arithmetic, MemoryTraffic, Roof, arithmetic, memory
 from sdyscope.analysis.cost.time import group_seconds
 from sdyscope.analysis.cost.work import WorkCount, count_work
 from sdyscope.analysis.memory.memory import Group, memory_of
@@ -202,7 +202,7 @@ class Cost(OfCompiled, Summarized):
     counted: Collectives
     work: WorkCount
     compute: Arithmetic
-    memory: Memory
+    memory: MemoryTraffic
     axes: Mapping[str, tuple[Level, ...] | None]
     pipelines: tuple[Pipeline, ...] = ()
     arguments: tuple[ArgumentCost, ...] = ()

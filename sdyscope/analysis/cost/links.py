@@ -27,7 +27,7 @@ _TORUS: tuple[DimensionName, ...] = ("x", "y", "z")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DeviceRow:
     """Devices in a row along one dimension of the hardware.
 
     Attributes:
@@ -64,7 +64,7 @@ class Level:
     """
 
     name: LevelName
-    spans: tuple[Span, ...]
+    spans: tuple[DeviceRow, ...]
     latency: float | None
 
     __document__ = ("name", "size", "spans", "bandwidth", "latency")
@@ -88,7 +88,7 @@ def flat_level(
     size: int, bandwidth: float | None, latency: float | None, how: LevelName = "given"
 ) -> Level:
     """A group in which every device sends at a bandwidth that is given, or was fitted."""
-    return Level(how, (Span("", size, False, bandwidth),), latency)
+    return Level(how, (DeviceRow("", size, False, bandwidth),), latency)
 
 
 def axes_levels(
@@ -164,7 +164,7 @@ def _of_tpu(parts: _Parts, topology: Topology, chip: Chip) -> list[Level]:
     cores = topology.size("core")
     sizes = tuple(topology.size(name) for name in _TORUS if topology.size(name) > 1)
     link = chip.value("ici_link")
-    spans: list[Span] = []
+    spans: list[DeviceRow] = []
     for name in _TORUS:
         if name not in parts:
             continue
@@ -173,7 +173,7 @@ def _of_tpu(parts: _Parts, topology: Topology, chip: Chip) -> list[Level]:
         ring = count * sharing == whole and chip.is_ring(whole, sizes)
         # Groups that stand between each other share the links, and so do the cores of a chip.
         share = None if link is None else link * (2 if ring else 1) / sharing / cores
-        spans.append(Span(name, count, ring, share, sharing))
+        spans.append(DeviceRow(name, count, ring, share, sharing))
     dcn = chip.value("dcn")
     return [
         _switched("chip", parts, ("core",), chip.value("die_to_die")),
@@ -204,7 +204,7 @@ def _switched(
     for dimension in dimensions:
         for count, _ in parts.get(dimension, ()):
             size *= count
-    return Level(name, (Span("", size, False, bandwidth),), None)
+    return Level(name, (DeviceRow("", size, False, bandwidth),), None)
 
 
 def _row(digits: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -95,7 +95,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryTraffic:
     """What a device reads and writes in a step.
 
     Attributes:
@@ -159,7 +159,7 @@ def memory(
     chip: Chip | None,
     devices_a_chip: int,
     fitted: ComputeRates | None = None,
-) -> Memory:
+) -> MemoryTraffic:
     """XLA's count with the loops' further trips, what of it is in HBM, and the time that takes.
 
     Args:
@@ -180,7 +180,7 @@ def memory(
         bandwidth = fitted.bandwidth
     hbm = share * total
     seconds = None if bandwidth is None else hbm / bandwidth
-    return Memory(total, by_xla, hbm, bandwidth, seconds, fitted is not None)
+    return MemoryTraffic(total, by_xla, hbm, bandwidth, seconds, fitted is not None)
 
 
 def _peak(kind: str, chip: Chip | None, devices_a_chip: int) -> float | None:

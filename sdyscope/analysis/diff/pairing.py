@@ -13,7 +13,7 @@ _Program = TypeVar("_Program")
 
 
 @dataclass(frozen=True)
-class Candidate(Generic[_Program]):
+class PairCandidate(Generic[_Program]):
     """A program that a partner is looked for.
 
     Attributes:
@@ -52,12 +52,15 @@ class Paired(Generic[_Program]):
     """
 
     pairs: tuple[tuple[_Program, _Program], ...]
-    only_a: tuple[Candidate[_Program], ...]
-    only_b: tuple[Candidate[_Program], ...]
+    only_a: tuple[PairCandidate[_Program], ...]
+    only_b: tuple[PairCandidate[_Program], ...]
 
 
 def paired(
-    first: Sequence[Candidate[_Program]], second: Sequence[Candidate[_Program]], *, recorded: bool
+    first: Sequence[PairCandidate[_Program]],
+    second: Sequence[PairCandidate[_Program]],
+    *,
+    recorded: bool,
 ) -> Paired[_Program]:
     """Pairs programs of one name.
 
@@ -73,7 +76,7 @@ def paired(
     """
     left, right = list(first), list(second)
     pairs: list[tuple[_Program, _Program]] = []
-    keys: tuple[tuple[Callable[[Candidate[_Program]], Hashable], bool], ...] = (
+    keys: tuple[tuple[Callable[[PairCandidate[_Program]], Hashable], bool], ...] = (
         (lambda value: (value.name, value.types, value.partitioners), False),
         (lambda value: (value.name, value.types), False),
         (lambda value: (value.name, value.partitioners), recorded),
@@ -85,9 +88,9 @@ def paired(
 
 
 def _taken(
-    left: list[Candidate[_Program]],
-    right: list[Candidate[_Program]],
-    key: Callable[[Candidate[_Program]], Hashable],
+    left: list[PairCandidate[_Program]],
+    right: list[PairCandidate[_Program]],
+    key: Callable[[PairCandidate[_Program]], Hashable],
     *,
     only_single: bool,
 ) -> list[tuple[_Program, _Program]]:
@@ -106,9 +109,9 @@ def _taken(
 
 
 def _grouped(
-    programs: Sequence[Candidate[_Program]], key: Callable[[Candidate[_Program]], Hashable]
-) -> dict[Hashable, list[Candidate[_Program]]]:
-    groups: dict[Hashable, list[Candidate[_Program]]] = {}
+    programs: Sequence[PairCandidate[_Program]], key: Callable[[PairCandidate[_Program]], Hashable]
+) -> dict[Hashable, list[PairCandidate[_Program]]]:
+    groups: dict[Hashable, list[PairCandidate[_Program]]] = {}
     for program in programs:
         groups.setdefault(key(program), []).append(program)
     return groups

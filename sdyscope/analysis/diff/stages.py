@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.account import account_of
 from sdyscope.analysis.cost.cost import cost
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
 from sdyscope.analysis.diff.lowered import LoweredSide, lowered_diff
@@ -23,6 +24,7 @@ from sdyscope.analysis.diff.sides import (
 )
 from sdyscope.analysis.figures import DECISIVE, Figures, figures_of
 from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.facts.account import Account
 from sdyscope.facts.differences import LoweredDiff, PropagatedDiff
 from sdyscope.facts.program import Partitioner, RequestedTensor, Versions
 from sdyscope.facts.remarks import Remark
@@ -45,6 +47,7 @@ class ProgramStages:
         compiled: what a device runs and holds, or why it was not compiled.
         figures: its figures.
         notes: what else is worth knowing.
+        account: what is not known of it.
     """
 
     name: str
@@ -57,6 +60,7 @@ class ProgramStages:
     compiled: CompiledSide
     figures: Figures
     notes: tuple[Remark, ...] = ()
+    account: Account = field(default_factory=Account)
 
     def labelled(self, label: str) -> ProgramStages:
         """The same, called so in what is compared with it."""
@@ -107,7 +111,14 @@ def stages_of(
         compiled=_plain(compiled),
         figures=figures_of(compiled.collectives, compiled_program, costs),
         notes=notes,
+        account=_account(program, module),
     )
+
+
+def _account(program: Staged, module: Staged) -> Account:
+    """What is not known of a program, and of its module for the hardware it is compiled for."""
+    own = account_of(program)
+    return own if module is program else account_of(module) + own.at({"compiled"})
 
 
 def _requested(program: Staged) -> tuple[RequestedTensor, ...] | None:
@@ -209,7 +220,7 @@ class ComparedStages:
     propagated: PropagatedDiff | None
     compiled: CompiledDiff
     changes: tuple[FigureChange, ...]
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, Remark | str] = field(default_factory=dict)
     notes: tuple[Remark, ...] = ()
 
     @property
@@ -261,14 +272,16 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
     sides = None
     if first.propagated is not None and second.propagated is not None:
         sides = first.propagated, second.propagated
-    missing = {
-        "requested": "" if a.requested and b.requested else _UNKNOWN,
-        "propagated": "; ".join(
-            f"{label}: {each.propagation_missing}"
-            for label, each in zip(labels, (a, b), strict=True)
-            if each.propagation_missing
-        ),
-    }
+    not_propagated = "; ".join(
+        f"{label}: {each.propagation_missing.rstrip('.')}"
+        for label, each in zip(labels, (a, b), strict=True)
+        if each.propagation_missing
+    )
+    missing: dict[str, Remark | str] = {}
+    if not (a.requested and b.requested):
+        missing["requested"] = Remark("request unknown")
+    if not_propagated:
+        missing["propagated"] = not_propagated
     return ComparedStages(
         name=second.name,
         name_before=first.name,
@@ -282,16 +295,13 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
             "programs",
             sides,
             annotations=lowered.tensors,
-            causes_missing=missing["propagated"],
+            causes_missing=not_propagated,
             across_versions=True,
         ),
         changes=figure_changes(a.figures, b.figures),
-        missing={stage: why for stage, why in missing.items() if why},
+        missing=missing,
         notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
     )
-
-
-_UNKNOWN = "A recorded program does not say what was requested."
 
 
 def figure_changes(a: Figures, b: Figures) -> tuple[FigureChange, ...]:

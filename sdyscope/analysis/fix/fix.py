@@ -58,7 +58,7 @@ from sdyscope.patches.diff import applied, relative, unified_diff
 from sdyscope.patches.source import Splice
 from sdyscope.staged import Staged, compile_together
 from sdyscope.stages.edited.overlay import overlaid, under_settings
-from sdyscope.stages.propagated.annotate import Donation
+from sdyscope.stages.propagated.annotate import DonatedArgument
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec
 
@@ -110,7 +110,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FixCandidate:
     """Edits that are taken together, and what they promise."""
 
     proposals: tuple[Proposal, ...]
@@ -122,7 +122,7 @@ class Candidate:
 class _Built:
     """Edits, written, and the program that was traced from the edited source."""
 
-    candidate: Candidate
+    candidate: FixCandidate
     texts: Mapping[str, str]
     program: Staged
     prediction: Prediction
@@ -427,14 +427,14 @@ class _Fixer:
             )
             self.not_taken.append(NotTaken((edit,), "no place"))
 
-    def whole(self, proposals: Sequence[Proposal]) -> list[Candidate]:
+    def whole(self, proposals: Sequence[Proposal]) -> list[FixCandidate]:
         """All edits of a plan, taken together."""
         if not proposals:
             return []
         edits = [edit for proposal in proposals for edit in proposal.trial or ()]
         self.tried += 1
         prediction = self.trials.tried(edits, on_cpu=self.on_cpu)
-        return [Candidate(tuple(proposals), prediction, self.promise(prediction))]
+        return [FixCandidate(tuple(proposals), prediction, self.promise(prediction))]
 
     @cached_property
     def rows(self) -> list[Tensor]:
@@ -533,7 +533,7 @@ class _Fixer:
             return None
         if self.base.flops and (prediction.flops or 0.0) > self.base.flops * (1 + 2 * WORTH):
             return None  # What sends less because every device computes more is no remedy.
-        donated = [edit.annotation for edit in edits if isinstance(edit, Donation)]
+        donated = [edit.annotation for edit in edits if isinstance(edit, DonatedArgument)]
         shared = sum(
             tensor.placement.bytes_per_device(tensor.shape or (), tensor.dtype)
             for tensor in donated
@@ -541,19 +541,19 @@ class _Fixer:
         )
         return replace(prediction, shared=prediction.shared + shared)
 
-    def predicted(self, proposals: Sequence[Proposal]) -> list[Candidate]:
+    def predicted(self, proposals: Sequence[Proposal]) -> list[FixCandidate]:
         """Single edits that promise something, and edits together that promise more."""
-        single: list[Candidate] = []
-        unknown: list[Candidate] = []
+        single: list[FixCandidate] = []
+        unknown: list[FixCandidate] = []
         for proposal in proposals:
             if self.tried >= self.effort.predictions:
                 break
             if proposal.trial is None:
-                unknown.append(Candidate((proposal,), None, self.hope(proposal)))
+                unknown.append(FixCandidate((proposal,), None, self.hope(proposal)))
                 continue
             prediction = self.predict([proposal])
             if prediction is not None:
-                single.append(Candidate((proposal,), prediction, self.promise(prediction)))
+                single.append(FixCandidate((proposal,), prediction, self.promise(prediction)))
         single.sort(key=lambda candidate: candidate.change.product)
         good = [
             candidate for candidate in self.checked(single) if candidate.change.product < 1 - WORTH
@@ -563,11 +563,11 @@ class _Fixer:
         known = sorted([*unknown, *good, *together], key=lambda candidate: candidate.change.order)
         return [*known, *freeing(single, self.before.total or self.base.held)]
 
-    def of_mesh_sizes(self, proposals: Sequence[Proposal]) -> Iterator[Candidate]:
+    def of_mesh_sizes(self, proposals: Sequence[Proposal]) -> Iterator[FixCandidate]:
         """Other sizes of the mesh's axes that promise something, each traced to be predicted."""
         for proposal in proposals:
             self.notify("tracing on another mesh", 0.3)
-            candidate = Candidate((proposal,), None, Change(1.0))
+            candidate = FixCandidate((proposal,), None, Change(1.0))
             edited = self.build(candidate)
             if edited is None:
                 continue
@@ -580,7 +580,7 @@ class _Fixer:
                 continue
             yield replace(candidate, change=change)
 
-    def checked(self, single: Sequence[Candidate]) -> list[Candidate]:
+    def checked(self, single: Sequence[FixCandidate]) -> list[FixCandidate]:
         """The best edits by what XLA's own partitioner makes of them, the rest as predicted.
 
         Shardy's reshards promise too much of some edits and too little of others, and what is best
@@ -588,7 +588,7 @@ class _Fixer:
         """
         hopeful = [candidate for candidate in single if candidate.change.product < 1 - _PROMISING]
         places: Counter[object] = Counter()
-        asked: list[Candidate] = []
+        asked: list[FixCandidate] = []
         for candidate in hopeful:
             edit = candidate.proposals[0].edit
             if edit.kind == "donation" or places[edit.source] == _OF_A_PLACE:
@@ -603,7 +603,7 @@ class _Fixer:
             base = replace(self.base, traffic=self.trials.partition(on_cpu=self.on_cpu))
         except (CompilerError, TargetError):
             return list(single)
-        known: dict[int, Candidate] = {}
+        known: dict[int, FixCandidate] = {}
         for candidate in asked:
             edits = [edit for each in candidate.proposals for edit in each.trial or ()]
             assert candidate.prediction is not None
@@ -616,7 +616,7 @@ class _Fixer:
             known[id(candidate)] = replace(candidate, change=self.promise(prediction, base))
         return [known.get(id(each), each) for each in single]
 
-    def together(self, good: Sequence[Candidate]) -> Iterator[Candidate]:
+    def together(self, good: Sequence[FixCandidate]) -> Iterator[FixCandidate]:
         """The best edit with others, as long as each wins something more."""
         if not good:
             return
@@ -626,7 +626,7 @@ class _Fixer:
         predicted = self.promise(best.prediction)
         for _ in range(self.effort.edits - 1):
             taken = {proposal.edit.source for proposal in best.proposals}
-            more: list[Candidate] = []
+            more: list[FixCandidate] = []
             for other in good[:12]:
                 if other.proposals[0].edit.source in taken or other.proposals[0] in best.proposals:
                     continue
@@ -634,7 +634,7 @@ class _Fixer:
                 prediction = self.predict(proposals)
                 if prediction is None:
                     continue
-                candidate = Candidate(proposals, prediction, self.promise(prediction))
+                candidate = FixCandidate(proposals, prediction, self.promise(prediction))
                 # Each edit has to be worth it beside those that are taken already.
                 if is_worth_it(candidate.change.over(predicted), other.proposals[0].edit):
                     more.append(candidate)
@@ -649,7 +649,7 @@ class _Fixer:
 
     # --- the edited source ------------------------------------------------------------------------
 
-    def built(self, candidates: Sequence[Candidate]) -> Iterator[_Built]:
+    def built(self, candidates: Sequence[FixCandidate]) -> Iterator[_Built]:
         """What is worth a compile, written and traced from the edited source."""
         self.workshop.survey(
             span
@@ -696,7 +696,7 @@ class _Fixer:
             count += not is_code
             yield edited
 
-    def build(self, candidate: Candidate) -> _Built | None:
+    def build(self, candidate: FixCandidate) -> _Built | None:
         """The edited program, or None, with the reason among what was not taken."""
         try:
             splices: dict[str, list[Splice]] = {}
@@ -726,7 +726,7 @@ class _Fixer:
 
     def refuse(
         self,
-        candidate: Candidate,
+        candidate: FixCandidate,
         why: NotTakenBecause,
         detail: str = "",
         after: Figures | None = None,
@@ -743,7 +743,7 @@ class _Fixer:
         needs = self.before.total or self.base.held
         least = min((axis.size for axis in self.mesh.axes if axis.size > 1), default=1)
         most = self.promise(best.prediction).time + WORTH
-        candidates: list[Candidate] = []
+        candidates: list[FixCandidate] = []
         for at, proposal in enumerate(best.candidate.proposals):
             site = proposal.site
             if site is None or site.block * (least - 1) < WORTH * needs:
@@ -756,7 +756,7 @@ class _Fixer:
                 prediction = self.predict(proposals)
                 if prediction is not None and self.promise(prediction).time <= most:
                     change = self.promise(prediction)
-                    candidates.append(Candidate(tuple(proposals), prediction, change))
+                    candidates.append(FixCandidate(tuple(proposals), prediction, change))
         candidates.sort(key=lambda candidate: candidate.change.product)
         edited = map(self.build, candidates[:_OF_A_PLACE])
         return [each for each in edited if each is not None]
@@ -903,7 +903,7 @@ class _Fixer:
         return figures.sent + (figures.flops or 0.0) / FLOPS_PER_BYTE
 
 
-def freeing(single: Sequence[Candidate], held: int) -> list[Candidate]:
+def freeing(single: Sequence[FixCandidate], held: int) -> list[FixCandidate]:
     """Edits after which a device may hold less of values inside, which only a compile tells.
 
     They have their turn behind all that a prediction speaks for.
@@ -984,7 +984,7 @@ def _sentence(error: SdyscopeError) -> str:
     return " ".join((error.message, *lines[:1])) if error.message.endswith(":") else error.message
 
 
-def _edits(candidate: Candidate) -> tuple[SourceEdit, ...]:
+def _edits(candidate: FixCandidate) -> tuple[SourceEdit, ...]:
     return tuple(proposal.edit for proposal in candidate.proposals)
 
 

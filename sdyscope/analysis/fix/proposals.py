@@ -24,7 +24,12 @@ from sdyscope.patches.rewrites import first_argument
 from sdyscope.patches.source import Span, Splice
 from sdyscope.patches.specs import SpecLiteral, spec_literals
 from sdyscope.stages.edited.arguments import argument_positions, argument_shardings
-from sdyscope.stages.propagated.annotate import Donation, ModuleEdit, NewConstraint, ShardingEdit
+from sdyscope.stages.propagated.annotate import (
+    DonatedArgument,
+    ModuleEdit,
+    NewConstraint,
+    ShardingEdit,
+)
 from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
@@ -380,7 +385,7 @@ def donations(workshop: Workshop) -> Iterator[Proposal]:
     if not numbers:
         return
     own = [donation for index, donation in undonated.items() if positions[index or 0] in numbers]
-    trial = tuple(Donation(donation.argument.lowered["shardy"]) for donation in own)
+    trial = tuple(DonatedArgument(donation.argument.lowered["shardy"]) for donation in own)
     own.sort(key=lambda donation: -donation.bytes)
     edit = SourceEdit("donation", own[0].argument.path, None, None, None, len(own))
     bytes_ = float(sum(donation.bytes for donation in own))

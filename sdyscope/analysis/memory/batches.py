@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from sdyscope.analysis.memory.memory import Memory
-from sdyscope.facts.over_time import Category, MemoryOverTime, Remedy
+from sdyscope.facts.over_time import Category, MemoryOverTime, PeakRemedy
 from sdyscope.staged import Staged
 from sdyscope.stages.edited.arguments import resized
 
@@ -16,7 +16,7 @@ _GROWING: tuple[Category, ...] = ("inputs", "kept for backward", "temporaries", 
 
 def half_batch(
     program: Staged, memory: Memory, over_time: MemoryOverTime
-) -> tuple[Remedy, Callable[[], Staged]] | None:
+) -> tuple[PeakRemedy, Callable[[], Staged]] | None:
     """The program with half of the first dimension of its inputs; None where they share none.
 
     Inputs are the arguments whose next values are not returned. The program is traced again.
@@ -52,7 +52,7 @@ def half_batch(
     names = tuple(tensor.path for tensor in inputs if tensor.shape[0] == size)
     numbers = {at: size // 2 for at, each in enumerate(arguments) if each.path in names}
     hopes = sum(over_time.by_category.get(category, 0) for category in _GROWING) // 2
-    remedy = Remedy(
+    remedy = PeakRemedy(
         "batch", names, names[0], None, None, hopes, partitioner, sizes=(size, size // 2)
     )
     return remedy, lambda: Staged(resized(own, numbers), (partitioner,))

@@ -12,7 +12,7 @@ from sdyscope.analysis.fix.workshop import Rebuild, Workshop
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.scopes import phase_of
 from sdyscope.errors import SdyscopeError, TargetError
-from sdyscope.facts.over_time import MemoryOverTime, Remedy
+from sdyscope.facts.over_time import MemoryOverTime, PeakRemedy
 from sdyscope.graph import OpGraph
 from sdyscope.patches.source import Source, Span, Splice
 from sdyscope.staged import Staged
@@ -30,7 +30,7 @@ _PART = 0.5
 
 def rematerialized(
     program: Staged, memory: Memory, over_time: MemoryOverTime, rebuild: Rebuild
-) -> Iterator[tuple[Remedy, Callable[[], Staged]]]:
+) -> Iterator[tuple[PeakRemedy, Callable[[], Staged]]]:
     """Calls whose values are kept for the backward pass, each computed again there.
 
     Where there is another memory for them, the results of matmuls are also offloaded until then.
@@ -56,7 +56,7 @@ def rematerialized(
     chosen = [call for call in calls if call[0] >= _PART * most][:_MOST]
     for bytes_, span, function in chosen:
         line = SourceLocation(span.file, span.line, 0, span.function)
-        remedy = Remedy(
+        remedy = PeakRemedy(
             "rematerialize", (function,), function, None, None, bytes_, "shardy", source=line
         )
         yield remedy, _building(workshop, span, function)

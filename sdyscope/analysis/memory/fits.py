@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.errors import CompilerError, SdyscopeError
-from sdyscope.facts.over_time import MemoryOverTime, Trial, Varied, Wanted
+from sdyscope.facts.over_time import MemoryOverTime, SizeTrial, Varied, Wanted
 
 #: In what part of a size that fits it is looked how much more fits.
 _FINE = 8
@@ -61,7 +61,7 @@ class _Search:
         self.given = given
         self.limit = limit
         self.measure = measure
-        self.trials: dict[int, Trial] = {}
+        self.trials: dict[int, SizeTrial] = {}
         # A batch of 24 in eights: what divides it now is divided by it then.
         self.step = given & -given
 
@@ -81,9 +81,9 @@ class _Search:
     def needs(self, value: int) -> int | None:
         if value not in self.trials:
             try:
-                self.trials[value] = Trial(value, self.measure(value))
+                self.trials[value] = SizeTrial(value, self.measure(value))
             except SdyscopeError as error:
-                self.trials[value] = Trial(value, None, error.message)
+                self.trials[value] = SizeTrial(value, None, error.message)
         return self.trials[value].needs
 
     def fits(self, value: int) -> bool:

@@ -30,7 +30,7 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.memory import Sureness
-from sdyscope.facts.over_time import Fit, MemoryOverTime, Remedy, Varied
+from sdyscope.facts.over_time import Fit, MemoryOverTime, PeakRemedy, Varied
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import TensorTable
@@ -190,7 +190,7 @@ class MemoryDocument:
     compiled: tuple[Memory, ...]
     predicted: PredictedMemory | None = None
     over_time: tuple[MemoryOverTime, ...] = ()
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[PeakRemedy, ...] = ()
     fits: tuple[Fit, ...] = ()
     varied: Varied | None = None
     training: TrainingState | None = None

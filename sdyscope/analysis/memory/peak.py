@@ -10,7 +10,7 @@ from sdyscope.analysis.memory.fits import needed, varied
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_of
 from sdyscope.analysis.memory.over_time import over_time_of
 from sdyscope.analysis.memory.remedies import tried
-from sdyscope.facts.over_time import Fit, Remedy, Wanted
+from sdyscope.facts.over_time import Fit, PeakRemedy, Wanted
 from sdyscope.hardware.names import Hardware
 from sdyscope.process.progress import doing
 from sdyscope.staged import Staged
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Varying:
+class VaryingSize:
     """A size of a program that is varied.
 
     Attributes:
@@ -57,7 +57,7 @@ def with_peak(
     """
     doing(f"following what {program.name} holds over a step")
     every = tuple(over_time_of(program, memory) for memory in document.compiled)
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[PeakRemedy, ...] = ()
     if tries and every:
         remedies = tried(program, document.compiled[0], every[0], on, tries, rebuild)
     return replace(document, over_time=every, remedies=remedies)
@@ -67,7 +67,7 @@ def with_fits(
     document: MemoryDocument,
     program: Staged,
     limit: int,
-    vary: Varying | None = None,
+    vary: VaryingSize | None = None,
 ) -> MemoryDocument:
     """A document with whether the program fits, and how far a size can go.
 

@@ -21,7 +21,7 @@ from sdyscope.analysis.memory.options import cut_further, saved_together
 from sdyscope.analysis.memory.over_time import over_time_of
 from sdyscope.analysis.naming.paths import Leaf, mirrored
 from sdyscope.errors import ConversionError, SdyscopeError
-from sdyscope.facts.over_time import MemoryOverTime, Remedy
+from sdyscope.facts.over_time import MemoryOverTime, PeakRemedy
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
@@ -42,7 +42,7 @@ _NAMED = 200
 
 def candidates(
     program: Staged, memory: Memory, over_time: MemoryOverTime, rebuild: Rebuild | None = None
-) -> list[tuple[Remedy, Callable[[], Staged]]]:
+) -> list[tuple[PeakRemedy, Callable[[], Staged]]]:
     """Changes that may lower the peak, what is about most bytes first, each with what makes it.
 
     Args:
@@ -60,7 +60,7 @@ def candidates(
         *_constraints(program, memory.partitioner, over_time),
     ]
     pairs = [(remedy, partial(program.with_wishes, each)) for remedy, each in wishes]
-    traced: list[tuple[Remedy, Callable[[], Staged]]] = [*pairs]
+    traced: list[tuple[PeakRemedy, Callable[[], Staged]]] = [*pairs]
     if (batch := half_batch(program, memory, over_time)) is not None:
         traced.append(batch)
     if rebuild is not None:
@@ -79,7 +79,7 @@ def tried(
     on: Hardware | str | None,
     most: int,
     rebuild: Rebuild | None = None,
-) -> tuple[Remedy, ...]:
+) -> tuple[PeakRemedy, ...]:
     """The candidates that are about most bytes, each with the peak that a compile finds.
 
     Of each kind the best has its turn before a second of another.
@@ -93,8 +93,8 @@ def tried(
         rebuild: as ``candidates`` takes it.
     """
     chosen = _in_turn(candidates(program, memory, over_time, rebuild))[:most]
-    changed: list[tuple[Remedy, Staged]] = []
-    remedies: list[Remedy] = []
+    changed: list[tuple[PeakRemedy, Staged]] = []
+    remedies: list[PeakRemedy] = []
     for remedy, make in chosen:
         try:
             changed.append((remedy, make()))
@@ -112,8 +112,8 @@ def tried(
 
 
 def _in_turn(
-    pairs: Sequence[tuple[Remedy, Callable[[], Staged]]],
-) -> list[tuple[Remedy, Callable[[], Staged]]]:
+    pairs: Sequence[tuple[PeakRemedy, Callable[[], Staged]]],
+) -> list[tuple[PeakRemedy, Callable[[], Staged]]]:
     """The first of each kind, then the second of each, and so on."""
     seen: Counter[str] = Counter()
     turns: list[int] = []
@@ -135,7 +135,7 @@ def _pairs(memory: Memory) -> Iterator[tuple[Held, Held]]:
         yield arguments[other], results[number]
 
 
-def _donations(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
+def _donations(memory: Memory) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """All arguments together whose next values could have their buffers."""
     fitting = [
         argument
@@ -147,7 +147,7 @@ def _donations(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
     if not fitting:
         return
     groups = dict.fromkeys(argument.group for argument in fitting)
-    remedy = Remedy(
+    remedy = PeakRemedy(
         "donate",
         tuple(argument.name for argument in fitting[:_NAMED]),
         ", ".join(groups),
@@ -161,7 +161,7 @@ def _donations(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
 
 def _offloads(
     memory: Memory, over_time: MemoryOverTime
-) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
+) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """The optimizer's state, with its next values, in the host's memory between two steps."""
     if not memory.can_offload:
         return
@@ -180,12 +180,12 @@ def _offloads(
     )
     names = tuple(argument.name for argument, _ in pairs)
     name = ", ".join(groups)
-    remedy = Remedy("offload", names[:_NAMED], name, None, None, hopes, memory.partitioner)
+    remedy = PeakRemedy("offload", names[:_NAMED], name, None, None, hopes, memory.partitioner)
     wishes = [Wish(tensor.name, offloaded=True) for pair in pairs for tensor in pair]
     yield remedy, tuple(wishes)
 
 
-def _shardings(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
+def _shardings(memory: Memory) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """Arguments that are held by several devices, each with its next value."""
     next_values = {argument.name: result for argument, result in _pairs(memory)}
     for saving in saved_together(memory.under_sharded):
@@ -198,7 +198,7 @@ def _shardings(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
             if result is not None and result.placed == tensor.placed:
                 wishes.append(Wish(result.name, tensor.best))
         shared = all(tensor.shares for tensor in saving.tensors)
-        remedy = Remedy(
+        remedy = PeakRemedy(
             "shard",
             tuple(tensor.name for tensor in saving.tensors[:_NAMED]),
             saving.name,
@@ -212,7 +212,7 @@ def _shardings(memory: Memory) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
 
 def _constraints(
     program: Staged, partitioner: Partitioner, over_time: MemoryOverTime
-) -> Iterator[tuple[Remedy, tuple[Wish, ...]]]:
+) -> Iterator[tuple[PeakRemedy, tuple[Wish, ...]]]:
     """Constraints that what is held at the peak has its sharding from."""
     held: dict[str, int] = defaultdict(int)
     for holding in over_time.held:
@@ -235,7 +235,7 @@ def _constraints(
             continue
         best, factor = cut_further(named, row.shape)
         if factor > 1:
-            remedy = Remedy(
+            remedy = PeakRemedy(
                 "constrain",
                 (row.name,),
                 row.name,

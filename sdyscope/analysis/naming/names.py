@@ -28,8 +28,11 @@ class ValueNames:
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
         main = graph.main
-        arguments = main.arguments if main is not None else ()
-        self._arguments = {argument.node: argument.label for argument in arguments}
+        self._arguments = (
+            {}
+            if main is None
+            else {argument.node: main.name_of(argument) for argument in main.arguments}
+        )
 
     def name(self, value: ValueId) -> str:
         """``params['w1']``, where it is that argument or a part of it; else ``OP in SCOPE``.

@@ -2,7 +2,7 @@
 
 All are of the lowered module, which is what the user's program became before any compiler touched
 it: ``params['layers'][0]['wq']``, ``result[0]``, ``layer0/attention/dot_general``, ``model.py:42``,
-``%12``, ``func:%3``.
+``%12``, ``func:%3``; where no path is known ``main(0)``, ``main[0]``, ``add``, ``line 42``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from sdyscope.annotations import op_name, op_path
 from sdyscope.errors import TargetError, did_you_mean
 from sdyscope.facts.propagated import NamedValue, ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import IN_TEXT, SourceLocation
 
 #: How many close matches an error names.
 CLOSE_MATCHES = 3
 
 _SSA = re.compile(r"(?:(?P<function>[^%]+):)?(?P<name>%[\w$.-]+)(?:#(?P<result>\d+))?")
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+#: A line of a module's own text, as tables have it.
+_OWN_LINE = re.compile(r"line (?P<line>\d+)")
 #: What JAX's transformations wrap around a scope: ``transpose(jvp(layer0))`` is about ``layer0``.
 _WRAPPED = re.compile(r"[A-Za-z_]\w*\((?P<inside>.*)\)")
 
@@ -33,8 +35,18 @@ def named_value(graph: OpGraph, value: ValueId) -> NamedValue:
         source = graph.ops[graph.returned[op.result][0]].source
     name = op_name(op)
     if op.is_result or op.is_argument:
-        name = op.scope or (f"result {op.result}" if op.is_result else ssa)
+        name = _entry_name(graph, op) or op.scope or ssa
     return NamedValue(value, name, ssa, op.kind, op.types[value[1]], source)
+
+
+def _entry_name(graph: OpGraph, op: Op) -> str:
+    """What an argument or result of main is called; empty of any other."""
+    main = graph.main
+    if main is None or not (op.is_result or op.parent == main.op):
+        return ""
+    if op.is_result:
+        return main.name_of(main.results[op.result])
+    return main.name_of(main.arguments[op.argument])
 
 
 def ssa_name(graph: OpGraph, value: ValueId) -> str:
@@ -91,10 +103,12 @@ def _by_path(graph: OpGraph, wanted: str) -> list[NamedValue]:
     named_values = [
         named_value(graph, (argument.node, 0))
         for argument in main.arguments
-        if argument.name == wanted
+        if main.name_of(argument) == wanted
     ]
     results = graph.results()
-    named_values += [named_value(graph, (op.id, 0)) for op in results if op.scope == wanted]
+    named_values += [
+        named_value(graph, (op.id, 0)) for op in results if _entry_name(graph, op) == wanted
+    ]
     if not named_values and wanted == "result" and len(results) == 1:
         named_values.append(named_value(graph, (results[0].id, 0)))
     return named_values
@@ -117,10 +131,12 @@ def _by_ssa_name(graph: OpGraph, wanted: str) -> list[NamedValue]:
 
 
 def _by_line(graph: OpGraph, wanted: str) -> list[NamedValue]:
-    match = _LINE.fullmatch(wanted)
+    own = _OWN_LINE.fullmatch(wanted)
+    match = own or _LINE.fullmatch(wanted)
     if match is None:
         return []
-    file, line = match["file"].replace("\\", "/"), int(match["line"])
+    file = IN_TEXT if own else match["file"].replace("\\", "/")
+    line = int(match["line"])
 
     def is_there(place: SourceLocation | None) -> bool:
         if place is None or place.line != line:
@@ -138,7 +154,8 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
     plain = plain_scope(wanted)
     if not plain:
         return []
-    named = [(op, path) for op in graph.operations() if op.types and (path := op_path(op))]
+    ops = [op for op in graph.operations() if op.types]
+    named = [(op, path) for op in ops if (path := op_path(op))]
     tests: tuple[Callable[[str], bool], ...] = (
         lambda scope: scope == wanted,
         lambda scope: scope.endswith(f"/{wanted}"),
@@ -152,7 +169,8 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
         for test in tests:
             if named_values := _results_of(graph, [op for op, scope in scopes if test(scope)]):
                 return named_values
-    return []
+    # Without a scope, an op is called after its kind alone.
+    return _results_of(graph, [op for op in ops if op_name(op) == wanted])
 
 
 def _called_scope(graph: OpGraph, op: Op, scope: str) -> str:
@@ -185,10 +203,10 @@ def _unknown(graph: OpGraph, wanted: str) -> TargetError:
     candidates: dict[str, None] = {}
     if main is not None:
         names = [
-            *(argument.name for argument in main.arguments),
-            *(result.name for result in main.results),
+            *map(main.name_of, main.arguments),
+            *map(main.name_of, main.results),
         ]
-        candidates = {name: None for name in names if name}
+        candidates = dict.fromkeys(names)
     if "/" in wanted or not candidates:
         for op in graph.operations():
             if op.types and (path := op_path(op)):

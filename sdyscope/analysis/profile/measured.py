@@ -40,11 +40,11 @@ from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.measured import (
     COMMAND_BUFFER,
     AnnotationTime,
-    AxesTime,
     CollectiveTime,
     Deviation,
     LineTime,
     Measured,
+    MeasuredAxes,
     MeasuredStep,
     Occurrence,
     OpTime,
@@ -641,7 +641,7 @@ def _scopes(ops: Sequence[OpTime], named: Mapping[str, CollectiveTime]) -> Itera
         yield ScopeTime(scope, seconds, sent)
 
 
-def _axes(times: Iterable[CollectiveTime]) -> Iterator[AxesTime]:
+def _axes(times: Iterable[CollectiveTime]) -> Iterator[MeasuredAxes]:
     by_axes: dict[tuple[AxisRef, ...] | None, list[CollectiveTime]] = defaultdict(list)
     for timed in times:
         by_axes[timed.axes].append(timed)
@@ -654,7 +654,7 @@ def _axes(times: Iterable[CollectiveTime]) -> Iterator[AxesTime]:
         moved = sum(timed.sent for timed in known)
         waiting = sum((timed.waiting or 0.0 for timed in known), 0.0)
         every.append(
-            AxesTime(
+            MeasuredAxes(
                 axes,
                 sum(timed.seconds for timed in members),
                 waiting if len(known) == len(members) else None,

@@ -107,7 +107,7 @@ class Beginnings:
             written = self._written(annotation) if annotation else main.results[index].sharding
             if rules.dimension_in(written, part, self.flow.mesh) is None:
                 continue
-            name = main.results[index].label
+            name = main.name_of(main.results[index])
             return self._annotated("result", ref, part, annotation, name, None)
         return None
 

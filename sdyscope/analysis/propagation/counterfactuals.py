@@ -19,8 +19,8 @@ from sdyscope.analysis.trials.try_edits import TryEdits
 from sdyscope.annotations import Annotation, op_name, shown_name
 from sdyscope.errors import CompilerError, ConversionError, TargetError
 from sdyscope.facts.counterfactuals import (
+    AxisCause,
     AxisCauses,
-    Cause,
     CheckedEdits,
     Counterfactual,
 )
@@ -72,13 +72,13 @@ class AnnotationGroup:
         return written if isinstance(written, TensorSharding) else None
 
     @property
-    def cause(self) -> Cause:
+    def cause(self) -> AxisCause:
         """The annotations as a cause."""
         annotation = self.first
         spec: Spec | None = self.spec
         if spec is None and len({each.text for each in self.annotations}) == 1:
             spec = annotation.text
-        return Cause(
+        return AxisCause(
             annotation.named_kind, annotation.path, spec, annotation.source, len(self.annotations)
         )
 

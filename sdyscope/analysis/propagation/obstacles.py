@@ -17,7 +17,7 @@ from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.factors import dimension_with, identity_rule, on_factors
 from sdyscope.analysis.propagation.flow import EDGE, Flow, Ref, Slot
 from sdyscope.analysis.propagation.openness import Openness
-from sdyscope.analysis.propagation.pointers import Held, Pointers
+from sdyscope.analysis.propagation.pointers import HeldPart, Pointers
 from sdyscope.analysis.propagation.stops import Beside, Case, Stops
 from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import Absence, FlowingTensor, NoFactor, NoRule, Reason, Stop, TensorDim
@@ -28,7 +28,7 @@ from sdyscope.values.sharding import ManualAxes
 from sdyscope.values.sharding_rule import OpShardingRule
 
 #: An axis that was stopped, and what is in its way.
-_Stopped: TypeAlias = tuple[Absence, Held | None]
+_Stopped: TypeAlias = tuple[Absence, HeldPart | None]
 
 
 #: A factor, the dimension of the value that is made of it, and what of an axis is not there.
@@ -172,7 +172,7 @@ class Obstacles:
         dimension: int | None,
         reason: Reason,
         stop: Stop,
-        rival: Held | None = None,
+        rival: HeldPart | None = None,
     ) -> _Stopped:
         op = beside.op
         tensor = beside.flowing or rules.op_tensor(op, beside.slot, beside.rule)

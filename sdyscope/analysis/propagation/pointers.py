@@ -37,7 +37,7 @@ from sdyscope.graph.op_kinds import BARRIERS, CONSTRAINTS, LOOPS, REGIONS, TERMI
 _EDGES = LOOPS | REGIONS | BARRIERS | TERMINATORS
 
 
-class Held(NamedTuple):
+class HeldPart(NamedTuple):
     """A part of an axis that a value is sharded on.
 
     Attributes:
@@ -133,7 +133,7 @@ class Pointers:
 
     # What a value is sharded on.
 
-    def held(self, value: PropagatedValue) -> tuple[Held, ...]:
+    def held(self, value: PropagatedValue) -> tuple[HeldPart, ...]:
         """Everything that a value is sharded on.
 
         A result of main has what is written on it, and all else from the value that is returned.
@@ -145,25 +145,25 @@ class Pointers:
             return tuple(self._of_result(op, value))
         return tuple(self.of((value.node, value.result)))
 
-    def of(self, ref: Ref) -> Iterator[Held]:
+    def of(self, ref: Ref) -> Iterator[HeldPart]:
         """Everything that a value of the propagated graph is sharded on."""
         for dimension, part in self.flow.parts(ref):
             for piece in self.pieces(ref, part):
-                yield Held(dimension, self.pointer(ref, piece))
+                yield HeldPart(dimension, self.pointer(ref, piece))
 
-    def _of_result(self, op: Op, value: PropagatedValue) -> Iterator[Held]:
+    def _of_result(self, op: Op, value: PropagatedValue) -> Iterator[HeldPart]:
         ref = self.flow.graph.returned.get(op.result)
         for dimension, part in self.flow.parts_in(value.sharding):
             own = self.beginnings.of_result(op.result, part)
             if own is None and ref is not None and self.flow.dimension_of(ref, part) is not None:
                 for piece in self.pieces(ref, part):
-                    yield Held(dimension, self.pointer(ref, piece))
+                    yield HeldPart(dimension, self.pointer(ref, piece))
                 continue
             state = ((op.id, 0), part, None)
             if state not in self._numbers:
                 pointer = Pointer((op.id, 0), part, dimension, beginning=own)
                 self._numbers[state] = self._add(pointer)
-            yield Held(dimension, self._numbers[state])
+            yield HeldPart(dimension, self._numbers[state])
 
     def pieces(self, ref: Ref, part: AxisPart) -> list[AxisPart]:
         """``part`` cut where different steps brought different parts of it."""
@@ -192,7 +192,7 @@ class Pointers:
 
     # Following.
 
-    def chain(self, held: Held) -> Chain:
+    def chain(self, held: HeldPart) -> Chain:
         """A part of an axis on a dimension of a value, with every move from its annotation."""
         last = self.table[held.pointer]
         way = list(self.back(held.pointer))

@@ -198,7 +198,7 @@ class Replay:
         if op.kind == "func.return" and main is not None and op.function == main.name:
             role, index = slot
             if role == "result" and index < len(main.results):
-                return ReturnedTensor(main.results[index].label)
+                return ReturnedTensor(main.name_of(main.results[index]))
             return ReturnedTensor("")
         rule = op.sharding_rule
         return op_tensor(op, slot, rule if isinstance(rule, OpShardingRule) else None)

@@ -16,7 +16,7 @@ from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
 from sdyscope.analysis.propagation.factors import dimension_with, on_factors
 from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
 from sdyscope.analysis.propagation.openness import Openness
-from sdyscope.analysis.propagation.pointers import Held, Pointer, Pointers
+from sdyscope.analysis.propagation.pointers import HeldPart, Pointer, Pointers
 from sdyscope.facts.moves import (
     Barrier,
     Blocked,
@@ -65,7 +65,7 @@ class Case:
     part: AxisPart
 
 
-Found: TypeAlias = tuple[Reason, Stop, Held | None]
+Found: TypeAlias = tuple[Reason, Stop, HeldPart | None]
 """A reason, what stopped the axis, and what is in the way."""
 
 
@@ -213,7 +213,7 @@ class Stops:
         part: AxisPart,
     ) -> Found | None:
         """A conflict with what is in the way, and where that comes from."""
-        held = Held(dimension, self.pointers.pointer(value, own))
+        held = HeldPart(dimension, self.pointers.pointer(value, own))
         rival = self.pointers.table[held.pointer]
         began = None if rival.beginning is None else rival.beginning.written
         theirs = self.pointers.table[self.pointers.pointer(beside.value, part)]

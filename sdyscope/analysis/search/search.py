@@ -18,7 +18,7 @@ from sdyscope.analysis.search.space import Setting, block_bytes
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
 from sdyscope.analysis.search.values import Candidate, Crash, Search, Trial, changes_of
 from sdyscope.analysis.trials.cost import Prediction, Rates, front
-from sdyscope.analysis.trials.trials import Compiled
+from sdyscope.analysis.trials.trials import CompiledCandidate
 from sdyscope.errors import CompilerError, CrashError, SdyscopeError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
@@ -26,7 +26,7 @@ from sdyscope.facts.traffic import Traffic
 Predict: TypeAlias = Callable[[Sequence[Sequence[Setting]]], Sequence[Prediction | SdyscopeError]]
 Expect: TypeAlias = Callable[[Iterable[Sequence[Setting]]], None]
 Partition: TypeAlias = Callable[[Sequence[Setting]], tuple[Traffic, ...]]
-Compile: TypeAlias = Callable[[Sequence[Setting]], Compiled]
+Compile: TypeAlias = Callable[[Sequence[Setting]], CompiledCandidate]
 
 
 @dataclass
@@ -290,7 +290,9 @@ def _alike(goal: Goal, prediction: Prediction, other: Prediction) -> bool:
     )
 
 
-def _trial(search: Search, candidate: Candidate, before: Compiled, compile_: Compile) -> Trial:
+def _trial(
+    search: Search, candidate: Candidate, before: CompiledCandidate, compile_: Compile
+) -> Trial:
     try:
         compiled = compile_(search.space.settings(candidate.assignment))
     except CompilerError as error:
@@ -300,7 +302,7 @@ def _trial(search: Search, candidate: Candidate, before: Compiled, compile_: Com
 
 
 def _why_not(
-    search: Search, candidate: Candidate, compiled: Compiled, before: Compiled
+    search: Search, candidate: Candidate, compiled: CompiledCandidate, before: CompiledCandidate
 ) -> Remark | None:
     """Why a compiled candidate is no better than the compiled program; None where it is."""
     needs = compiled.measured.held if compiled.total is None else compiled.total
@@ -317,11 +319,13 @@ def _why_not(
     return Remark("costs no less")
 
 
-def _weighed(search: Search, candidate: Candidate, compiled: Compiled) -> Compiled:
+def _weighed(
+    search: Search, candidate: Candidate, compiled: CompiledCandidate
+) -> CompiledCandidate:
     """With the FLOPs that are predicted, and what that comes to."""
     measured = _with_flops(compiled, candidate)
     return replace(compiled, measured=measured, cost=search.rates.cost(measured))
 
 
-def _with_flops(compiled: Compiled, candidate: Candidate) -> Prediction:
+def _with_flops(compiled: CompiledCandidate, candidate: Candidate) -> Prediction:
     return replace(compiled.measured, flops=candidate.prediction.flops)

@@ -14,7 +14,7 @@ from sdyscope.analysis.search.strategy import Budget
 from sdyscope.analysis.search.values import Search
 from sdyscope.analysis.trials.cost import Prediction, Rates
 from sdyscope.analysis.trials.predict_all import PredictAll
-from sdyscope.analysis.trials.trials import Compiled, Trials, Written
+from sdyscope.analysis.trials.trials import CompiledCandidate, Trials, Written
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.remarks import Remark
 from sdyscope.facts.traffic import Traffic
@@ -74,7 +74,7 @@ def searched(
     def partition(settings: Sequence[Setting]) -> tuple[Traffic, ...]:
         return trials.partition(trials.changes(_written(settings)))
 
-    def compile_(settings: Sequence[Setting]) -> Compiled:
+    def compile_(settings: Sequence[Setting]) -> CompiledCandidate:
         return trials.compile(_written(settings))
 
     compilable = on is not None or trials.devices <= LARGEST_CPU

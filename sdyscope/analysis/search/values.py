@@ -11,7 +11,7 @@ from sdyscope.analysis.search.decisions import Space
 from sdyscope.analysis.search.space import Decision, Setting, spec_of
 from sdyscope.analysis.search.strategy import Assignment
 from sdyscope.analysis.trials.cost import Prediction, Rates
-from sdyscope.analysis.trials.trials import Compiled
+from sdyscope.analysis.trials.trials import CompiledCandidate
 from sdyscope.facts.account import Account
 from sdyscope.facts.remarks import Remark
 from sdyscope.values.mesh import Mesh
@@ -24,7 +24,7 @@ better``: the program's own shardings are the best."""
 
 
 @dataclass(frozen=True)
-class Change:
+class DecisionChange:
     """A decision that is another than the program's.
 
     Attributes:
@@ -46,10 +46,10 @@ class Change:
         return self.decision.name
 
 
-def changes_of(space: Space, assignment: Assignment) -> tuple[Change, ...]:
+def changes_of(space: Space, assignment: Assignment) -> tuple[DecisionChange, ...]:
     """What a candidate has other than the program, the largest first."""
     return tuple(
-        Change(decision, decision.now, spec_of(after))
+        DecisionChange(decision, decision.now, spec_of(after))
         for decision, number in zip(space.decisions, assignment, strict=True)
         if number and (after := decision.options[number]) is not None
     )
@@ -65,7 +65,7 @@ class Crash:
     """
 
     how: str
-    changes: tuple[Change, ...]
+    changes: tuple[DecisionChange, ...]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Candidate:
     assignment: Assignment
     prediction: Prediction
     predicted_cost: float
-    changes: tuple[Change, ...]
+    changes: tuple[DecisionChange, ...]
     partitioned: Prediction | None = None
     partitioned_cost: float | None = None
     seconds: float | None = None
@@ -124,7 +124,7 @@ class Trial:
     """
 
     candidate: Candidate
-    compiled: Compiled | None
+    compiled: CompiledCandidate | None
     better: bool
     why: Remark | str = ""
 
@@ -183,7 +183,7 @@ class Search:
     check_seconds: float
     crashed: int = 0
     crash: Crash | None = None
-    compiled_start: Compiled | None = None
+    compiled_start: CompiledCandidate | None = None
     trials: tuple[Trial, ...] = ()
     notes: tuple[Remark | str, ...] = ()
     name: str = ""

@@ -23,8 +23,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.collectives.predicted import Prediction as PredictedCollectives
-    from sdyscope.analysis.collectives.predicted import Predictor
+    from sdyscope.analysis.collectives.predicted import PredictedCollectives, Predictor
     from sdyscope.analysis.trials.try_edits import TryEdits
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import ModuleEdit, ShardingEdit
@@ -35,7 +34,7 @@ constraint among all constraints and ``shard_map``s), its sharding."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledCandidate:
     """What the compiler made of one way to shard the program.
 
     Attributes:
@@ -90,7 +89,7 @@ class Trials:
         self.devices = partitions(self.lowered, self.graph)
         self.hardware, _ = program.hardware_for("shardy", on)
         self.notes: dict[Remark | str, None] = {}
-        self._as_it_is: Compiled | None = None
+        self._as_it_is: CompiledCandidate | None = None
         self._try_edits: TryEdits | None = None
         self._edits: dict[Staged, Edits] = {}
 
@@ -181,7 +180,7 @@ class Trials:
         sent = collectives(module, (self.mesh,))
         return traffic(collectives_on_cpu(sent) if on_cpu else reduce_scatters(sent, module))
 
-    def compile(self, written: Sequence[Written] = ()) -> Compiled:
+    def compile(self, written: Sequence[Written] = ()) -> CompiledCandidate:
         """What the compiler makes of the program with some tensors sharded otherwise.
 
         Raises:
@@ -207,7 +206,7 @@ class Trials:
             0 if memory is None else memory.outputs,
             0 if memory is None else memory.aliases,
         )
-        figures = Compiled(
+        figures = CompiledCandidate(
             measured,
             None if memory is None else memory.temporaries,
             None if memory is None else memory.total,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import PathWords, SourceLocation
 
@@ -138,6 +139,7 @@ class VerifyDocument:
         agrees: whether everything that was compared agrees, something was, and nothing crashed.
         programs: what was audited.
         not_verified: what could not be.
+        accounts: what is not known of each program, by its name; nothing where all is known.
     """
 
     schema: Literal["sdyscope.verify/1"] = "sdyscope.verify/1"
@@ -146,8 +148,23 @@ class VerifyDocument:
     jaxlib: str
     programs: tuple[ProgramAudit, ...]
     not_verified: tuple[NotVerified, ...]
+    accounts: Mapping[str, Account] = field(default_factory=dict)
 
-    __document__ = ("schema", "target", "jax", "jaxlib", "agrees", "programs", "not_verified")
+    __document__ = (
+        "schema",
+        "target",
+        "jax",
+        "jaxlib",
+        "agrees",
+        "programs",
+        "not_verified",
+        "accounts",
+    )
+
+    @property
+    def not_known(self) -> bool:
+        """Whether anything is not known of a program, or one could not be audited."""
+        return bool(self.accounts or self.not_verified)
 
     @property
     def agrees(self) -> bool:

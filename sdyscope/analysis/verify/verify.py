@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
+from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import collectives_under
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.memory.memory import memory_of
@@ -22,6 +23,7 @@ from sdyscope.analysis.verify.causes import causes_stage
 from sdyscope.analysis.verify.compiled import collectives_stage, key_of, memory_stage
 from sdyscope.analysis.verify.values import lowered_stage, propagated_stage
 from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.staged import Staged, compiled_already
@@ -36,7 +38,10 @@ CAUSES = 4
 
 
 def verify_document(
-    target: str, programs: Iterable[ProgramAudit], not_verified: Iterable[NotVerified]
+    target: str,
+    programs: Iterable[ProgramAudit],
+    not_verified: Iterable[NotVerified],
+    accounts: Mapping[str, Account],
 ) -> VerifyDocument:
     """The document of audits."""
     versions = compat.versions()
@@ -46,6 +51,7 @@ def verify_document(
         jaxlib=versions.jaxlib,
         programs=tuple(programs),
         not_verified=tuple(not_verified),
+        accounts={name: account for name, account in accounts.items() if account},
     )
 
 
@@ -64,7 +70,8 @@ def verify(program: Staged, causes: int = CAUSES) -> VerifyDocument:
             audits.append(_audited(program, partitioner, causes))
         except SdyscopeError as error:
             not_verified.append(NotVerified(program.name, partitioner, error.message))
-    return verify_document(program.file or program.name, audits, not_verified)
+    accounts = {program.name: account_of(program)}
+    return verify_document(program.file or program.name, audits, not_verified, accounts)
 
 
 def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramAudit:

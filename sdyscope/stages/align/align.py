@@ -27,7 +27,7 @@ from sdyscope.stages.align.kinds import (
 from sdyscope.stages.align.regions import (
     INLINED_REGIONS,
     PARTITIONED_REGIONS,
-    Loop,
+    AlignedLoop,
     Parts,
     match_carried,
     parts_of,
@@ -403,8 +403,8 @@ class _Aligner:
             there = self.target.operands(node)
             theirs = parts_of(self.target.graph, self.target.graph.ops[node], there)
             carried = match_carried(
-                Loop(mine, list(map(self.type_of, operands)), places),
-                Loop(theirs, list(map(self.target.type_of, there)), there),
+                AlignedLoop(mine, list(map(self.type_of, operands)), places),
+                AlignedLoop(theirs, list(map(self.target.type_of, there)), there),
                 self.target.tags,
             )
         is_loop = op.kind in LOOPS

@@ -46,7 +46,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Loop:
+class AlignedLoop:
     """One side of a comparison: parts, operands' types, and where its operands are."""
 
     parts: Parts
@@ -99,7 +99,7 @@ def _source(graph: OpGraph, value: ValueId) -> _Source:
 
 
 def match_carried(
-    mine: Loop, theirs: Loop, tags: Mapping[int, tuple[int, ...]]
+    mine: AlignedLoop, theirs: AlignedLoop, tags: Mapping[int, tuple[int, ...]]
 ) -> list[int | None]:
     """For each operand of one loop its position in the other; None where it has no such.
 
@@ -125,7 +125,9 @@ def match_carried(
     return indices
 
 
-def _likeness(mine: Loop, i: int, theirs: Loop, j: int, tags: Mapping[int, tuple[int, ...]]) -> int:
+def _likeness(
+    mine: AlignedLoop, i: int, theirs: AlignedLoop, j: int, tags: Mapping[int, tuple[int, ...]]
+) -> int:
     """How much speaks for one value being the other; negative when something speaks against."""
     place, score = mine.places[i], 0
     if place is not None:

@@ -61,7 +61,7 @@ _ALLOC, _FREE, _SHARE_WITH = 0, 1, 2
 _OPCODE, _CALL_TARGET = 2, 28
 
 
-class Dump(NamedTuple):
+class BufferDump(NamedTuple):
     """What XLA has written down of a module.
 
     Attributes:
@@ -104,7 +104,7 @@ def dump_options(folder: Path) -> list[tuple[str, CompilerOption]]:
     return options
 
 
-def dumped(folder: Path) -> Dump | None:
+def dumped(folder: Path) -> BufferDump | None:
     """What is dumped in a folder, once it is whole.
 
     Which of the two files is whole first is not known: newer XLA writes text in threads.
@@ -123,10 +123,10 @@ def dumped(folder: Path) -> Dump | None:
         assignment = parts[_ASSIGNMENT]
     except (IndexError, KeyError):
         return None
-    return Dump(text.decode(), parts[_MODULE], assignment)
+    return BufferDump(text.decode(), parts[_MODULE], assignment)
 
 
-def is_accepted(dump: Dump, platform: HardwarePlatform) -> bool:
+def is_accepted(dump: BufferDump, platform: HardwarePlatform) -> bool:
     """Whether XLA can make code of a module for a platform: some ops it refuses only then."""
     module = dump.module
     if any(encoded(_OPCODE, opcode.encode()) in module for opcode in _REFUSABLE[platform]):
@@ -136,7 +136,7 @@ def is_accepted(dump: Dump, platform: HardwarePlatform) -> bool:
     return calls == sum(map(module.count, known))
 
 
-def assigned(dump: Dump, platform: HardwarePlatform) -> Assigned:
+def assigned(dump: BufferDump, platform: HardwarePlatform) -> Assigned:
     """What is in a dump for a platform."""
     module = compat.hlo.HloModule.from_serialized_hlo_module_proto(dump.module)
     text = dump.text

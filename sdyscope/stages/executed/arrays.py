@@ -22,7 +22,7 @@ from sdyscope.words.sharding import placement_text
 
 
 @dataclass(frozen=True)
-class Difference:
+class MisplacedArray:
     """An array that is not where it was expected.
 
     Attributes:
@@ -68,7 +68,7 @@ def as_spec(spec: Any, rank: int) -> PartitionSpec:
     return PartitionSpec(tuple(read), unreduced)
 
 
-def difference(array: Any, expected: Any, mesh: Any = None) -> Difference | None:
+def difference(array: Any, expected: Any, mesh: Any = None) -> MisplacedArray | None:
     """How an array's placement differs from a sharding's; None where no block is elsewhere.
 
     JAX lists what each device holds of both (``Sharding.devices_indices_map``).
@@ -110,14 +110,14 @@ def difference(array: Any, expected: Any, mesh: Any = None) -> Difference | None
     wrong = sum(_differs(wanted.get(device), actual.get(device), open_dims) for device in every)
     if not wrong and _unreduced(expected) == _unreduced(array.sharding):
         return None
-    return Difference(shown, _words(array.sharding, array.ndim), wrong, len(every))
+    return MisplacedArray(shown, _words(array.sharding, array.ndim), wrong, len(every))
 
 
-def _not_replicated(array: Any, spec: PartitionSpec) -> Difference | None:
+def _not_replicated(array: Any, spec: PartitionSpec) -> MisplacedArray | None:
     if array.sharding.is_fully_replicated or not array.ndim:
         return None
     count = len(array.sharding.device_set)
-    return Difference(str(spec), _words(array.sharding, array.ndim), count, count)
+    return MisplacedArray(str(spec), _words(array.sharding, array.ndim), count, count)
 
 
 def _blocks(sharding: Any, shape: tuple[int, ...]) -> Mapping[Any, tuple[tuple[int, int], ...]]:

@@ -55,7 +55,7 @@ class NewConstraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Donation:
+class DonatedArgument:
     """An argument whose buffer is given to the program.
 
     Attributes:
@@ -76,7 +76,7 @@ class Offload:
     annotation: Annotation
 
 
-ModuleEdit: TypeAlias = ShardingEdit | NewConstraint | Donation | Offload
+ModuleEdit: TypeAlias = ShardingEdit | NewConstraint | DonatedArgument | Offload
 """What can be written in a module that was lowered already."""
 
 
@@ -101,7 +101,7 @@ def annotate(
         for change in changes:
             if isinstance(change, NewConstraint):
                 constrain(operations[change.value[0]], change, graph)
-            elif isinstance(change, Donation):
+            elif isinstance(change, DonatedArgument):
                 function = operations[graph.functions[change.annotation.function].op]
                 _on_signature(function, change.annotation, _DONATED)
             elif isinstance(change, Offload):

@@ -59,7 +59,7 @@ class DebugInfoRequest(msgspec.Struct, array_like=True):
     rest: tuple[str, ...]
 
 
-class Marks(msgspec.Struct, array_like=True):
+class WrittenMarks(msgspec.Struct, array_like=True):
     """What is written at one place; numbers are those in ``Answer.texts`` and ``Answer.written``.
 
     Attributes:
@@ -98,11 +98,11 @@ class DebugInfoAnswer(msgspec.Struct, array_like=True):
     counts: list[int] = []
     parents: list[int] = []
     shardings: dict[int, tuple[int, int]] = {}
-    marks: dict[int, Marks] = {}
-    results: list[tuple[int, int, Marks]] = []
+    marks: dict[int, WrittenMarks] = {}
+    results: list[tuple[int, int, WrittenMarks]] = []
     owners: list[int] = []
-    flow_results: list[tuple[int, int, Marks]] = []
-    flow_arguments: list[tuple[int, int, Marks]] = []
+    flow_results: list[tuple[int, int, WrittenMarks]] = []
+    flow_arguments: list[tuple[int, int, WrittenMarks]] = []
     names: dict[int, int] = {}
     locations: list[tuple[int, ...]] = []
 
@@ -137,8 +137,8 @@ class _Reader:
         self.known: dict[Any, int] = {}
         self.origins: dict[Any, int] = {}
         #: By number of the op with such edges: what is written on them.
-        self.flow_results: list[tuple[int, int, Marks]] = []
-        self.flow_arguments: list[tuple[int, int, Marks]] = []
+        self.flow_results: list[tuple[int, int, WrittenMarks]] = []
+        self.flow_arguments: list[tuple[int, int, WrittenMarks]] = []
 
     def text(self, text: str) -> int:
         """The number of a text."""
@@ -164,11 +164,11 @@ class _Reader:
             self.answer.written.append([_origins(origins) for origins in each])
         return number
 
-    def marks(self, attributes: Any) -> Marks | None:
+    def marks(self, attributes: Any) -> WrittenMarks | None:
         """What is written among attributes."""
         edges = self.attribute(attributes[EDGES]) if EDGES in attributes else -1
         origins = self.written(attributes[ORIGINS]) if ORIGINS in attributes else -1
-        return None if edges == origins == -1 else Marks(edges, origins)
+        return None if edges == origins == -1 else WrittenMarks(edges, origins)
 
     # --- the edges into and out of regions, before Shardy removes them ---------------------------
 
@@ -182,7 +182,7 @@ class _Reader:
             for view in block.operations:
                 operation = view.operation
                 if operation.name == "sdy.data_flow_edge":
-                    marks = self.marks(operation.attributes) or Marks(-1, -1)
+                    marks = self.marks(operation.attributes) or WrittenMarks(-1, -1)
                     value = operation.operands[0]
                     number = numbers.get(hash(value))
                     if number is not None:

@@ -79,13 +79,13 @@ def marked_on(answer: debug_info_child.DebugInfoAnswer, graph: OpGraph) -> Marke
         alike = _by_location(answer, graph, shardings)
     written = [tuple(map(parse_origins, texts)) for texts in answer.written]
 
-    def flow(marks: debug_info_child.Marks) -> EdgeOrigins:
+    def flow(marks: debug_info_child.WrittenMarks) -> EdgeOrigins:
         each = written[marks.origins] if marks.origins >= 0 else ()
         edges = answer.texts[marks.edges] if marks.edges >= 0 else ""
         return EdgeOrigins(edges, each[0] if each else NOTHING)
 
     def flows(
-        read: list[tuple[int, int, debug_info_child.Marks]],
+        read: list[tuple[int, int, debug_info_child.WrittenMarks]],
     ) -> dict[tuple[int, int], EdgeOrigins]:
         return {(alike[node], number): flow(marks) for node, number, marks in read if node in alike}
 

@@ -201,7 +201,7 @@ def _changes(
     graphs: Mapping[Partitioner, OpGraph],
     known: frozenset[Mesh],
 ) -> Iterator[ModuleEdit]:
-    from sdyscope.stages.propagated.annotate import Donation, Offload, ShardingEdit
+    from sdyscope.stages.propagated.annotate import DonatedArgument, Offload, ShardingEdit
 
     for wish, rows in rows_of:
         for row in rows:
@@ -218,7 +218,7 @@ def _changes(
                         raise TargetError(
                             f"{there.path} is a {there.kind}; only arguments are donated."
                         )
-                    yield Donation(there)
+                    yield DonatedArgument(there)
                     if not wish.shards:
                         continue
                 unspecified = wish.unspecified and there.kind != "constraint"

@@ -47,7 +47,8 @@ def render(upgrade: Upgrade, program: str) -> bytes:
 def _summary(upgrade: Upgrade, missing: Sequence[str]) -> dict[str, Any]:
     """What `reports/js/differences/view.js` shows above the comparison."""
     table = text.figures(upgrade)
-    lines = [{"words": line.text, "tone": line.tone} for line in text.summary(upgrade)]
+    paragraphs = [*text.summary(upgrade), *text.accounts(upgrade.accounts)]
+    lines = [{"words": line.text, "tone": line.tone} for line in paragraphs if line.text]
     return {
         "lines": [*lines, *({"words": words, "tone": "muted"} for words in missing)],
         "header": [] if table is None else [column.header for column in table.columns],

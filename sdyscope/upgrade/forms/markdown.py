@@ -39,6 +39,9 @@ def _render(upgrade: Upgrade, lines: int) -> str:
         for step in upgrade.steps
         if not step.same
     ]
+    if not_known := sum(sum(known.account.counts.values()) for known in upgrade.accounts):
+        title = f"not known ({not_known:,})"
+        details.append((title, _block(text.accounts(upgrade.accounts), lines)))
     if upgrade.bisection is not None:
         details.append(("where it began", _block(text.bisected(upgrade.bisection), lines)))
     return (

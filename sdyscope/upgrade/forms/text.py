@@ -11,10 +11,11 @@ from sdyscope.analysis.diff.stages import ComparedStages
 from sdyscope.analysis.figures import DECISIVE, FIGURES, unit_of
 from sdyscope.facts.memory import MemoryPart
 from sdyscope.snapshots.differences import DiffDocument
+from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, Tone, number
-from sdyscope.upgrade.bisected import Bisection
+from sdyscope.upgrade.bisected import Bisection, VersionAccount
 from sdyscope.upgrade.document import Step, Upgrade, UpgradeSide
 from sdyscope.views import compiled_diff, diff, propagated_diff
 from sdyscope.words.counts import counted, listed, size
@@ -61,9 +62,19 @@ def upgraded(upgrade: Upgrade, *, everything: bool = False) -> Iterator[_Part]:
                 f"{differ[-1].a.removeprefix('JAX ')} --to {differ[-1].b.removeprefix('JAX ')}",
                 "muted",
             )
+    yield from accounts(upgrade.accounts)
     if upgrade.bisection is not None:
         yield Paragraph("")
         yield from bisected(upgrade.bisection, everything=everything)
+
+
+def accounts(known: Sequence[VersionAccount]) -> Iterator[Paragraph]:
+    """What is not known of the programs of each version."""
+    several = len({each.program for each in known}) > 1
+    for each in known:
+        versions = listed(list(each.versions))
+        where = f"{each.program} in {versions}" if several else versions
+        yield from account_paragraphs(each.account, of=where)
 
 
 def summary(upgrade: Upgrade) -> Iterator[Paragraph]:
@@ -327,7 +338,7 @@ def _notes_of(program: ComparedStages) -> Iterator[str]:
         sizes = (f"{size(row.a)} in {lowered.a}, {size(row.b)} in {lowered.b}" for row in code)
         yield f"memory.total leaves out the program's code: {listed(list(sizes))}"
     for stage, why in program.missing.items():
-        yield f"{stage}: not compared: {why}"
+        yield f"{stage}: not compared: {remark_text(why)}"
     yield from map(remark_text, program.notes)
 
 

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from sdyscope.analysis.cost.links import Level, Span
+from sdyscope.analysis.cost.links import DeviceRow, Level
 from sdyscope.analysis.cost.nccl import expected_seconds, nccl_seconds
 from sdyscope.analysis.cost.time import collective_seconds, group_seconds, is_of_nccl
 from sdyscope.hardware.nccl import nccl
@@ -21,7 +21,7 @@ def links(chip, gpus, hosts=1):
     """What connects GPUs on some hosts."""
     sizes = {"NVLink": (gpus, chip.value("nvlink")), "network": (hosts, chip.value("network"))}
     return tuple(
-        Level(name, (Span("", size, False, bandwidth),), None)
+        Level(name, (DeviceRow("", size, False, bandwidth),), None)
         for name, (size, bandwidth) in sizes.items()
         if size > 1
     )
@@ -102,8 +102,8 @@ def test_what_is_not_known_stays_so():
 
 def test_given_rates_and_other_chips_are_none_of_nccl():
     for level in (
-        Level("given", (Span("", 8, False, 1e9),), None),
-        Level("NVLink", (Span("", 8, False, 1e9),), 1e-6),
+        Level("given", (DeviceRow("", 8, False, 1e9),), None),
+        Level("NVLink", (DeviceRow("", 8, False, 1e9),), 1e-6),
     ):
         assert not is_of_nccl((level,), H100)
         assert group_seconds("all-reduce", 1 << 20, (level,), H100) == collective_seconds(

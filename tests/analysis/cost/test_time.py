@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdyscope.analysis.collectives.bytes import KINDS
-from sdyscope.analysis.cost.links import Level, Span, axes_levels
+from sdyscope.analysis.cost.links import DeviceRow, Level, axes_levels
 from sdyscope.analysis.cost.time import collective_seconds
 from sdyscope.hardware.specs import chips
 from sdyscope.hardware.topology import DeviceDigit, Topology
@@ -26,11 +26,11 @@ MB = 10**6
 
 
 def switched(size, bandwidth, latency=None, name="NVLink"):
-    return Level(name, (Span("", size, False, bandwidth),), latency)
+    return Level(name, (DeviceRow("", size, False, bandwidth),), latency)
 
 
 def row(size, ring, bandwidth, latency=None):
-    return Level("ICI", (Span("x", size, ring, bandwidth),), latency)
+    return Level("ICI", (DeviceRow("x", size, ring, bandwidth),), latency)
 
 
 def levels(axes, mesh, topology, chip):
@@ -131,17 +131,17 @@ def test_axes_of_a_small_slice_are_lines():
     fsdp, model = (
         levels([axis], {"fsdp": 8, "model": 2}, V5E_4X4, V5E) for axis in ("fsdp", "model")
     )
-    assert model == (Level("ICI", (Span("x", 2, False, 4.5e10),), 1e-6),)
+    assert model == (Level("ICI", (DeviceRow("x", 2, False, 4.5e10),), 1e-6),)
     # Of x every second chip only: two groups share each link.
-    spans = (Span("x", 2, False, 2.25e10, 2), Span("y", 4, False, 4.5e10))
+    spans = (DeviceRow("x", 2, False, 2.25e10, 2), DeviceRow("y", 4, False, 4.5e10))
     assert fsdp == (Level("ICI", spans, 1e-6),)
 
 
 def test_axes_of_a_whole_pod_are_rings():
     (level,) = levels(["model"], {"fsdp": 16, "model": 16}, V5E_16X16, V5E)
-    assert level.spans == (Span("x", 16, True, 9e10),)
+    assert level.spans == (DeviceRow("x", 16, True, 9e10),)
     (half,) = levels(["model"], {"fsdp": 32, "model": 8}, V5E_16X16, V5E)
-    assert half.spans == (Span("x", 8, False, 4.5e10),)
+    assert half.spans == (DeviceRow("x", 8, False, 4.5e10),)
     ((x, y),) = (
         level.spans for level in levels(["fsdp"], {"fsdp": 32, "model": 8}, V5E_16X16, V5E)
     )
@@ -250,7 +250,9 @@ def test_more_bytes_take_longer_and_faster_links_do_not(drawn, kind, size, more,
     quick = [
         Level(
             level.name,
-            tuple(Span(s.dimension, s.size, s.ring, s.bandwidth * faster) for s in level.spans),
+            tuple(
+                DeviceRow(s.dimension, s.size, s.ring, s.bandwidth * faster) for s in level.spans
+            ),
             level.latency,
         )
         for level in found_levels

@@ -9,8 +9,8 @@ from page_files import fenced
 
 from sdyscope.analysis.fix.change import Change
 from sdyscope.analysis.fix.fix import (
-    Candidate,
     Effort,
+    FixCandidate,
     Weighed,
     _sentence,
     fixed,
@@ -258,7 +258,7 @@ def test_what_makes_no_step_slower_comes_first():
 def test_what_may_free_memory_alone_has_its_turn_by_how_much():
     def dropped(frees, change):
         edit = SourceEdit("constraint", f"{frees} of {change}", P(("a",)), None, None)
-        return Candidate((Proposal(edit, (), dict, frees=frees),), None, change)
+        return FixCandidate((Proposal(edit, (), dict, frees=frees),), None, change)
 
     much, some, trifle = (dropped(frees, Change(1.0)) for frees in (500.0, 200.0, 2.0))
     known = dropped(900.0, Change(0.5))
@@ -273,7 +273,7 @@ def test_of_what_comes_to_the_same_the_least_to_write_comes_first():
             Proposal(SourceEdit("constraint", "h", P(("a",)), each, None), (), dict)
             for each in after
         )
-        candidate = Candidate(proposals, None, change)
+        candidate = FixCandidate(proposals, None, change)
         return Weighed(SimpleNamespace(candidate=candidate), change, "pays")
 
     kept, other = P((None,)), P(("b",))

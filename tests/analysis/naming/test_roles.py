@@ -58,7 +58,7 @@ def cast(model, moments, x):
 def test_parameters_are_what_the_passes_use(step):
     program = inspect(jax.jit(step), MODEL, MODEL, W)
     used = pass_arguments(program.graph())
-    names = [argument.label for argument in program.graph().main.arguments]
+    names = [argument.name for argument in program.graph().main.arguments]
     assert {name for number, name in enumerate(names) if number in used} == {
         "model['blocks'][0]['up']['kernel']",
         "model['blocks'][1]['up']['kernel']",

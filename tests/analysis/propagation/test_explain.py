@@ -506,6 +506,24 @@ def test_values_by_path_and_ssa_name():
     assert [v.id for v in resolve_value(graph, "main:%arg0")] == [(argument.node, 0)]
 
 
+def test_values_without_a_path_by_the_names_that_tables_have():
+    """One name each in every command: not ``argument 0``, ``%arg0`` or ``result 0`` elsewhere."""
+    program = case(
+        "%0 = stablehlo.tanh %arg0 : tensor<8x16xf32>\nreturn %0 : tensor<8x16xf32>",
+        f"%arg0: {T} {A}",
+    )
+    graph = program.graph
+    entries = [each.path for each in program.annotations if each.kind in ("argument", "result")]
+    assert entries == ["main(0)", "main[0]"]
+    for name in (*entries, "tanh"):
+        (value,) = resolve_value(graph, name)
+        assert value.name == name
+    line = resolve_value(graph, "tanh")[0].source.line
+    assert [value.name for value in resolve_value(graph, f"line {line}")] == ["tanh"]
+    (chain,) = explainer(program).explain(resolve_value(graph, "tanh")[0].id).chains
+    assert "main(0)" in beginning_text(chain.beginning)
+
+
 def test_values_by_the_end_of_a_scope():
     graph = of_model("fsdp-transformer").graph
     values = resolve_value(graph, "layer0/attention/dot_general")

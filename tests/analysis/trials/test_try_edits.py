@@ -13,7 +13,7 @@ from sdyscope.analysis.trials import child
 from sdyscope.analysis.trials.trials import Trials
 from sdyscope.errors import CrashError
 from sdyscope.inspection import Inspection, inspect
-from sdyscope.stages.propagated.annotate import Donation, NewConstraint, ShardingEdit
+from sdyscope.stages.propagated.annotate import DonatedArgument, NewConstraint, ShardingEdit
 from sdyscope.targets import resolve
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
 from sdyscope.views.explain import _counterfactual
@@ -39,7 +39,7 @@ def edits(trials):
         ShardingEdit(argument, placed),
         ShardingEdit(argument, unspecified=True),
         NewConstraint((matmul, 0), placed),
-        Donation(argument),
+        DonatedArgument(argument),
     ]
 
 
@@ -54,7 +54,7 @@ def test_a_child_answers_what_this_process_answers(program):
 
 def test_a_crash_is_an_error_of_one_trial(program, monkeypatch):
     monkeypatch.setattr(child, "_spare", [])
-    monkeypatch.setattr(child, "_worker", crashing_on(b"Donation"))
+    monkeypatch.setattr(child, "_worker", crashing_on(b"DonatedArgument"))
     trials = Trials(program)
     *others, donation = edits(trials)
     with pytest.raises(CrashError, match="SIGABRT"):
