@@ -18,6 +18,10 @@ def within_program(path: str) -> str:
     return rest if first.startswith(("jit(", "pjit(")) else path
 
 
+#: What a constant of the program is called: it has no name.
+CONSTANT = "a constant"
+
+
 def shown_name(name: str, kind: str, mapped: str = "") -> str:
     """A tensor's name without the program's own, which every scope begins with.
 

@@ -14,11 +14,12 @@ from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 
 OriginKind: TypeAlias = Literal[
-    "reduction", "resharding", "lookup", "exchange", "split", "program", "unknown"
+    "reduction", "resharding", "lookup", "exchange", "rearrangement", "split", "program", "unknown"
 ]
 """``reduction``: an op sums over a dimension that is in pieces; ``resharding``: a value has one
 sharding and is needed with another; ``lookup``: an op takes elements from a dimension that is in
-pieces by their indices; ``exchange``: an op reaches into its neighbouring blocks (shifts, sorts);
+pieces by their indices; ``exchange``: an op reaches into its neighbouring blocks (shifts);
+``rearrangement``: an op cuts, joins, pads, turns or sorts a dimension that is in pieces;
 ``split``: XLA itself splits an op over axes, though nothing that the op sums or looks up has them;
 ``program``: the program itself says so, in a
 ``shard_map``; ``unknown``: none of these was found."""

@@ -40,6 +40,9 @@ _BREAKS = re.compile(
     r"|(?=\.[A-Za-z_])(?!\.py:)|(?<=\w\w\()(?=\w)"
 )
 
+#: The line at the end of a place: `:867` of `peft_trainer.py:867`.
+_LINE = re.compile(r":\d+\s*$")
+
 #: A word with the space behind it; a spec, a slice or a size is one word: `w[0:1, :]`, `4.0 KiB`.
 _WORDS = re.compile(
     r"(?:P\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\]|(?<![\w.])\d[\d.,]* (?:[KMGTP]i)?B\b|\S)+\s*|\s+"
@@ -382,6 +385,19 @@ def hanging(text: str, columns: int, *, indent: int = 0, hang: int = 0) -> Itera
             yield " " * (indent + hang) + line
 
 
+def _cut(piece: str, width: int) -> int:
+    """Where a piece that is too long is cut: before its line, or after an underscore.
+
+    A number that is cut reads as another: `train.py:86`, `7`.
+    """
+    line = _LINE.search(piece)
+    if line is not None and 0 < line.start() <= width:
+        return line.start()
+    # An early underscore is as good where the rest then fits.
+    first = min(width // 2, max(len(piece.rstrip()) - width - 1, 0))
+    return piece.rfind("_", first, width) + 1 or width
+
+
 def fold(text: str, width: int, *, whole: bool = False) -> Iterator[str]:
     """The lines of a text, none longer than `width`, broken where a reader expects it.
 
@@ -403,8 +419,7 @@ def fold(text: str, width: int, *, whole: bool = False) -> Iterator[str]:
                 yield line.rstrip()
                 line = ""
             while len(piece.rstrip()) > width:
-                # Where nothing else helps, a long name is cut after an underscore.
-                cut = piece.rfind("_", width // 2, width) + 1 or width
+                cut = _cut(piece, width)
                 yield piece[:cut]
                 piece = piece[cut:]
             line += piece

@@ -336,8 +336,8 @@ def _collectives(diff: CompiledDiff, shown: Sequence[CollectiveDifference]) -> T
             rows.append(Heading(f"in {file}" if file else "without a source line"))
         rows += [_difference(member, diff) for member in members]
     columns = (
-        Column("collective", fold=False),
-        Column("over", fold=False),
+        Column("collective"),
+        Column("over"),
         *map(number, _short_labels(diff)),
         number("change"),
         Column("for"),

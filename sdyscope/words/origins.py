@@ -84,7 +84,8 @@ class OriginDocument:
     Attributes:
       kind: `reduction`: an op sums over a dimension in pieces; `resharding`: a value is needed with
         another sharding; `lookup`: an op takes elements by their indices; `exchange`: an op reaches
-        into other blocks; `split`: XLA splits an op itself; `program`: the program says so itself
+        into other blocks; `rearrangement`: an op cuts, joins, pads, turns or sorts a dimension in
+        pieces; `split`: XLA splits an op itself; `program`: the program says so itself
         in a `shard_map`; `unknown`: none of these was found.
       known: whether it leads to an annotation, or to the program's own collective.
       value: the value that is moved, or summed; empty where it was not found.
@@ -178,6 +179,11 @@ _WHY: Final[Mapping[NotFound, str]] = {
     "not needed otherwise": "nothing around {op} is known to need another sharding than it has",
 }
 
+#: Reductions that are no sums, by JAX's names; `reduce` is one of several tensors at once.
+_NO_SUMS: Final = frozenset(
+    {"argmax", "argmin", "reduce", *(f"reduce_{of}" for of in ("and", "max", "min", "or", "prod"))}
+)
+
 
 def spec_text(spec: Spec | None) -> str:
     """`P('data', None)`; what only Shardy can say as `[{a:(1)2}]`; empty for None."""
@@ -228,9 +234,12 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     if origin.kind == "reduction" and has and all(map(_is_unreduced, has)):
         words = f"it reduces a value left unreduced over {_over(has, origin, file)}"
     elif origin.kind == "reduction":
-        words = f"it sums a {_sharded_dimension(has, origin, file)}"
+        verb = "reduces" if op in _NO_SUMS else "sums"
+        words = f"it {verb} a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "exchange" and origin.after is None and not needed:
         words = f"it reads neighbouring blocks of a {_sharded_dimension(has, origin, file)}"
+    elif origin.kind == "rearrangement":
+        words = f"it rearranges a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "lookup":
         words = f"it indexes a {_sharded_dimension(has, origin, file)}"
     else:

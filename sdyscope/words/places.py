@@ -12,7 +12,7 @@ from os import getcwd, sep
 from pathlib import PurePath
 from typing import Protocol
 
-from sdyscope.annotations import called_text, op_name, op_text, scope_of, shown_name
+from sdyscope.annotations import CONSTANT, called_text, op_name, op_text, scope_of, shown_name
 from sdyscope.graph import Op
 from sdyscope.values.source import IN_TEXT, SourceLocation
 
@@ -194,7 +194,9 @@ def carry_text(name: str, *, carried: bool) -> str:
         name: a name.
         carried: whether it is a carry's.
     """
-    return f"the carry {name}" if carried and name else name
+    if not carried or not name:
+        return name
+    return f"the carry {name}" if name != CONSTANT else f"the carry that begins as {CONSTANT}"
 
 
 @dataclass(frozen=True, slots=True)

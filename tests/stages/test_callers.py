@@ -1,5 +1,6 @@
 """The author's names behind the `jit` of Flax, Equinox and Haliax, and behind JAX's pmap."""
 
+import importlib
 from functools import cache
 
 import equinox as eqx
@@ -176,3 +177,108 @@ def test_paths_are_replaced_whole_and_where_they_are_paths_only():
         '(tensor<4xf32> {jax.result_info = "result"}) '
         '%1 = f("a[0]") loc("jit(f)/a[0]") %2 metadata={op_name="d.w"}'
     )
+
+
+# --- jax.jit itself -------------------------------------------------------------------------------
+
+
+def heard_names(heard, name):
+    """The arguments' names in the last program of that name."""
+    program = [program for program in heard if program.program.name == name][-1]
+    tensors = [tensor.requested for tensor in program.tensors.tensors]
+    return [tensor.path for tensor in tensors if tensor.kind == "argument"]
+
+
+@pytest.fixture
+def infer(tmp_path, monkeypatch):
+    """A module of an installed package, whose method takes what its caller gives as `*args`."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "infer_of_package.py").write_text(
+        "class Infer:\n"
+        "    def update(self, state, *args):\n"
+        "        return state + sum(leaf.sum() for arg in args for leaf in jax.tree.leaves(arg))\n"
+        "import jax\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    return importlib.import_module("infer_of_package").Infer()
+
+
+@pytest.mark.compiles
+def test_what_a_package_takes_as_star_args_is_named_by_the_variables_of_the_call(infer):
+    state, images, labels = jnp.ones(()), jnp.ones((8, 4)), {"one": jnp.ones(8)}
+    step = jax.jit(infer.update)
+    with sdyscope.recording() as heard:
+        step(state, images, labels)
+    assert heard_names(heard, "update") == ["state", "images", "labels['one']"]
+    with sdyscope.recording() as heard:
+        step(
+            state,
+            images,
+            images * 2,
+            *(labels,),
+        )
+    # An expression has no name, and behind a star the places are not known.
+    assert heard_names(heard, "update") == ["state", "images", "args[1]", "args[2]['one']"]
+    with sdyscope.recording() as heard:
+        for arguments in [(state, labels)]:
+            list(map(step, *zip(arguments, strict=True)))
+    assert heard_names(heard, "update") == ["state", "args[0]['one']"]
+
+
+@pytest.mark.compiles
+def test_star_args_of_the_author_s_own_function_keep_their_names():
+    one, other = jnp.ones(4), jnp.ones(5)
+
+    @jax.jit
+    def own(state, *batch):
+        return state + batch[0].sum()
+
+    with sdyscope.recording() as heard:
+        own(one, other, one)
+    assert heard_names(heard, "own") == ["state", "batch[0]", "batch[1]"]
+
+
+class Sampler:
+    """Keeps a model as its graph and a list of its variables, as Tunix's does."""
+
+    def __init__(self, model):
+        self.graph, self.state = nnx.graphdef(model), nnx.variables(model)
+        is_variable = lambda leaf: isinstance(leaf, nnx.Variable)  # noqa: E731
+        self.variables = jax.tree.leaves(self.state, is_leaf=is_variable)
+        self.run = jax.jit(self.sample)
+
+    def sample(self, params, x):
+        return nnx.merge(self.graph, params)(x)
+
+    def __call__(self, x):
+        return self.run(self.variables, x)
+
+
+@pytest.mark.compiles
+def test_the_leaves_of_a_tree_that_the_caller_has_are_named_by_their_paths_in_it():
+    sampler, x = Sampler(Dense(nnx.Rngs(0))), jnp.ones((2, 4))
+    with sdyscope.recording() as heard:
+        sampler(x)
+    assert heard_names(heard, "sample") == [
+        *(f"params['blocks'][{i}]['{name}']" for i in range(2) for name in ("bias", "kernel")),
+        "params['w2']",
+        "x",
+    ]
+    params = {"up": {"w": jnp.ones((4, 4)), "b": jnp.ones(4)}, "down": jnp.ones(5)}
+
+    @jax.jit
+    def flat_step(leaves, order, x):
+        return [leaf * x for leaf in leaves], order
+
+    with sdyscope.recording() as heard:
+        leaves = jax.tree.leaves(params)
+        flat_step(leaves, [leaves[1], leaves[0]], 2.0)
+    assert heard_names(heard, "flat_step") == [
+        "leaves['down']",
+        "leaves['up']['b']",
+        "leaves['up']['w']",
+        "order[0]",
+        "order[1]",
+        "x",
+    ]

@@ -216,6 +216,9 @@ def test_a_heading_goes_across_all_columns():
         ("P('data', None)", 9, ["P('data',", "None)"]),
         ("a_very_long_name_indeed", 12, ["a_very_long_", "name_indeed"]),
         ("models/mlp.py:98", 10, ["models/", "mlp.py:98"]),
+        ("tunix/sft/peft_trainer.py:867", 17, ["tunix/sft/", "peft_trainer.py", ":867"]),
+        ("train_step.py:211", 14, ["train_step.py", ":211"]),
+        ("peft_trainer.py:361", 14, ["peft_", "trainer.py:361"]),
     ],
 )
 def test_names_are_cut_where_they_can_be_read(text, width, lines):

@@ -82,6 +82,15 @@ def test_a_carry_is_not_what_the_loop_begins_with():
     assert origin_document(origin).carried
 
 
+def test_a_carry_that_begins_as_a_constant():
+    named = annotation("w1"), annotation("c", "constraint", LINE, "P()", "needed")
+    origin = CollectiveOrigin(
+        *("resharding", "a constant", "P('data')", "P()", "dot_general", "f", LINE, named),
+        carried=True,
+    )
+    assert origin_text(origin).startswith("the carry that begins as a constant is P('data') but ")
+
+
 @pytest.mark.parametrize(
     ("uncertain", "followed", "recorded", "marks"),
     [

@@ -33,6 +33,7 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.graph.custom_calls import collective_of, primitive_of
 from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
+from sdyscope.graph.rearranged_dims import rearranged_dims
 from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import free_dims, spatial_dims, summed_dims
 from sdyscope.values.sharding_rule import OpShardingRule
@@ -72,6 +73,8 @@ _SHARD_MAP: Final = "manual_computation"
 #: Ops that need a value as they say themselves, whatever their other tensors have.
 _WHOLE: Final = (_SHARD_MAP, "custom_call")
 
+#: From how many results on a reduction is one of several tensors at once.
+_SEVERAL = 2
 #: How many tensors a lookup takes and gives.
 _LOOKUP = 3
 
@@ -740,6 +743,27 @@ class Needs:
             for part in own
             if at in dims and not any(map(part.shared, axes))
         }
+
+    def is_rearranged(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether the op puts elements elsewhere along every dimension of a value with the axes."""
+        if need.op is None or need.output is not None:
+            return False
+        held = self.on(self.decided.axes(need.value), axes)
+        dims = rearranged_dims(need.op, self.decided.shape(need.value) or ())
+        return any(held) and all(at in dims for at, own in enumerate(held) if own)
+
+    def gathers_reduced(self, op: Op, axes: tuple[AxisPart, ...], part: Part) -> bool:
+        """Whether what each device reduced of several tensors at once is communicated.
+
+        XLA reduces what a device has, gathers that, and reduces it again (`HandleReduce`).
+        """
+        if kind_of(op) != "reduce" or len(op.types) < _SEVERAL:
+            return False
+        shape = self.decided.shape((op.id, 0))
+        if shape is None or not self.summed(op, axes):
+            return False
+        block = math.prod(_local(shape, self.decided.axes((op.id, 0)))) * part_size(axes)
+        return block == sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
 
     def covers(self, value: ValueId, axes: tuple[AxisPart, ...]) -> bool:
         """Whether a value is in pieces along all of the axes."""

@@ -266,6 +266,11 @@ class _Search:
                 collective_origin := self.contended([*makers, *ops], part)
             ):
                 return collective_origin
+            reduced = [op for op in ops if self.around.gathers_reduced(op, axes, part)]
+            if collective.kind == "all-gather" and reduced:
+                return self.reduction(reduced, axes, collective, part, values) or self.unknown(
+                    part, reduced, axes
+                )
             is_moved = collective.kind in ("all-gather", "collective-permute")
             if is_moved and self.is_cut_by_xla(ops, axes, values):
                 moved_before = self.moved_before(ops, collective, part, values)
@@ -659,16 +664,22 @@ class _Search:
         )
         if not has and not needed:
             return None
+        # What is gathered has a sharding that it is needed with, which says more.
+        is_rearranged = after is None and self.around.is_rearranged(need, axes)
+        is_rearranged = is_rearranged and {each.key for each in has}.issuperset(
+            each.key for each in needed
+        )
         instead = self.around.gathered_instead(need, axes, calls) if kind == "all-gather" else ()
         scope, primitive = ("", "return") if op is None else _scope(op)
+        kind_of_need: OriginKind = "exchange" if reaches else "resharding"
         return _origin(
-            "exchange" if reaches else "resharding",
+            "rearrangement" if is_rearranged else kind_of_need,
             op,
             scope,
             primitive,
             **self.moved(value),
             after=after,
-            annotations=(*has, *_distinct(needed)),
+            annotations=has if is_rearranged else (*has, *_distinct(needed)),
             together=self.together([value], axes, calls, instead),
             result=self.result_name(need.result) if op is None else "",
             may_split=kind == "all-gather" and is_square,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 
-from sdyscope.annotations import op_name, scope_of
+from sdyscope.annotations import CONSTANT, op_name, scope_of
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph, scope_in
 
@@ -147,7 +147,7 @@ def _op_name(op: Op, call: Op | None = None) -> str:
         call: the call of the function that it is in, where it is named from outside.
     """
     if op.kind.endswith(".constant"):
-        return "a constant"
+        return CONSTANT
     scope, primitive = scope_of(op)
     if call is not None:
         scope = scope_in(op_name(call), scope)

@@ -9,14 +9,20 @@ first are those of the second. Nothing is called that could change either.
 
 `jax.pmap` is such a wrapper in JAX itself, from 0.9.2: its program is `_fun`, and `flat_args[0]`
 the first of its arguments.
+
+Where `jax.jit` itself is called, two kinds of names can be better than JAX's. A library's function
+that takes `*args` has no names for what the author gives it: those are in the line of the call. And
+a caller that gives the leaves of a tree as a list often still has the tree.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import inspect
 import itertools
+import linecache
 import os
 import re
 import sys
@@ -86,9 +92,12 @@ def names_of_the_call(
         if not is_of(frame, WRAPPERS):
             break
         wrappers.append(frame)
-    if not wrappers:
-        return _mapped(frames[:entry], arguments)
     flat = _flat(frames[:entry], avals)
+    if not wrappers:
+        mapped = _mapped(frames[:entry], arguments)
+        if mapped is not NOBODY or entry == len(frames) or flat is None:
+            return mapped
+        return _plain(frames[:entry], frames[entry], dict(zip(arguments, flat, strict=True)))
     if flat is None or len(arguments) != len(flat):
         flat = []
     best, call = max(
@@ -247,6 +256,113 @@ def _mapped(frames: Sequence[FrameType], arguments: Sequence[str]) -> Caller:
             place = None  # else it would be taken for a program of JAX's own
         return Caller(named, defined=place, function=_letters(wrapped.__name__))
     return NOBODY
+
+
+def _plain(inside: Sequence[FrameType], caller: FrameType, flat: Mapping[str, Any]) -> Caller:
+    """The names of what `jax.jit` itself was called with that say more than JAX's.
+
+    Args:
+        inside: JAX's frames, innermost first.
+        caller: the frame that calls it.
+        flat: what it was called with, by JAX's paths.
+    """
+    written = _starred(inside, caller, flat)
+    named = {**_flattened(caller, flat), **written}
+    names = [named.get(path, path) for path in flat]
+    return Caller(named) if len(set(names)) == len(names) else NOBODY
+
+
+def _starred(
+    inside: Sequence[FrameType], caller: FrameType, flat: Mapping[str, Any]
+) -> dict[str, str]:
+    """What an installed package's function takes as `*args`, by the variables that are given."""
+    functions = (frame.f_locals.get(name) for frame in inside for name in ("fun", "jit_func"))
+    function = next((each for each in functions if callable(each)), None)
+    place = _defined(function)
+    if function is None or place is None or not _is_installed(place[0]):
+        return {}
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return {}
+    kinds = [parameter.kind for parameter in parameters]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return {}
+    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    named: dict[str, str] = {}
+    for index, variable in enumerate(_written(caller)[first:]):
+        root = f"{parameters[first].name}[{index}]"
+        known = caller.f_locals.get(variable, caller.f_globals.get(variable))
+        paths = [path for path in flat if path == root or path.startswith((f"{root}[", f"{root}."))]
+        if variable and _are([flat[path] for path in paths], list(_leaves(known))):
+            named |= {path: variable + path.removeprefix(root) for path in paths}
+    return named
+
+
+def _written(frame: FrameType) -> list[str]:
+    """The positional arguments of the call that a frame is at, where they are variables.
+
+    Empty for any other expression; none from one that is starred on.
+    """
+    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    first, last, start, end = positions
+    if first is None or last is None or start is None or end is None:
+        return []
+    lines = [
+        linecache.getline(frame.f_code.co_filename, line).encode()
+        for line in range(first, last + 1)
+    ]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    try:
+        call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
+    except SyntaxError:
+        return []
+    if not isinstance(call, ast.Call):
+        return []
+    given = itertools.takewhile(lambda each: not isinstance(each, ast.Starred), call.args)
+    return [each.id if isinstance(each, ast.Name) else "" for each in given]
+
+
+def _flattened(caller: FrameType, flat: Mapping[str, Any]) -> dict[str, str]:
+    """What is given as a list of the leaves of a tree, by the paths in that tree.
+
+    Args:
+        caller: the frame that calls JAX: it has the tree, or the object whose method it is.
+        flat: what JAX was called with, by its paths.
+    """
+    lists: dict[str, list[str]] = {}
+    for path in flat:
+        if (match := _LISTED.match(path)) is not None:
+            lists.setdefault(match[1], []).append(path)
+    lists = {root: paths for root, paths in lists.items() if len(paths) > 1}
+    if not lists:
+        return {}
+    code, known = caller.f_code, caller.f_locals
+    owner = known.get(code.co_varnames[0]) if code.co_argcount else None
+    trees = [*known.values(), *getattr(owner, "__dict__", {}).values()]
+    named: dict[str, str] = {}
+    for tree in trees:
+        if isinstance(tree, (list, tuple)):
+            continue
+        leaves = list(_leaves(tree))
+        for root, paths in lists.items():
+            if root not in named and _are([flat[path] for path in paths], leaves):
+                named |= {
+                    path: root + inside for path, (inside, _) in zip(paths, leaves, strict=True)
+                }
+    return named
+
+
+#: An item of a list that is an argument: `params[5].value` of `params`.
+_LISTED = re.compile(r"(\w+)\[\d+\]")
+
+
+def _are(arrays: Sequence[Any], leaves: Sequence[tuple[str, Any]]) -> bool:
+    """Whether arrays are the leaves of a tree, in its order."""
+    return 0 < len(arrays) == len(leaves) and all(
+        array is leaf for array, (_, leaf) in zip(arrays, leaves, strict=True)
+    )
 
 
 def _letters(function: str) -> str:

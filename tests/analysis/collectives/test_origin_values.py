@@ -931,9 +931,49 @@ def test_what_comes_out_of_a_shard_map_is_called_by_it_under_gspmd():
         return y[1:]
 
     collectives = collectives_of(jax.jit(step), abstract((8, 16), "data"), partitioner="gspmd")
-    words = [origin_text(origin) for _, _, origin in parts_of(collectives)]
-    assert words
-    assert all(text.startswith("shard_map is P('data', None) but") for text in words)
+    moved = [(origin.value, origin.before) for _, _, origin in parts_of(collectives)]
+    assert moved
+    assert {(value, spec_text(before)) for value, before in moved} == {
+        ("shard_map", "P('data', None)")
+    }
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x: jnp.sort(x, 1),
+        lambda x: jnp.roll(x, 3, 1),
+        lambda x: jax.lax.associative_scan(jnp.add, x, axis=1),
+    ],
+    ids=["sort", "roll", "scan"],
+)
+def test_what_an_op_rearranges_along_a_sharded_dimension_is_said(
+    step: Any, partitioner: Any
+) -> None:
+    x = abstract((64, 128), None, "model")
+    parts = parts_of(collectives_of(jax.jit(step), x, partitioner=partitioner))
+    assert {origin.kind for _, _, origin in parts} == {"rearrangement"}
+    said = "it rearranges a dimension sharded over model by x P(None, 'model')"
+    assert all(origin_text(origin).startswith(said) for _, _, origin in parts)
+    assert not any(origin.uncertain for _, _, origin in parts)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_is_reduced_with_its_indices_is_reduced_and_gathered_with_certainty(
+    partitioner: Any,
+) -> None:
+    """Greedy decoding: the vocabulary is sharded, and each device's largest logit is gathered."""
+    step = jax.jit(lambda h, w: jnp.argmax(h @ w, -1))
+    arguments = abstract((64, 32), "data"), abstract((32, 128), None, "model")
+    parts = parts_of(collectives_of(step, *arguments, partitioner=partitioner))
+    assert [each.kind for each, _, _ in parts] == ["all-gather"] * 2
+    followed = " (followed, not recorded)" if partitioner == "gspmd" else ""
+    for _, _, origin in parts:
+        assert origin.kind == "reduction"
+        assert origin_text(origin) == (
+            f"it reduces a dimension sharded over model by w P(None, 'model'){followed}"
+        )
 
 
 def test_what_a_lookup_gathers_is_for_the_axis_that_its_table_and_indices_contend_for() -> None:
