@@ -250,9 +250,9 @@ def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
         names = tuple((name, 0) for name in changed)
         yield Remark("axis names", first.name, names=names, other=", ".join(changed.values()))
     if second is not None and not (first.is_compiled or second.is_compiled):
-        one, other = map(_lowered_by, (first, second))
-        if one != other:
-            yield Remark("lowered by two JAX", one, other=other)
+        left, right = map(_lowered_by, (first, second))
+        if left != right:
+            yield Remark("lowered by two JAX", left, other=right)
     if second is not None:
         given = [
             set(module.compiler_options)
