@@ -249,6 +249,10 @@ def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
         changed = {name: other for other, name in called.items() if name != other}
         names = tuple((name, 0) for name in changed)
         yield Remark("axis names", first.name, names=names, other=", ".join(changed.values()))
+    if second is not None and not (first.is_compiled or second.is_compiled):
+        left, right = map(_lowered_by, (first, second))
+        if left != right:
+            yield Remark("lowered by two JAX", left, other=right)
     if second is not None:
         given = [
             set(module.compiler_options)
@@ -259,6 +263,13 @@ def _notes(first: Inspection, second: Inspection | None) -> Iterator[Remark]:
         if len(given) > 1 and (differ := sorted(given[0] ^ given[1], key=str)):
             options = tuple((f"{name}={value}", 0) for name, value in differ)
             yield Remark("compiler options", first.name, names=options)
+
+
+def _lowered_by(inspection: Inspection) -> str:
+    """The JAX that lowered a program, here or in a recorded run; of a file, that read it."""
+    lowered = next(iter(inspection.lowered.values()))
+    version = lowered.recorded_by or f"JAX {lowered.jax_version}"
+    return str(version)
 
 
 def _only_mesh(inspection: Inspection) -> Mesh | None:

@@ -59,6 +59,7 @@ RemarkKind: TypeAlias = Literal[
     "device order",
     "axis names",
     "compiler options",
+    "lowered by two JAX",
     "other flags",
     # of a compile
     "CPU devices instead",

@@ -254,6 +254,7 @@ def next_value_differs(subject: Subject) -> Iterator[Message]:
                 expected=spec_words(before.known, before.shape, mesh),
                 found=f"{after.name} is {spec_words(after.known, after.shape, mesh)}",
                 hint=f"Give {after.name} the argument's sharding in out_shardings.",
+                partitioner=subject.partitioner,  # Each can have its own for what is left open.
             )
     if unknown and not subject.compiles:
         raise Unavailable(

@@ -60,6 +60,9 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "are compared as if they had the names of the first."
     ),
     "compiler options": "{said}: compiled with other compiler_options or XLA_FLAGS: {names}.",
+    "lowered by two JAX": (
+        "{said} lowered the first and {other} the second: ops can differ for that alone."
+    ),
     "other flags": "XLA_FLAGS says here, and did not in the recorded run: {names}.",
     "memory kind": 'Requested in memory "{said}".',
     "reduction": "Unreduced by {said}.",

@@ -414,7 +414,13 @@ def test_what_another_jax_made_is_not_made_again(sdyscope, recorded, runs):
     as_of_another_jax(root / "before", "train_step.1", root / "after" / made["file"])
     program = "other:train_step.1"
     # The modules are the same, and their two compilers made different programs of them.
-    assert sdyscope("diff", "before:train_step.1", program).status == 0
+    done = sdyscope("diff", "before:train_step.1", program)
+    assert done.status == 0
+    assert " lowered the first and JAX 0.9.9 the second:" in " ".join(done.out.split())
+    # What it costs is known for the platform that the run names.
+    done = sdyscope("cost", program)
+    assert done.status == 0
+    assert "no rates are known for cpu" in done.out
     done = sdyscope("diff", "before:train_step.1", program, "--at", "compiled")
     assert done.status == 1, done.out
     for said in ("before:train_step.1: JAX 0.", f"{program}: JAX 0.9.9 compiled it for cpu in the"):

@@ -8,9 +8,12 @@ from mlir_text import MIXED
 
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection, read
 from sdyscope.lint import RULES, chosen_rules, linted, rule, subject
 from sdyscope.lint.subject import NOT_COMPILED
+from sdyscope.stages import compat
+from sdyscope.values.mesh import Mesh
 from tests.lint_cases import (
     annotated_for_both,
     one_axis_of_two,
@@ -197,3 +200,26 @@ def test_what_a_callback_in_a_loop_takes_is_the_carry():
 
     outcome = linted(with_callback(fun), select=["host-callback-gathers"], compiled=False)
     assert "takes the carry x whole" in outcome.findings[0].message
+
+
+@pytest.mark.compiles
+def test_a_next_value_names_the_partitioner_where_each_places_it_otherwise():
+    """The batch of 64 over 8 of data becomes 4 x 16: GSPMD shards the result, Shardy does not."""
+
+    def step(state, x):
+        moved = jax.numpy.tanh(x @ state["w"]).reshape(4, 16, 4, 32).sum(1)
+        return {"w": state["w"], "mean": moved}
+
+    mesh = compat.abstract_mesh(Mesh.of({"data": 8, "model": 2}))
+
+    def abstract(shape, *spec):
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+        return jax.ShapeDtypeStruct(shape, jax.numpy.float32, sharding=sharding)
+
+    state = {"w": abstract((32, 128), None, "model"), "mean": abstract((4, 4, 32))}
+    program = Program("step", jax.jit(step, keep_unused=True), (state, abstract((64, 32), "data")))
+    inspection = Inspection(program, ("shardy", "gspmd"))
+    findings = inspection.lint(select=["next-value-differs"])
+    of_mean = {each.partitioner: each.found for each in findings if "mean" in each.tensor}
+    assert set(of_mean) == {"shardy", "gspmd"}
+    assert of_mean["shardy"] != of_mean["gspmd"]
