@@ -98,7 +98,10 @@ def _of_lookup(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Tens
             yield (0, dim), (2, result)
     besides = (dim for dim in range(len(shapes[1])) if dim != vector)
     kept = (dim for dim in range(len(shapes[2])) if dim not in offset)
-    yield from (((1, dim), (2, result)) for dim, result in zip(besides, kept, strict=False))
+    result_of = dict(zip(besides, kept, strict=False))
+    yield from (((1, dim), (2, result)) for dim, result in result_of.items())
+    batched = cast("tuple[int, ...]", numbers.get("start_indices_batching_dims", ()))
+    yield from (((0, dim), (2, result_of[by])) for dim, by in zip(at, batched, strict=False))
 
 
 def _of_scatter(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[TensorDim, ...]]:
@@ -106,9 +109,14 @@ def _of_scatter(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Ten
     numbers = op.attributes.get("scatter_dimension_numbers")
     if not isinstance(numbers, Mapping):
         return
-    windows, gone, at = (
+    windows, gone, at, batched = (
         cast("tuple[int, ...]", numbers.get(name, ()))
-        for name in ("update_window_dims", "inserted_window_dims", "input_batching_dims")
+        for name in (
+            "update_window_dims",
+            "inserted_window_dims",
+            "input_batching_dims",
+            "scatter_indices_batching_dims",
+        )
     )
     indices = len(shapes) // 3  # As many inputs before them as updates and results behind.
     updates, results = range(indices + 1, 2 * indices + 1), range(2 * indices + 1, len(shapes))
@@ -118,6 +126,8 @@ def _of_scatter(op: Op, shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[Ten
         place = None if dim in (*gone, *at) else next(window, None)
         if place is not None and shapes[updates[0]][place] == size:
             group += [(tensor, place) for tensor in updates]
+        if dim in at:
+            group.append((indices, batched[at.index(dim)]))
         yield tuple(group)
     besides = (dim for dim in range(len(shapes[indices])) if dim != numbers.get("index_vector_dim"))
     scattered = (dim for dim in range(len(shapes[updates[0]])) if dim not in windows)

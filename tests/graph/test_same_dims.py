@@ -49,6 +49,12 @@ def array(*shape, dtype=jnp.float32):
             [((0, 1), (2, 1)), ((1, 0), (2, 0))],
         ),
         (
+            "gather",
+            lambda x, at: jnp.take_along_axis(x, at, 1),
+            (array(4, 8), array(4, 2, dtype=jnp.int32)),
+            [((0, 0), (2, 0)), ((1, 0), (2, 0)), ((1, 1), (2, 1))],
+        ),
+        (
             "scatter",
             lambda x, at, updates: x.at[at].add(updates),
             (array(8, 3), array(8, dtype=jnp.int32), array(8, 3)),

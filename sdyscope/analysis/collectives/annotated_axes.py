@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -28,7 +28,7 @@ from sdyscope.annotations import Annotation, NamedKind
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
-from sdyscope.graph.op_kinds import BARRIERS
+from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
 from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import spatial_dims
 from sdyscope.values.sharding import TensorSharding
@@ -52,12 +52,18 @@ RESIZED: Final = frozenset(
     }
 )
 
+#: Ops whose attributes say which dimensions of their tensors are the same.
+_PAIRED = frozenset({"broadcast_in_dim", "dot_general", "gather", "reduce", "scatter", "transpose"})
+
 #: How many values of its shape are looked at around one.
 _NEAR: Final = 60
 
 _Link: TypeAlias = Literal["any", "size", "place"] | tuple[tuple[int, int], ...]
 """Which dimensions of two values can be the same: any, equally large ones, those at one place; or
 these of the first and of the second."""
+
+_Said: TypeAlias = tuple[str, int] | str
+"""The line of an annotation, or the path of an argument or result."""
 
 #: A value and one of its dimensions.
 _Dim: TypeAlias = tuple[ValueId, int]
@@ -126,11 +132,12 @@ class AnnotatedAxes:
         self._dims_on: dict[AxisPart, tuple[dict[ValueId, list[int]], dict[int, list[int]]]] = {}
         self._without: dict[AxisPart, dict[_Dim, WrittenSpec]] = {}
         self._alike: dict[ValueId, list[ValueId]] = {}
-        self._standing_in: dict[tuple[Ref, int, AxisPart, AxisPart], list[HeldAxis]] = {}
+        self._standing_in: dict[tuple[Ref, int, AxisPart, AxisPart, bool], list[HeldAxis]] = {}
         # Searches for what stands in meet most values many times.
         self._held_at: dict[tuple[Ref, AxisPart], dict[int, HeldAxis]] = {}
         self._dims_beside: dict[_Dim, list[_Dim]] = {}
         self._kept_away_by: dict[tuple[Ref, int, AxisPart], list[tuple[str, int] | None]] = {}
+        self._said: dict[HeldAxis, frozenset[_Said]] = {}
         self._lines: dict[HeldAxis, frozenset[tuple[str, int] | None]] = {}
         self._groups: dict[int, dict[_Dim, list[list[_Dim]]]] = {}
 
@@ -211,18 +218,37 @@ class AnnotatedAxes:
         """
         at = self.in_flow(value, calls)
         return at is not None and any(
-            self._nearest_of_others(at, dim, part, gone) for dim in self._dims(value, gone)
+            self._nearest_of_others(at, dim, part, gone, may_move=True)
+            for dim in self._dims(value, gone)
         )
 
     def _nearest_of_others(
-        self, at: Ref, dim: int, part: AxisPart, gone: AxisPart
+        self, at: Ref, dim: int, part: AxisPart, gone: AxisPart, *, may_move: bool = False
     ) -> list[HeldAxis]:
-        key = (at, dim, part, gone)
+        """The nearest dimensions that have an axis from others than those that are gone.
+
+        Args:
+            at: which value.
+            dim: the dimension of it that is followed.
+            part: the axis.
+            gone: the one whose annotations on the value are gone.
+            may_move: whether to follow values, too, that have the axis elsewhere from others
+                besides those that are gone: without these they may have it here.
+        """
+        key = (at, dim, part, gone, may_move)
         known = self._standing_in.get(key)
         if known is not None:
             return known
         own = set(self._components_at(at, gone).values())
         lines = [self._lines_of(component) for component in own]
+        said = frozenset[_Said]().union(*map(self._said_by, own))
+
+        def is_gone(component: HeldAxis) -> bool:
+            return component in own or (bool(by := self._said_by(component)) and by <= said)
+
+        def may_go(component: HeldAxis) -> bool:
+            return not said.isdisjoint(self._said_by(component))
+
         nearest: dict[HeldAxis, None] = {}
         seen = {(at, dim)}
         queue = deque(seen)
@@ -230,12 +256,14 @@ class AnnotatedAxes:
             value, at_dim = queue.popleft()
             there = self._components_at(value, part)
             component = there.get(at_dim)
-            if component is not None and component not in own:
+            if component is not None and not is_gone(component):
                 nearest[component] = None
+                if may_move:
+                    break  # One is enough.
             elif len(seen) < _NEAR and (
                 component is not None
                 or (
-                    own.issuperset(there.values())
+                    all(is_gone(each) or (may_move and may_go(each)) for each in there.values())
                     and not self._is_kept_away(value, at_dim, part, lines)
                 )
             ):
@@ -244,6 +272,15 @@ class AnnotatedAxes:
                 queue.extend(further)
         self._standing_in[key] = [*nearest]
         return self._standing_in[key]
+
+    def _said_by(self, component: HeldAxis) -> frozenset[_Said]:
+        """The annotations of a component, each by what is taken away with it."""
+        said = self._said.get(component)
+        if said is None:
+            said = self._said[component] = frozenset(
+                _said(written.annotation) for written, _ in self._by_component.get(component, ())
+            )
+        return said
 
     def _lines_of(self, component: HeldAxis) -> frozenset[tuple[str, int] | None]:
         """The lines of the annotations of a component."""
@@ -261,11 +298,7 @@ class AnnotatedAxes:
         known = self._held_at.get((at, part))
         if known is not None:
             return known
-        own = (
-            [(dim, each) for dim, axes in enumerate(self.decided.axes(at)) for each in axes]
-            if self.pointers is None
-            else self.pointers.flow.parts(at)
-        )
+        own = self._held_by(at) if self.pointers is None else self.pointers.flow.parts(at)
         held = self._held_at[at, part] = {
             dim: self._components.of(HeldAxis(at, dim, part.name))
             for dim, each in own
@@ -409,20 +442,8 @@ class AnnotatedAxes:
         """A value as its dimensions are joined: in the propagated graph where Shardy made one."""
         if self.pointers is None:
             return value
-        at = self._counterpart(value, calls)
+        at = self.decided.at(calls).counterpart(value)
         return None if at is None else self.pointers.flow.root(at)
-
-    def _counterpart(self, value: ValueId, calls: tuple[int, ...]) -> Ref | None:
-        """A value in the propagated graph: as the calls have it that lead to its function."""
-        kept = self.decided.propagated.values.get(value)
-        if kept is None or kept.node is None:
-            return None
-        if calls and kept.counterparts:
-            paths = self.graph.call_paths(self.graph.ops[value[0]].function)
-            for path, there in zip(paths, kept.counterparts, strict=False):
-                if there is not None and path[: len(calls)] == calls[: len(path)]:
-                    return there
-        return kept.node, kept.result
 
     def components(
         self, value: ValueId, part: AxisPart, calls: tuple[int, ...] = ()
@@ -430,8 +451,7 @@ class AnnotatedAxes:
         """What stands for all dimensions that hold an axis together with a value's."""
         at = self.in_flow(value, calls)
         if at is not None:
-            for dim in self._dims(value, part):
-                yield self._components.of(HeldAxis(at, dim, part.name)), part
+            yield from ((held, part) for held in self._components_at(at, part).values())
 
     def together(self, component: HeldAxis, part: AxisPart) -> Iterator[AnnotatedAxis]:
         """All that say an axis on dimensions that hold it together."""
@@ -471,7 +491,7 @@ class AnnotatedAxes:
     def _recorded(
         self, value: ValueId, part: AxisPart, calls: tuple[int, ...]
     ) -> Iterator[AnnotatedAxis]:
-        ref = self._counterpart(value, calls)
+        ref = self.decided.at(calls).counterpart(value)
         if self.pointers is None or ref is None:
             return
         for _, own in self.pointers.flow.parts(ref):
@@ -507,20 +527,28 @@ class AnnotatedAxes:
 
     def _joined(self) -> Iterator[tuple[HeldAxis, HeldAxis]]:
         for value, others in self._neighbours.items():
-            for dim, own in enumerate(self.decided.axes(value)):
-                for part in own:
-                    held, dims = HeldAxis(value, dim, part.name), self._on(part)
-                    for other, link in others:
-                        if other < value:
-                            continue  # They are joined already, as its neighbour.
-                        for beside in dims(other):
-                            if self._linked(link, value, dim, other, beside):
-                                yield held, HeldAxis(other, beside, part.name)
+            for dim, part in self._held_by(value):
+                held, dims = HeldAxis(value, dim, part.name), self._on(part)
+                for other, link in others:
+                    if other < value:
+                        continue  # They are joined already, as its neighbour.
+                    for beside in dims(other):
+                        if self._linked(link, value, dim, other, beside):
+                            yield held, HeldAxis(other, beside, part.name)
         for at, besides in self._passing.items():
             for other, beside in besides:
                 for part in self._axes_at(other, beside):
                     if not self._dims(at[0], part):
                         yield HeldAxis(*at, part.name), HeldAxis(other, beside, part.name)
+
+    def _held_by(self, value: ValueId) -> list[tuple[int, AxisPart]]:
+        """What a value holds, at any call of its function, each with its dimension."""
+        return [
+            (dim, part)
+            for axes in self.decided.axes_at_calls(value)
+            for dim, own in enumerate(axes)
+            for part in own
+        ]
 
     def _axes_at(self, value: ValueId, dim: int) -> tuple[AxisPart, ...]:
         axes = self.decided.axes(value)
@@ -596,15 +624,21 @@ class AnnotatedAxes:
         def dims(value: ValueId) -> list[int]:
             sharded = known.get(value)
             if sharded is None:
-                axes = self.decided.axes(value)
-                sharded = alike.get(id(axes))
-                if sharded is None:
-                    sharded = alike[id(axes)] = [
-                        dim
-                        for dim, own in enumerate(axes)
-                        if any(own_part.shared(part) is not None for own_part in own)
-                    ]
-                known[value] = sharded
+                dims_at_calls = []
+                for axes in self.decided.axes_at_calls(value):
+                    at_call = alike.get(id(axes))
+                    if at_call is None:
+                        at_call = alike[id(axes)] = [
+                            dim
+                            for dim, own in enumerate(axes)
+                            if any(own_part.shared(part) is not None for own_part in own)
+                        ]
+                    dims_at_calls.append(at_call)
+                sharded = known[value] = (
+                    dims_at_calls[0]
+                    if len(dims_at_calls) == 1
+                    else sorted(set().union(*dims_at_calls))
+                )
             return sharded
 
         return dims
@@ -666,14 +700,19 @@ class AnnotatedAxes:
                         join(pair, placed=True)
                     continue
                 values = [*graph.operand_values[op.id], *results]
-                join(values, placed=op.mnemonic in RESIZED)
-                if pairs := spatial_dims(op):
+                if op.mnemonic in _PAIRED:
+                    for value in values:
+                        alike.setdefault(value, [])
+                    for value, other, pairs in self._paired(op):
+                        alike[value].append((other, pairs))
+                    continue
+                join(values, placed=op.mnemonic in RESIZED or self._is_by_element(op, values))
+                if windows := spatial_dims(op):
                     source, result = values[0], values[-1]
-                    alike[source].append((result, pairs))
-                    turned = tuple((beside, dim) for dim, beside in pairs)
-                    alike[result].append((source, turned))
+                    alike[source].append((result, windows))
+                    alike[result].append((source, tuple((at, dim) for dim, at in windows)))
         for _, source, target in graph.crossings():
-            join((source, target))
+            join((source, target), placed=True)
         for pair in self._made_once():
             join(pair, placed=True)
         # XLA merges reshapes before it propagates: the value between two of them has no sharding.
@@ -683,9 +722,24 @@ class AnnotatedAxes:
                 continue
             for source in graph.operand_values[op.id]:
                 for other, link in [each for each in alike[value] if each[0] != source]:
-                    alike[source].append((other, link))
-                    alike.setdefault(other, []).append((source, link))
+                    turned: _Link = "size" if link == "size" else "any"
+                    alike[source].append((other, turned))
+                    alike.setdefault(other, []).append((source, turned))
         return alike
+
+    def _is_by_element(self, op: Op, values: Sequence[ValueId]) -> bool:
+        """Whether an op makes each element of those at its place."""
+        shapes = {shape for value in values if (shape := self.decided.shape(value)) != ()}
+        return is_elementwise(op.kind) and len(shapes) == 1
+
+    def _paired(self, op: Op) -> Iterator[tuple[ValueId, ValueId, tuple[tuple[int, int], ...]]]:
+        """The tensors of an op whose dimensions are known to be the same, two by two."""
+        pairs: dict[tuple[ValueId, ValueId], dict[tuple[int, int], None]] = {}
+        for (value, dim), groups in self._groups_in(op).items():
+            for other, beside in (each for group in groups for each in group):
+                if other != value:
+                    pairs.setdefault((value, other), {})[dim, beside] = None
+        return ((value, other, tuple(dims)) for (value, other), dims in pairs.items())
 
     def _of_its_shape(self, value: ValueId) -> list[ValueId]:
         """The neighbours of a value that have its shape."""
@@ -709,6 +763,11 @@ class AnnotatedAxes:
 
 def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:
     return any(own.shared(part) is not None for dim in axes for own in dim)
+
+
+def _said(annotation: Annotation) -> _Said:
+    line = None if annotation.kind in ("argument", "result") else line_of(annotation.source)
+    return annotation.path if line is None else line
 
 
 def _annotated(written: WrittenSpec, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -23,7 +24,7 @@ from sdyscope.analysis.collectives.propagated_axes import (
 )
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.propagation import rules
-from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of, part_size
 from sdyscope.analysis.propagation.components import HeldAxis
 from sdyscope.analysis.propagation.factors import dimension_with, on_factors
 from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
@@ -36,6 +37,7 @@ from sdyscope.graph.op_kinds import BARRIERS, is_elementwise
 from sdyscope.graph.rearranged_dims import rearranged_dims
 from sdyscope.graph.same_dims import same_dims
 from sdyscope.graph.summed_dims import free_dims, spatial_dims, summed_dims
+from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding_rule import OpShardingRule
 
 #: Collectives that a program writes in a shard_map, by the names of their ops.
@@ -56,6 +58,8 @@ SUMMING: Final = frozenset(
 )
 #: Ops that look up a place in a dimension: each device what it has, and what they have is summed.
 LOOKING_UP: Final = frozenset({"gather", "dynamic_slice", "dynamic_update_slice"})
+#: Ops that multiply two tensors, and sum what they make.
+PRODUCTS: Final = frozenset({"dot_general", "dot", "convolution"})
 #: Ops that take elements from neighbouring blocks.
 REACHING: Final = frozenset(
     {"slice", "pad", "concatenate", "convolution", "reduce_window", "reverse", "sort", "cumsum"}
@@ -137,6 +141,44 @@ class _ByRule:
         return results
 
 
+class Boundaries:
+    """What values are on the other side of the boundaries of functions and regions.
+
+    Args:
+        graph: op graph of the lowered module.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+
+    @cached_property
+    def invariant(self) -> set[ValueId]:
+        """The arguments of loops that are passed on as they are."""
+        return {
+            target
+            for kind, source, target in self.graph.crossings()
+            if kind == "loop" and source == target
+        }
+
+    @cached_property
+    def bodies(self) -> dict[int, list[tuple[int, ValueId]]]:
+        """By `shard_map` or loop, what its body returns, each with the number of the result."""
+        returned: dict[int, list[tuple[int, ValueId]]] = {}
+        for kind, source, (op, result) in self.graph.crossings():
+            if kind == "yield" and kind_of(self.graph.ops[op]) in (_SHARD_MAP, "while"):
+                returned.setdefault(op, []).append((result, source))
+        return returned
+
+    @cached_property
+    def passed(self) -> dict[ValueId, list[ValueId]]:
+        """By value, what it is on the other side of a boundary of a function or region."""
+        targets: dict[ValueId, list[ValueId]] = {}
+        for kind, source, target in self.graph.crossings():
+            if kind != "loop" and not self.graph.ops[target[0]].is_result:
+                targets.setdefault(source, []).append(target)
+        return targets
+
+
 class Needs:
     """Looks for what needs values otherwise, in one program.
 
@@ -149,6 +191,19 @@ class Needs:
         self.decided = decided
         self.annotated = annotated
         self.graph: OpGraph = decided.graph
+        self.boundaries = Boundaries(self.graph)
+
+    def at(self, decided: PropagatedAxes) -> Needs:
+        """The same, of other shardings of the values."""
+        needs = copy(self)
+        needs.decided = decided
+        return needs
+
+    @cached_property
+    def every_axis(self) -> tuple[AxisPart, ...]:
+        """The axes of the mesh."""
+        mesh = self.decided.mesh
+        return tuple(part_of(AxisRef(axis.name), mesh) for axis in mesh.axes)
 
     def needs(self, op: Op, axes: tuple[AxisPart, ...]) -> Iterator[Need]:
         """The values around an op that are sharded on the axes, and what needs them otherwise."""
@@ -168,7 +223,9 @@ class Needs:
                     users.append(Need((op.id, result), loop, edge.operand))
                 elif user.types:
                     users += self.taken((op.id, result), user, edge.operand)
-        users += [Need(value, op, result) for result, value in self.bodies.get(op.id, ())]
+        users += [
+            Need(value, op, result) for result, value in self.boundaries.bodies.get(op.id, ())
+        ]
         for need in users:
             if self.is_need(need, axes):
                 yield need
@@ -216,7 +273,7 @@ class Needs:
         inside = self.entered(user, number)
         if inside is None or user.mnemonic == "while":
             yield Need(given or value, user, call=call)
-        if inside is not None and (user.mnemonic != "while" or inside in self.invariant):
+        if inside is not None and (user.mnemonic != "while" or inside in self.boundaries.invariant):
             if user.callee is not None and len(self.graph.callers(user.callee)) > 1:
                 given, call = given or value, call or user.id
             for further, edge in self.graph.uses(*inside):
@@ -234,15 +291,6 @@ class Needs:
         body = self.graph.children(user, 1)
         return next(((each.id, 0) for each in body if each.argument == number), None)
 
-    @cached_property
-    def invariant(self) -> set[ValueId]:
-        """The arguments of loops that are passed on as they are."""
-        return {
-            target
-            for kind, source, target in self.graph.crossings()
-            if kind == "loop" and source == target
-        }
-
     def is_need(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
         """Whether the value, or what is wanted, is sharded on the axes, and not both alike."""
         before = self.on(self.decided.axes(need.value), axes)
@@ -257,7 +305,7 @@ class Needs:
         if not any(before):
             return False
         if need.op.mnemonic == "while":
-            inside = self.passed.get(need.value, ())
+            inside = self.boundaries.passed.get(need.value, ())
             within = [other for other in inside if self.graph.ops[other[0]].parent == need.op.id]
             return any(self.on(self.decided.axes(other), axes) != before for other in within)
         if kind_of(need.op) == _SHARD_MAP and (taken := self.taken_by(need.op, need.value)):
@@ -432,29 +480,11 @@ class Needs:
         for value in reached:
             users = (each for each in self.graph.uses(*value) if each[0].is_form)
             forms = ((op.id, edge.operand if op.kind in BARRIERS else 0) for op, edge in users)
-            for further in (*self.passed.get(value, ()), *forms):
+            for further in (*self.boundaries.passed.get(value, ()), *forms):
                 if further not in seen and further[0] not in others:
                     seen.add(further)
                     reached.append(further)
         return seen
-
-    @cached_property
-    def bodies(self) -> dict[int, list[tuple[int, ValueId]]]:
-        """By `shard_map` or loop, what its body returns, each with the number of the result."""
-        returned: dict[int, list[tuple[int, ValueId]]] = {}
-        for kind, source, (op, result) in self.graph.crossings():
-            if kind == "yield" and kind_of(self.graph.ops[op]) in (_SHARD_MAP, "while"):
-                returned.setdefault(op, []).append((result, source))
-        return returned
-
-    @cached_property
-    def passed(self) -> dict[ValueId, list[ValueId]]:
-        """By value, what it is on the other side of a boundary of a function or region."""
-        targets: dict[ValueId, list[ValueId]] = {}
-        for kind, source, target in self.graph.crossings():
-            if kind != "loop" and not self.graph.ops[target[0]].is_result:
-                targets.setdefault(source, []).append(target)
-        return targets
 
     def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
         """The other tensors of the op that are sharded on the axes, and not where the value is."""
@@ -468,20 +498,41 @@ class Needs:
         others = [other for other in tensors if other != need.value]
         carried = [other for other in others if self.carried(other, axes)]
         by_rule = self._by_rule(need.op)
-        own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
+        own = None if by_rule is None else by_rule.held(self._in_flow(need.value), axes)
         kind = kind_of(need.op)
         if by_rule is None and (kind not in _TOGETHER - {"convolution"} or kind in RESIZED):
             # Without a rule a tensor goes with the value where it has the same dimensions.
             return [other for other in carried if not self._alike(need.op, need.value, other, axes)]
         if by_rule is None or not own:
             return carried
-        held = ((other, by_rule.held(self.annotated.in_flow(other), axes)) for other in carried)
+        held = ((other, by_rule.held(self._in_flow(other), axes)) for other in carried)
         return [other for other, theirs in held if not theirs or theirs - own]
+
+    def competing(
+        self, need: Need, axes: tuple[AxisPart, ...]
+    ) -> tuple[list[ValueId], tuple[AxisPart, ...]]:
+        """The other tensors of a product that is torn between other axes, and which axes these are.
+
+        XLA splits it over some of the axes alone, and gathers what is in pieces along the others.
+        """
+        if need.op is None or need.output is not None or kind_of(need.op) not in PRODUCTS:
+            return [], ()
+        if not self.is_torn(need.op, axes):
+            return [], ()
+        others = [other for other in self.tensors(need.op) if other != need.value]
+        besides = (
+            left
+            for other in others
+            for own in self.decided.axes(other)
+            for part in own
+            for left in part.without(axes)
+        )
+        return others, tuple(dict.fromkeys(besides))
 
     def closing(self, need: Need, axes: tuple[AxisPart, ...]) -> list[Binding]:
         """What keeps the axes from the other tensors of the op, where these go with the value's."""
         by_rule = None if need.op is None or need.output is not None else self._by_rule(need.op)
-        at = self.annotated.in_flow(need.value)
+        at = self._in_flow(need.value)
         if by_rule is None or at is None or self.annotated.openness is None:
             return []
         bindings: dict[Binding, None] = {}
@@ -545,12 +596,15 @@ class Needs:
     def _by_rule(self, op: Op) -> _ByRule | None:
         """An op as it is propagated, and the rule by which; None where that is not known."""
         pointers = self.annotated.pointers
-        kept = self.decided.propagated.values.get((op.id, 0))
-        if pointers is None or kept is None or kept.node is None:
+        at = self.decided.counterpart((op.id, 0)) if op.types else None
+        if pointers is None or at is None:
             return None
-        node = pointers.flow.graph.ops[kept.node]
+        node = pointers.flow.graph.ops[at[0]]
         rule = node.sharding_rule
         return _ByRule(pointers.flow, node, rule) if isinstance(rule, OpShardingRule) else None
+
+    def _in_flow(self, value: ValueId) -> Ref | None:
+        return self.annotated.in_flow(value, self.decided.calls)
 
     def operands(self, op: Op) -> list[ValueId]:
         """The values that an op takes."""
@@ -706,20 +760,29 @@ class Needs:
     def may_be_torn(self, op: Op, axes: tuple[AxisPart, ...], calls: tuple[int, ...]) -> bool:
         """As ``is_torn``, once what gives the axes to dimensions that an op sums is gone.
 
-        Another axis then comes in their place that the result keeps.
+        Another axis then comes in their place that the result keeps, or gets in their place too.
         """
-        kept = {
-            part
-            for result in _results(op)
-            for own in self.decided.axes(result)
-            for part in own
-            if not any(map(part.shared, axes))
-        }
-        return any(
-            self.annotated.may_come(value, part, gone, calls)
-            for value in (self.summed(op, axes) if kept else ())
-            for gone in self.carried(value, axes)
-            for part in kept
+        kept, replaced = set[AxisPart](), list[tuple[ValueId, AxisPart]]()
+        for result in _results(op):
+            replaced += [(result, gone) for gone in self.carried(result, axes)]
+            for own in self.decided.axes(result):
+                kept.update(part for part in own if not any(map(part.shared, axes)))
+        others = [part for part in self.every_axis if not any(map(part.shared, axes))]
+
+        def comes(part: AxisPart) -> bool:
+            return any(
+                self.annotated.may_come(value, part, gone, calls)
+                for value in self.summed(op, axes)
+                for gone in self.carried(value, axes)
+            )
+
+        def is_in_place(part: AxisPart) -> bool:
+            return any(
+                self.annotated.may_come(result, part, gone, calls) for result, gone in replaced
+            )
+
+        return any(map(comes, kept)) or (
+            bool(replaced) and any(comes(part) and is_in_place(part) for part in others)
         )
 
     def _is_looped(self, op: Op) -> bool:

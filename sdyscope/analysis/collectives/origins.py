@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Final, TypedDict
 
@@ -18,6 +19,7 @@ from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, Annotate
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
     NO_FIT,
+    PRODUCTS,
     PROGRAM,
     REACHING,
     SUMMING,
@@ -47,14 +49,14 @@ from sdyscope.facts.origins import (
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph, scope_in
 from sdyscope.graph.op_kinds import BARRIERS
-from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import HloSharding, TupleSharding
 
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
 #: Ops that XLA may split over devices that would do the same work.
-_SPLIT: Final = LOOKING_UP | {"dot_general", "dot", "convolution", "scatter"}
+_SPLIT: Final = LOOKING_UP | PRODUCTS | {"scatter"}
 
 
 def with_origins(
@@ -82,7 +84,10 @@ def with_origins(
         collectives=tuple(
             replace(
                 collective,
-                parts=tuple(search.with_origin(collective, part) for part in collective.parts),
+                parts=tuple(
+                    search.at(_calls_of(part)).with_origin(collective, part)
+                    for part in collective.parts
+                ),
             )
             for collective in collectives.collectives
         ),
@@ -108,6 +113,15 @@ class _Search:
         self.names = ValueNames(decided.graph)
         self.around = Needs(decided, annotated)
         self._together: dict[object, Together] = {}
+        self._at: dict[PropagatedAxes, _Search] = {decided: self}
+
+    def at(self, calls: tuple[int, ...]) -> _Search:
+        """The same, of what some calls lead to."""
+        decided = self.decided.at(calls)
+        if decided not in self._at:
+            search = self._at[decided] = copy(self)
+            search.decided, search.around = decided, self.around.at(decided)
+        return self._at[decided]
 
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
@@ -155,7 +169,9 @@ class _Search:
         makers = self.ops(part.makers)
         values = [(op.id, at) for op in makers for at in range(len(op.types))]
         # What the body of a shard_map or loop returns is named after these.
-        values += [value for op in makers for _, value in self.around.bodies.get(op.id, ())]
+        values += [
+            value for op in makers for _, value in self.around.boundaries.bodies.get(op.id, ())
+        ]
         argument = self.around.argument(part.argument)
         values += [] if argument is None else [argument]
         # What a function makes is what the calls return by which it was followed, and no others.
@@ -507,6 +523,10 @@ class _Search:
                     moved_before := self.moved_before(ops, collective, part, values)
                 ):
                     return moved_before
+                if misfits[best] > 1 and (
+                    exchanged := self.exchanged(needs[best], axes, collective, part)
+                ):
+                    return exchanged
                 if is_other and (own := self.of_argument(collective, part, axes, values)):
                     return own
                 need = needs[best]
@@ -580,15 +600,31 @@ class _Search:
         """What is gathered over axes that XLA moved it to first, from those that it has."""
         if collective.kind != "all-gather":
             return None
-        every = tuple(
-            part_of(AxisRef(axis.name), self.decided.mesh) for axis in self.decided.mesh.axes
-        )
+        every = self.around.every_axis
         needs = [need for op in ops for need in self.around.needs(op, every)]
         if part.argument is not None:
             needs = [need for need in needs if need.value in values]
         for need in sorted(needs, key=lambda need: need.value not in values):
             own = tuple(self.around.carried(need.value, every))
             if self.around.misfit(need, collective, part, own) == 0:
+                return self.origin_for(need, own, part, collective.kind)
+        return None
+
+    def exchanged(
+        self, need: Need, axes: tuple[AxisPart, ...], collective: Collective, part: Part
+    ) -> CollectiveOrigin | None:
+        """What is gathered over axes that XLA moved one dimension to, from as many pieces of it.
+
+        The value may have these axes on another dimension, which is not what is gathered.
+        """
+        if collective.kind != "all-gather":
+            return None
+        for own in self.decided.axes(need.value):
+            if (
+                part_size(own) == part_size(axes)
+                and not any(each.shared(axis) for each in own for axis in axes)
+                and self.around.misfit(need, collective, part, own) == 0
+            ):
                 return self.origin_for(need, own, part, collective.kind)
         return None
 
@@ -652,6 +688,9 @@ class _Search:
             ]
             conflicts = self.around.conflicting(need, axes)
             needed += self.annotations(conflicts, axes, "needed", calls)
+            if kind == "all-gather" and not needed:
+                competing, besides = self.around.competing(need, axes)
+                needed += self.annotations(competing, besides, "needed", calls)
             # What it has itself is needed otherwise for others, where there are any.
             own = {each.key for each in has}
             needed = [each for each in needed if each.key not in own] or needed
@@ -844,8 +883,8 @@ def _distinct(annotations: Iterable[OriginAnnotation]) -> Collection[OriginAnnot
 
 
 def _calls_of(part: Part) -> tuple[int, ...]:
-    """The calls that lead to what a tensor is for."""
-    return next((path[:-1] for path in (*part.tags, *part.makers)), ())
+    """The calls that lead to what a tensor is for, or else to what makes it."""
+    return next((path[:-1] for path in (*part.tags, *part.makers) if len(path) > 1), ())
 
 
 def _scope(op: Op) -> tuple[str, str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeAlias
 
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError
 from sdyscope.facts.origins import Spec
-from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
 from sdyscope.graph import OpGraph, Sharding
 from sdyscope.values.convert import to_named_sharding, to_tensor_sharding, unreversed
 from sdyscope.values.mesh import Mesh
@@ -28,15 +29,59 @@ class PropagatedAxes:
         graph: op graph of the lowered module.
         propagated: its propagation.
         mesh: the program's mesh.
+        calls: those that lead to the values that are asked about: what a function makes can be
+            sharded otherwise at each of its calls. Without them it is as at the first.
     """
 
-    def __init__(self, graph: OpGraph, propagated: Propagated, mesh: Mesh) -> None:
+    def __init__(
+        self, graph: OpGraph, propagated: Propagated, mesh: Mesh, calls: tuple[int, ...] = ()
+    ) -> None:
         self.graph = graph
         self.propagated = propagated
         self.mesh = mesh
+        self.calls = calls
+        self._at: dict[tuple[int, ...], PropagatedAxes] = {calls: self}
         # By identity: values share shardings, placements and types, which are kept.
         self._forms: dict[tuple[int, int, int], tuple[TensorSharding | None, AxesByDim]] = {}
         self._by_value: dict[ValueId, tuple[TensorSharding | None, AxesByDim]] = {}
+
+    def at(self, calls: tuple[int, ...]) -> PropagatedAxes:
+        """The same, of values to which some calls lead."""
+        if not self._is_copied:
+            return self
+        if calls not in self._at:
+            axes = PropagatedAxes(self.graph, self.propagated, self.mesh, calls)
+            axes._at, axes._is_copied = self._at, True
+            self._at[calls] = axes
+        return self._at[calls]
+
+    @cached_property
+    def _is_copied(self) -> bool:
+        """Whether any value is another one at another call."""
+        return any(value.counterparts for value in self.propagated.values.values())
+
+    def counterpart(self, value: ValueId) -> ValueId | None:
+        """A value in the propagated graph, as the calls have it that lead to its function."""
+        kept = self.propagated.values.get(value)
+        if kept is None or kept.node is None:
+            return None
+        at = self._call_of(kept)
+        return (kept.node, kept.result) if at is None else kept.counterparts[at]
+
+    def _call_of(self, kept: PropagatedValue) -> int | None:
+        """Which call of its function leads to a value; None where that makes no difference."""
+        if not self.calls or not kept.counterparts:
+            return None
+        paths = self.graph.call_paths(self.graph.ops[kept.id[0]].function)
+        counterparts = enumerate(zip(paths, kept.counterparts, strict=False))
+        return next(
+            (
+                at
+                for at, (path, there) in counterparts
+                if there is not None and path[: len(self.calls)] == self.calls[: len(path)]
+            ),
+            None,
+        )
 
     def sharding(self, value: ValueId) -> TensorSharding | None:
         """Shardy's form of what was decided; None where nothing was, or it follows no axes."""
@@ -58,15 +103,25 @@ class PropagatedAxes:
         decided = self.propagated.values.get(value)
         if decided is None:
             return None, ()
+        at = self._call_of(decided) if decided.calls else None
+        if at is None:
+            return self._formed(value, decided.sharding, decided.placement)
+        # Those calls at which it is gone have no placement.
+        there = sum(each is not None for each in decided.counterparts[:at])
+        return self._formed(value, None, decided.calls[there])
+
+    def _formed(
+        self, value: ValueId, written: Sharding | None, placement: Placement | None
+    ) -> tuple[TensorSharding | None, AxesByDim]:
         types = self.graph.ops[value[0]].types
-        key = (id(decided.sharding), id(decided.placement), id(types[value[1]]))
+        key = (id(written), id(placement), id(types[value[1]]))
         form = self._forms.get(key)
         if form is None:
             rank, meshes = self.rank(value), self.propagated.graph.meshes
-            sharding = _shardy_form(decided.sharding, decided.placement, rank, self.mesh, meshes)
+            sharding = _shardy_form(written, placement, rank, self.mesh, meshes)
             axes = axes_in(sharding, self.mesh)
-            if sharding is None and decided.placement is not None and decided.placement.order:
-                axes = _reversed_axes(decided.placement, self.mesh)
+            if sharding is None and placement is not None and placement.order:
+                axes = _reversed_axes(placement, self.mesh)
             form = self._forms[key] = sharding, axes
         return form
 
@@ -78,6 +133,14 @@ class PropagatedAxes:
     def axes(self, value: ValueId) -> AxesByDim:
         """The axes of each dimension; none where it is replicated, or nothing was decided."""
         return self._form(value)[1]
+
+    def axes_at_calls(self, value: ValueId) -> tuple[AxesByDim, ...]:
+        """The same at each call of its function, each once."""
+        decided = self.propagated.values.get(value)
+        if decided is None or not decided.calls:
+            return (self.axes(value),)
+        forms = (self._formed(value, None, placement) for placement in decided.calls)
+        return tuple(dict.fromkeys(axes for _, axes in forms))
 
     def spec(self, value: ValueId) -> Spec | None:
         """The sharding as JAX writes it; None where nothing was decided."""

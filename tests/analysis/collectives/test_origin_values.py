@@ -1104,3 +1104,130 @@ def test_a_cause_is_uncertain_where_what_is_sent_is_no_block_of_the_value() -> N
     split = jax.jit(lambda x, w: sum(map(jnp.tanh, jnp.split(x @ w, 3, 1))))
     parts = parts_of(collectives_of(split, abstract((16, 32)), abstract((32, 48), None, "model")))
     assert {(o.value, o.op, o.uncertain) for *_, o in parts} == {("dot_general", "split", False)}
+
+
+CUBE = Mesh.of({"a": 2, "b": 2, "c": 2})
+
+
+def cubed(shape: tuple[int, ...], *spec: Any, dtype: Any = jnp.float32) -> Any:
+    sharding = NamedSharding(compat.abstract_mesh(CUBE), P(*spec))
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+
+def of_cube(fun: Any, *arguments: Any, partitioner: Any) -> Collectives:
+    program = Program("step", fun, arguments, mesh=compat.abstract_mesh(CUBE))
+    return Inspection(program, [partitioner]).collectives(partitioner)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_xla_moves_to_an_axis_and_gathers_there_is_not_another_dimension_on_it(
+    partitioner: Any,
+) -> None:
+    """The last dimension is moved from `b` to `a` and gathered; the first stays on `a`, by `x`."""
+
+    def step(x: Any, y: Any, w: Any) -> Any:
+        return jnp.einsum("hds,hst->hdt", jnp.sin(x) + y, w)
+
+    arguments = cubed((4, 4, 16), "a"), cubed((4, 4, 16), None, None, "b"), cubed((4, 16, 16), "b")
+    outs = NamedSharding(compat.abstract_mesh(CUBE), P("b"))
+    jitted = jax.jit(step, out_shardings=outs)
+    parts = parts_of(of_cube(jitted, *arguments, partitioner=partitioner))
+    (origin,) = (origin for each, _, origin in parts if each.kind == "all-gather")
+    assert {name for name, _ in named(origin, "has")} == {"y"}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_product_torn_between_other_axes_says_whose_these_are(partitioner: Any) -> None:
+    """No other tensor has `a`: it is gathered since `b` is on one dimension of each side."""
+    con = jax.lax.with_sharding_constraint
+    apart = NamedSharding(compat.abstract_mesh(CUBE), P(None, ("a", "b")))
+
+    def step(x: Any) -> Any:
+        y = con(x, apart)
+        z = jnp.tanh(y.reshape(2, 8, -1)).sum(0).repeat(2, 0)
+        return jnp.einsum("ab,cb,cd->ad", z, x, x)
+
+    parts = parts_of(of_cube(jax.jit(step), cubed((16, 16), None, "a"), partitioner=partitioner))
+    for each, _, origin in parts:
+        if each.kind == "all-gather":
+            assert named(origin, "needed"), origin_text(origin)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_lookup_of_a_function_is_sharded_as_its_own_call_gives_it(partitioner: Any) -> None:
+    """Only the first call's table is on `a`; the second is looked up in by XLA's own split."""
+
+    def step(x: Any, y: Any, at: Any) -> Any:
+        return jnp.take(x, at, axis=1), jnp.take(y, at, axis=1)
+
+    tables = cubed((16, 32), None, ("b", "a")), cubed((16, 32), None, "b")
+    indices = cubed((32,), "b", dtype=jnp.int32)
+    parts = parts_of(of_cube(jax.jit(step), *tables, indices, partitioner=partitioner))
+    sums = [(each.axes, origin) for each, _, origin in parts if each.kind == "all-reduce"]
+    blamed = {
+        tuple(axis.name for axis in axes or ()): {name for name, _ in named(origin, "has")}
+        for axes, origin in sums
+    }
+    assert blamed == {("a", "b"): {"x"}, ("a",): set()}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_xla_may_split_a_sum_to_which_an_axis_comes_once_its_annotation_has_gone_whole(
+    partitioner: Any,
+) -> None:
+    """`o` has `model` too, and without it that comes from `u`, as `k` has it on the result."""
+
+    def step(x: Any, k: Any, o: Any, u: Any) -> Any:
+        h = jnp.tanh(x)
+        return h @ k.T, h @ o, o + u
+
+    free = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    sharded = abstract((16, 16), "model"), abstract((16, 16), "data", "model")
+    arguments = free, *sharded, abstract((16, 16), "model")
+    program = Program("step", jax.jit(step), arguments, mesh=compat.abstract_mesh(MESH))
+    inspection = Inspection(program, [partitioner])
+    sums = [o for _, _, o in parts_of(inspection.collectives(partitioner)) if o.kind == "reduction"]
+    assert sums
+    assert all(origin.may_split for origin in sums)
+    without = inspection.what_if({"o": None}).collectives(partitioner)
+    assert "split" in {origin.kind for _, _, origin in parts_of(without)}
+
+
+def test_xla_may_split_a_sum_both_of_whose_sides_get_another_axis() -> None:
+    """Layers share the axis of their biases; without these, `x` shards both sides of a product."""
+
+    def loss(layers: Any, head: Any, x: Any) -> Any:
+        for w, b in layers:
+            x = jnp.maximum(x @ w + b, 0)
+        return (jnp.tanh(x @ head) ** 2).sum()
+
+    def step(layers: Any, head: Any, x: Any) -> Any:
+        return jax.tree.map(lambda p, g: p - 0.1 * g, layers, jax.grad(loss)(layers, head, x))
+
+    free = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    layers = [(free, cubed((16,), "a"))] * 2
+    arguments = layers, cubed((16, 16), None, "a"), cubed((16, 16), "c", "b")
+    outs = [(None, layers[0][1].sharding)] * 2
+    jitted = jax.jit(step, out_shardings=outs)
+    parts = parts_of(of_cube(jitted, *arguments, partitioner="gspmd"))
+    sums = [
+        origin
+        for each, _, origin in parts
+        if origin.kind == "reduction" and [axis.name for axis in each.axes or ()] == ["a"]
+    ]
+    assert sums
+    assert all(origin.may_split for origin in sums)
+
+
+def test_under_gspmd_dimensions_that_are_only_as_large_are_not_one() -> None:
+    """`w` is gathered along what the lookup's indices have, not its table's last dimension."""
+
+    def step(x: Any, at: Any, w: Any) -> Any:
+        return x[at] @ w
+
+    indices = jax.ShapeDtypeStruct((16,), jnp.int32, sharding=abstract((16,), "model").sharding)
+    arguments = abstract((16, 16), None, "model"), indices, abstract((16, 16), "model", "data")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments, partitioner="gspmd"))
+    gathers = [origin for each, _, origin in parts if each.kind == "all-gather"]
+    assert gathers
+    assert not any(list(origin.otherwise) for origin in gathers)

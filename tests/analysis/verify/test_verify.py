@@ -270,6 +270,7 @@ def test_a_sum_that_xla_makes_of_itself_too_says_so(monkeypatch):
     assert audited.stages[-1].disagreements == ()
     # Where that is not said, the updates are no cause without which the sum goes.
     monkeypatch.setattr(Needs, "is_torn", lambda *_: False)
+    monkeypatch.setattr(Needs, "may_be_torn", lambda *_: False)
     (audited,) = Inspection(program, ["shardy"]).verify(6).programs
     (wrong,) = audited.stages[-1].disagreements
     assert wrong.shown == "updates"
