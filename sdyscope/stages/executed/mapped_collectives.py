@@ -94,7 +94,9 @@ def _reduced(by: Callable[..., Any]) -> Callable[..., list[Any]]:
     return reduced
 
 
-def _summed(*values: Any, axes: Any) -> list[Any]:
+def _summed(*values: Any, axes: Any, axis_index_groups: _Groups = None) -> list[Any]:
+    if axis_index_groups is not None:
+        return _reduced(jnp.sum)(*values, axes=axes, axis_index_groups=axis_index_groups)
     return [jax.lax.psum(value, axes) for value in values]
 
 
