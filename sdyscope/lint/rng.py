@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.op_kinds import is_elementwise
 from sdyscope.lint.manual_bodies import ManualBody, manual_bodies
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
@@ -105,14 +106,10 @@ def rng_replicated(subject: Subject) -> Iterator[Message]:
         )
 
 
-#: Ops that hand each number on to one element.
-_PASSING = frozenset(
-    {"add", "and", "compare", "convert", "divide", "multiply", "not", "select", "subtract"}
-)
-#: Those that apply a number to an element of data.
+#: Ops that apply a number to an element of data.
 _APPLYING = frozenset({"add", "divide", "multiply", "select", "subtract"})
 #: What a function has beside that.
-_AROUND = frozenset({"argument", "broadcast_in_dim", "constant", "return"})
+_AROUND = frozenset({"argument", "call", "return"})
 
 
 @rule("random-numbers-repeat", "warning")
@@ -172,11 +169,11 @@ def _is_applied(graph: OpGraph, draw: Op, body: ManualBody) -> bool:
             seen.add(user.id)
             # jnp.where is a function of its own.
             inside = [user] if user.callee is None else graph.inside([user])
-            kinds = {op.mnemonic for op in inside} - _AROUND
-            if not kinds <= _PASSING:
+            made_by = [op for op in inside if op.mnemonic not in _AROUND]
+            if not all(is_elementwise(op.kind) for op in made_by):
                 continue
             varies = body.varies((user.id, 0))
-            if varies == "yes" and kinds & _APPLYING:
+            if varies == "yes" and not _APPLYING.isdisjoint(op.mnemonic for op in made_by):
                 return True
             if varies == "no":
                 waiting.append(user)
