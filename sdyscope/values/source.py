@@ -42,6 +42,9 @@ _BETWEEN = frozenset(
         "jax",
         "jaxlib",
         "jaxtyping",
+        "keras/src/backend",
+        "keras/src/ops",
+        "keras/src/utils",
         "optax",
         "penzai/core",
     )
@@ -273,6 +276,11 @@ def is_library(file: str) -> bool:
     )
 
 
+def package_of(file: str) -> str:
+    """The installed package that a file is of; empty for none."""
+    return next(iter(_package(file)), "")
+
+
 @lru_cache(1 << 12)
 def _package(file: str) -> tuple[str, ...]:
     """The installed package that a file is of, and where in it the file is; nothing for none."""
@@ -287,7 +295,7 @@ def _package(file: str) -> tuple[str, ...]:
 def _is_between(file: str) -> bool:
     """Whether a file is of a package that stands between a model and JAX."""
     package = _package(file)
-    return not _BETWEEN.isdisjoint((*package[:1], "/".join(package[:2])))
+    return not _BETWEEN.isdisjoint("/".join(package[:length]) for length in (1, 2, 3))
 
 
 @lru_cache(1 << 12)

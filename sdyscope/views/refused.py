@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from sdyscope.analysis.refused import refusal
-from sdyscope.words.refusals import refusal_text
+from sdyscope.words.refusals import library_text, refusal_text
 from sdyscope.words.varying import varying_text
 
 
 def explanation(error: BaseException | None, *, every: bool = False) -> str:
     """What to write instead of what JAX refuses.
 
-    Of a ``ShardingTypeError`` the operands, and what JAX accepts; of an error of ``check_vma``
-    where ``psum`` or ``pcast`` belongs.
+    Of a ``ShardingTypeError`` the operands, and what JAX accepts, or that it is a library's line
+    that JAX refuses; of an error of ``check_vma`` where ``psum`` or ``pcast`` belongs.
 
     Args:
         error: what JAX raised.
@@ -20,9 +20,14 @@ def explanation(error: BaseException | None, *, every: bool = False) -> str:
     Returns:
         Lines of text; empty for another error, and where nothing is known.
     """
+    from sdyscope.stages.edited.refused import refusing_line
     from sdyscope.stages.lowered.varying import varying
 
     if values := varying(str(error)):
         return varying_text(values)
     refused = refusal(error)
-    return "" if refused is None else refusal_text(refused, every=every)
+    line = refusing_line(error)
+    texts = [] if refused is None else [refusal_text(refused, every=every)]
+    if line is not None and not (refused and refused.choices):
+        texts.append(library_text(line))
+    return "\n".join(texts)

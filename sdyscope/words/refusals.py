@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sdyscope.facts.refusals import ArrayType, Choice, DifferingTypes, Refusal, Sent
+from sdyscope.values.source import SourceLocation, package_of
 from sdyscope.words.counts import listed, size
 from sdyscope.words.mesh import names_text
+from sdyscope.words.places import source_text
 from sdyscope.words.types import jax_type_text
 
 #: How many choices are listed unless all are asked for.
@@ -21,6 +23,20 @@ def refusal_text(refusal: Refusal, *, every: bool = False) -> str:
         every: list every choice, not only those that send least.
     """
     return "\n".join(_lines(refusal, every))
+
+
+def library_text(line: SourceLocation) -> str:
+    """What to do where JAX refuses, on Explicit axes, what an installed package does.
+
+    Args:
+        line: where in the package.
+    """
+    package = package_of(line.file)
+    return (
+        f"What JAX refuses is {package}'s, at {source_text(line)}, on Explicit axes. The compiler "
+        "decides there on Auto axes: give jax.make_mesh axis_types of jax.sharding.AxisType.Auto, "
+        f"or call {package} in jax.sharding.auto_axes."
+    )
 
 
 def _lines(refusal: Refusal, every: bool) -> Iterator[str]:

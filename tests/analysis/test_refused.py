@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as JaxP
 
 from sdyscope.analysis.refused import refusal
 from sdyscope.values.sharding import PartitionSpec as P
+from sdyscope.views.refused import explanation
 from sdyscope.words.types import jax_type_text
 
 pytestmark = [
@@ -313,3 +314,18 @@ def test_results_keep_their_sizes(tmp_path):
     specs = [choice.results[0].spec for choice in refusal.choices]
     assert P(("data", None)) in specs
     assert {spec.entries[1] for spec in specs} == {None}
+
+
+def test_a_library_that_is_refused_is_named_with_its_line(tmp_path):
+    installed = tmp_path / "site-packages" / "haiku"
+    installed.mkdir(parents=True)
+    arguments = {"x": array((8, 16), "data", None), "y": array((8, 16), None, "data")}
+    with pytest.raises(ShardingTypeError) as caught:
+        compiled(installed / "embed.py", "x + y", arguments).trace(**arguments)
+    assert refusal(caught.value) is None
+    assert explanation(caught.value).startswith("What JAX refuses is haiku's, at haiku/embed.py:")
+    # The author's own line is not a library's.
+    with pytest.raises(ShardingTypeError) as caught:
+        compiled(tmp_path / "step.py", "x + y", arguments).trace(**arguments)
+    assert "What JAX refuses is" not in explanation(caught.value)
+    assert explanation(ValueError("Got incompatible shardings")) == ""

@@ -1,6 +1,8 @@
 """The author's names behind the `jit` of Flax, Equinox and Haliax, and behind JAX's pmap."""
 
 import importlib
+import sys
+import types
 from functools import cache
 
 import equinox as eqx
@@ -182,11 +184,11 @@ def test_paths_are_replaced_whole_and_where_they_are_paths_only():
 # --- jax.jit itself -------------------------------------------------------------------------------
 
 
-def heard_names(heard, name):
-    """The arguments' names in the last program of that name."""
+def heard_names(heard, name, kind="argument"):
+    """The names of the arguments, or results, of the last program of that name."""
     program = [program for program in heard if program.program.name == name][-1]
     tensors = [tensor.requested for tensor in program.tensors.tensors]
-    return [tensor.path for tensor in tensors if tensor.kind == "argument"]
+    return [tensor.path for tensor in tensors if tensor.kind == kind]
 
 
 @pytest.fixture
@@ -281,4 +283,74 @@ def test_the_leaves_of_a_tree_that_the_caller_has_are_named_by_their_paths_in_it
         "order[0]",
         "order[1]",
         "x",
+    ]
+
+
+class KerasVariable:
+    """Holds an array and has a path, as Keras's does."""
+
+    def __init__(self, path, value):
+        self.path, self.value, self.shape = path, value, value.shape
+
+
+class KerasModel:
+    """A trainer with the lists of variables that Keras's has."""
+
+    def __init__(self):
+        weights = {"dense/kernel": jnp.ones((3, 4)), "dense/bias": jnp.ones(4)}
+        self.trainable_variables = [KerasVariable(path, value) for path, value in weights.items()]
+        self.non_trainable_variables = []
+        momenta = [KerasVariable(f"sgd/{v.path}", v.value) for v in self.trainable_variables]
+        self.optimizer = types.SimpleNamespace(variables=momenta)
+        self.metrics_variables = [KerasVariable("loss/total", jnp.ones(()))]
+
+    def train_step(self, state, data):
+        weights, rest, momenta, metrics = state
+        total = data[0].sum() + metrics[0]
+        weights = [w - m * total for w, m in zip(weights, momenta, strict=True)]
+        return {"loss": total}, (weights, rest, momenta, [total])
+
+    def predict_step(self, state, data):
+        kernel, bias = state[0]
+        return data @ kernel + bias
+
+    def values(self, *kinds):
+        return tuple([v.value for v in kind] for kind in kinds)
+
+
+@pytest.mark.compiles
+def test_what_keras_gives_its_steps_has_the_paths_of_the_variables(monkeypatch):
+    keras = types.ModuleType("keras")
+    keras.Model = KerasModel
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    model, data = KerasModel(), jnp.ones((2, 3))
+    trained = (model.trainable_variables, model.non_trainable_variables)
+    state = model.values(*trained, model.optimizer.variables, model.metrics_variables)
+
+    def closed(self):
+        def prediction(state, data):
+            return self.predict_step(state, data)
+
+        return prediction
+
+    with sdyscope.recording() as heard:
+        jax.jit(model.train_step)(state, (data, None))
+        jax.jit(closed(model))(model.values(*trained), data)
+    kernel, bias = "trainable_variables['dense/kernel']", "trainable_variables['dense/bias']"
+    assert heard_names(heard, "train_step") == [
+        kernel,
+        bias,
+        "optimizer_variables['sgd/dense/kernel']",
+        "optimizer_variables['sgd/dense/bias']",
+        "metrics_variables['loss/total']",
+        "data[0]",
+    ]
+    assert heard_names(heard, "prediction") == [kernel, bias, "data"]
+    assert heard_names(heard, "train_step", "result") == [
+        "result[0]['loss']",
+        f"result.{kernel}",
+        f"result.{bias}",
+        "result.optimizer_variables['sgd/dense/kernel']",
+        "result.optimizer_variables['sgd/dense/bias']",
+        "result.metrics_variables['loss/total']",
     ]

@@ -137,6 +137,9 @@ def test_behind_a_line_that_most_of_the_program_shares_the_library_counts():
     # A part of a library may stand between the rest of it and JAX, as its arrays with named axes.
     arrays = LIBRARY.replace("levanter", "penzai/core") + "/named_axes.py:235 nmap"
     assert told(*[(arrays, *stack[1:]) for stack in library]) == told(*library)
+    keras = "/v/site-packages/keras/src"
+    called = [(f"{keras}/ops/numpy.py:9 f", f"{keras}/layers/a.py:{n} call", train) for n in "123"]
+    assert told(*called) == [f"{keras}/layers/a.py:{line}" for line in (1, 2, 3)]
     # A model of the author's own that uses the library here and there is what they wrote.
     own = [(f"/me/model.py:{line} call", train) for line in range(4)]
     assert told(*library, *own)[:3] == [str(lines(train)[0])] * 3

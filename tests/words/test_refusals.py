@@ -6,7 +6,7 @@ from sdyscope.facts.refusals import ArrayType, Choice, DifferingTypes, Operand, 
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec as P
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.refusals import refusal_text
+from sdyscope.words.refusals import library_text, refusal_text
 
 MESH = Mesh.of({"data": 4, "model": 2})
 
@@ -84,4 +84,13 @@ def test_types_that_have_to_be_equal():
     assert "      f32[8]: sends 24 B (all-gather over data, a loop counted once)" in lines
     assert refusal_text(replace(refusal, choices=())).splitlines()[-1] == (
         "No reshard of what goes in or is returned makes JAX accept it."
+    )
+
+
+def test_what_a_library_is_refused_is_left_to_the_compiler_on_auto_axes():
+    line = SourceLocation("/v/lib/python3.12/site-packages/haiku/_src/embed.py", 182, 0, "lookup")
+    assert library_text(line) == (
+        "What JAX refuses is haiku's, at haiku/_src/embed.py:182, on Explicit axes. The compiler "
+        "decides there on Auto axes: give jax.make_mesh axis_types of jax.sharding.AxisType.Auto, "
+        "or call haiku in jax.sharding.auto_axes."
     )

@@ -23,7 +23,7 @@ _INDEX = re.compile(r"\[\d+\]")
 
 def with_options(held: Held) -> Held:
     """A tensor with the dimensions that could be cut along one more axis, and the best of it."""
-    if held.sharding is None or held.shape is None:
+    if held.sharding is None or held.shape is None or not held.bytes_per_device:
         return held
     cuts = _Cuts(held.sharding, held.shape)
     options = [

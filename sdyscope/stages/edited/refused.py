@@ -34,7 +34,7 @@ from sdyscope.stages.lowered.differing import differing
 from sdyscope.stages.lowered.request import from_jax_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.values.source import PACKAGE, SourceLocation, is_own
+from sdyscope.values.source import PACKAGE, SourceLocation, is_own, package_of
 
 #: What JAX raises for shardings that an op can't combine.
 _ERROR = "ShardingTypeError"
@@ -323,6 +323,22 @@ def refused_expression(error: BaseException) -> RefusedExpression | None:
         definitions,
         _quote(file),
     )
+
+
+def refusing_line(error: BaseException | None) -> SourceLocation | None:
+    """The line of an installed package at which JAX refuses shardings.
+
+    None where it is the author's, as of any other error: there ``refused_expression`` says more.
+    """
+    if error is None or not is_about_shardings(error):
+        return None
+    entry, line = error.__traceback__, None
+    while entry is not None:
+        code = entry.tb_frame.f_code
+        if not code.co_filename.startswith((*_OUTSIDE, "<")):
+            line = SourceLocation(code.co_filename, entry.tb_lineno, 0, code.co_name)
+        entry = entry.tb_next
+    return line if line is not None and package_of(line.file) else None
 
 
 def is_about_shardings(error: BaseException) -> bool:

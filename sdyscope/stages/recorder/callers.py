@@ -10,9 +10,10 @@ first are those of the second. Nothing is called that could change either.
 `jax.pmap` is such a wrapper in JAX itself, from 0.9.2: its program is `_fun`, and `flat_args[0]`
 the first of its arguments.
 
-Where `jax.jit` itself is called, two kinds of names can be better than JAX's. A library's function
-that takes `*args` has no names for what the author gives it: those are in the line of the call. And
-a caller that gives the leaves of a tree as a list often still has the tree.
+Where `jax.jit` itself is called, three kinds of names can be better than JAX's. A library's
+function that takes `*args` has no names for what the author gives it: those are in the line of the
+call. A caller that gives the leaves of a tree as a list often still has the tree. And Keras's
+trainer gives lists of what its variables hold, each of which has a path.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ def names_of_the_call(
         mapped = _mapped(frames[:entry], arguments)
         if mapped is not NOBODY or entry == len(frames) or flat is None:
             return mapped
-        return _plain(frames[:entry], frames[entry], dict(zip(arguments, flat, strict=True)))
+        given = dict(zip(arguments, flat, strict=True))
+        return _keras(frames[:entry], given, results) or _plain(
+            frames[:entry], frames[entry], given
+        )
     if flat is None or len(arguments) != len(flat):
         flat = []
     best, call = max(
@@ -272,12 +276,17 @@ def _plain(inside: Sequence[FrameType], caller: FrameType, flat: Mapping[str, An
     return Caller(named) if len(set(names)) == len(names) else NOBODY
 
 
+def _jitted(inside: Sequence[FrameType]) -> Any:
+    """The function that `jax.jit` was given, from JAX's frames; None where none has it."""
+    functions = (frame.f_locals.get(name) for frame in inside for name in ("fun", "jit_func"))
+    return next((each for each in functions if callable(each)), None)
+
+
 def _starred(
     inside: Sequence[FrameType], caller: FrameType, flat: Mapping[str, Any]
 ) -> dict[str, str]:
     """What an installed package's function takes as `*args`, by the variables that are given."""
-    functions = (frame.f_locals.get(name) for frame in inside for name in ("fun", "jit_func"))
-    function = next((each for each in functions if callable(each)), None)
+    function = _jitted(inside)
     place = _defined(function)
     if function is None or place is None or not _is_installed(place[0]):
         return {}
@@ -352,6 +361,66 @@ def _flattened(caller: FrameType, flat: Mapping[str, Any]) -> dict[str, str]:
                     path: root + inside for path, (inside, _) in zip(paths, leaves, strict=True)
                 }
     return named
+
+
+#: What Keras's trainer gives its jitted steps as their first argument, `state`: for each of these
+#: the list of what the variables hold. A step of training takes all, one of evaluation no
+#: optimizer's, one of prediction the first two (Keras 3.15, `_get_jax_state` of
+#: `keras/src/backend/jax/trainer.py`).
+_KERAS_STATES = (
+    ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables"),
+    ("trainable_variables", "non_trainable_variables", "metrics_variables"),
+    ("trainable_variables", "non_trainable_variables"),
+)
+
+
+def _keras(
+    inside: Sequence[FrameType], flat: Mapping[str, Any], results: Sequence[str]
+) -> Caller | None:
+    """The paths of the variables of a Keras model whose step is jitted; None for any other program.
+
+    Args:
+        inside: JAX's frames, innermost first.
+        flat: what JAX was called with, by its paths.
+        results: JAX's paths of the results: a step returns its state last.
+    """
+    kind = getattr(sys.modules.get("keras"), "Model", None)
+    function = _jitted(inside)
+    if kind is None or function is None:
+        return None
+    model = getattr(function, "__self__", None)
+    if model is None and inspect.isfunction(function):
+        model = inspect.getclosurevars(function).nonlocals.get("self")
+    if not isinstance(model, kind):
+        return None
+    held = {
+        name: list(
+            getattr(getattr(model, "optimizer", None), "variables", ())
+            if name == "optimizer_variables"
+            else getattr(model, name)
+        )
+        for name in _KERAS_STATES[0]
+    }
+    for state in _KERAS_STATES:
+        variables = {
+            f"state[{index}][{place}]": (name, variable)
+            for index, name in enumerate(state)
+            for place, variable in enumerate(held[name])
+        }
+        given = {path: value for path, value in flat.items() if path.startswith("state[")}
+        if given.keys() == variables.keys() and all(
+            tuple(given[path].shape) == tuple(variable.shape)
+            for path, (_, variable) in variables.items()
+        ):
+            named = {path: f"{name}[{v.path!r}]" for path, (name, v) in variables.items()}
+            if len(set(named.values())) < len(named):
+                return None
+            returned = {f"result[1]{path.removeprefix('state')}": path for path in named}
+            return Caller(
+                named,
+                {path: f"result.{named[returned[path]]}" for path in results if path in returned},
+            )
+    return None
 
 
 #: An item of a list that is an argument: `params[5].value` of `params`.
