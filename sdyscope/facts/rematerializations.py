@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sdyscope.facts.sharded import Sharded
 from sdyscope.hlo import Shape
 from sdyscope.values.source import SourceLocation
 
@@ -18,6 +19,8 @@ class Rematerialization:
         shape: the block of it that a device has before; None where it can't be read.
         before: the sharding that it had, as XLA writes it.
         after: the one that was wanted.
+        moved_from: the same as ``before``, read; None where it can't be.
+        moved_to: the same as ``after``, read.
         scope: scope of the op, without the program and the primitive.
         primitive: JAX's primitive.
         source: the innermost line of user code; None where the log does not lead to one.
@@ -35,3 +38,5 @@ class Rematerialization:
     source: SourceLocation | None
     message: str
     is_cut: bool = False
+    moved_from: Sharded | None = None
+    moved_to: Sharded | None = None

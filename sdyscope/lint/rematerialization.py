@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from sdyscope.analysis.collectives.rematerializations import rematerializations
 from sdyscope.analysis.naming.resolve import plain_scope
 from sdyscope.annotations import Annotation
-from sdyscope.errors import CompilerError, ConversionError, SyntaxTextError
+from sdyscope.errors import CompilerError
 from sdyscope.facts.rematerializations import Rematerialization
+from sdyscope.facts.sharded import Sharded
 from sdyscope.graph.op_kinds import is_elementwise
 from sdyscope.hlo import read_hlo
 from sdyscope.lint.rule import Message, Unavailable, rule
 from sdyscope.lint.subject import Subject
-from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
-from sdyscope.values.convert import to_placement
 from sdyscope.values.placement import Placement
-from sdyscope.values.tiling import TupleSharding
+from sdyscope.words.sharding import placed_text
 
 _HINT = (
     "Reshard in steps that XLA supports, with a constraint in between, or make the two "
@@ -66,7 +65,6 @@ def _confirmed(subject: Subject) -> Iterator[Message]:
         groups.setdefault((key, move.before, move.after), []).append(move)
     for alike in groups.values():
         first = alike[0]
-        rank = len(first.shape.dimensions) if first.shape is not None else 0
         times = f" (likewise for {len(alike)} ops of this line)" if len(alike) > 1 else ""
         name = f"{first.scope}/{first.primitive}".strip("/") or first.operation
         yield Message(
@@ -76,20 +74,14 @@ def _confirmed(subject: Subject) -> Iterator[Message]:
             kind="op",
             source=first.source,
             partitioner=subject.partitioner,
-            expected=f"to {_words(subject, first.after, rank)}",
-            found=f"from {_words(subject, first.before, rank)}",
+            expected=f"to {_words(first.moved_to, first.after)}",
+            found=f"from {_words(first.moved_from, first.before)}",
             hint=_HINT,
         )
 
 
-def _words(subject: Subject, text: str, rank: int) -> str:
-    try:
-        parsed = parse_hlo_sharding(text)
-        if isinstance(parsed, TupleSharding) or not rank:
-            return text
-        return subject.words(to_placement(parsed, rank, None, subject.compiled.devices))
-    except (SyntaxTextError, ConversionError):
-        return text
+def _words(sharded: Sharded | None, text: str) -> str:
+    return text if sharded is None else placed_text(sharded)
 
 
 def _predicted(subject: Subject) -> Iterator[Message]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sdyscope.facts.rematerializations import Rematerialization
 from sdyscope.words.places import source_text
+from sdyscope.words.sharding import short
 
 
 def rematerialization_text(remade: Rematerialization) -> str:
@@ -15,5 +16,12 @@ def rematerialization_text(remade: Rematerialization) -> str:
 
 
 def resharding_text(remade: Rematerialization) -> str:
-    """From which sharding to which, as XLA writes them; empty where the log does not say."""
-    return f"from {remade.before} to {remade.after}" if remade.before else ""
+    """From which sharding to which; empty where the log does not say."""
+    if not remade.before:
+        return ""
+    # As XLA writes it where that can't be read.
+    before, after = (
+        text if sharded is None else short(sharded)
+        for sharded, text in ((remade.moved_from, remade.before), (remade.moved_to, remade.after))
+    )
+    return f"from {before} to {after}"

@@ -43,10 +43,9 @@ def read_collectives(compiled: Compiled, meshes: Iterable[Mesh]) -> Collectives:
     Raises:
         SdyscopeError: the program can't be read.
     """
-    return replace(
-        collectives_of(compiled, compiled.module, meshes),
-        rematerializations=rematerializations(compiled.rematerializations, compiled.module),
-    )
+    collectives = collectives_of(compiled, compiled.module, meshes)
+    remade = rematerializations(compiled.rematerializations, compiled.module, collectives.mesh)
+    return replace(collectives, rematerializations=remade)
 
 
 def explained(

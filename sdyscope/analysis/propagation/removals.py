@@ -339,7 +339,7 @@ class RemovalTrials:
         return (
             # What is asked about was compiled for virtual CPU devices.
             collectives_on_cpu(collectives(module, (self.mesh,))),
-            rematerializations(partitioned.rematerializations, module),
+            rematerializations(partitioned.rematerializations, module, self.mesh),
         )
 
     def _edited(self, edits: Sequence[GroupEdit]) -> dict[Partitioner, list[ModuleEdit]] | None:

@@ -8,6 +8,7 @@ from sdyscope.analysis.collectives.rematerializations import rematerializations
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
 from sdyscope.hlo import read_hlo
 from sdyscope.values.mesh import Mesh
+from sdyscope.words.rematerializations import resharding_text
 
 MESH = Mesh.of({"a": 2, "b": 2, "c": 2})
 
@@ -46,7 +47,7 @@ WARNING = (
 
 
 def test_a_rematerialization_is_tied_to_its_op_and_line():
-    module = read_hlo("""HloModule m
+    module = read_hlo("""HloModule m, num_partitions=8
 
 FileNames
 1 "/a.py"
@@ -64,7 +65,7 @@ ENTRY e {
   ROOT %p = f32[] parameter(0)
 }
 """)
-    (rematerialization,) = rematerializations([WARNING, WARNING], module)
+    (rematerialization,) = rematerializations([WARNING, WARNING], module, MESH)
     assert (
         rematerialization.operation,
         rematerialization.opcode,
@@ -73,6 +74,10 @@ ENTRY e {
     assert (rematerialization.before, rematerialization.after) == (
         "{devices=[4,1,2]<=[2,4]T(1,0)}",
         "{devices=[1,8,1]<=[8]}",
+    )
+    assert (
+        resharding_text(rematerialization)
+        == "from P(('b', 'c'), None, 'a') to P(None, ('a', 'b', 'c'), None)"
     )
     assert (rematerialization.scope, rematerialization.primitive) == (
         "layer",
@@ -83,6 +88,11 @@ ENTRY e {
         ["[SPMD] Involuntary full rematerialization of something."], module
     )
     assert (unknown.operation, unknown.source, unknown.is_cut) == ("", None, True)
+    assert resharding_text(unknown) == ""
+    tuples = WARNING.replace("{devices=[1,8,1]<=[8]}", "{{replicated}, {maximal device=0}}")
+    (unread,) = rematerializations([tuples.replace("{replicated}, ", "")], module, MESH)
+    assert unread.moved_to is None
+    assert resharding_text(unread).endswith(f" to {unread.after}")
 
 
 def test_a_rematerialization_that_is_cut_short_says_so():
