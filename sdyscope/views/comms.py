@@ -151,9 +151,9 @@ def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table
     file = common_file(sources) if brief else ""
     rows: list[Row] = []
     for program, every, listed in shown:
-        count = counted(
-            len(program.collectives), f"{'predicted ' if program.predicted else ''}collective"
-        )
+        kind = "predicted collective" if program.predicted else "collective"
+        # Those of a loop as often as it runs, as in the line above all tables.
+        count = counted(program.total.count, kind)
         which = _which(count, len(listed) == len(every))
         rows.append(Heading(_label(document, program) + which + (f" in {file}" if file else "")))
         for group in listed:

@@ -3,11 +3,14 @@
 import re
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from sdyscope.analysis.profile.profile import profile_document
 from sdyscope.facts.calibration import AxisRate, Calibration, ComputeRates
 from sdyscope.facts.measured import Trace, TracedProgram
+from sdyscope.facts.program import Program
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.hardware.specs import EstimateError
 from sdyscope.hlo import read_hlo
@@ -21,8 +24,13 @@ from sdyscope.page import (
 from sdyscope.page import (
     page as report_page,
 )
+from sdyscope.stages import compat
 from sdyscope.targets import resolve
+from sdyscope.terminal.table import Heading
+from sdyscope.values.mesh import Mesh
+from sdyscope.views.comms import largest
 from sdyscope.words.origins import origin_text
+from tests.reports.conftest import made
 
 pytestmark = pytest.mark.compiles
 
@@ -127,13 +135,28 @@ def test_the_tensor_of_a_collective_is_a_link(open_page, differing):
 
 def test_the_other_partitioner_and_a_search(open_page, differing):
     page = open_page(differing.html, "#communication?under=gspmd")
-    total = len(differing.report.comms.programs[1].collectives)
+    total = differing.report.comms.programs[1].total.count
     assert page.inner_text("[data-slot=count]") == f"{total} collectives"
     page.keyboard.press("/")
     page.keyboard.type("all-to-all")
     assert set(page.locator(".collective-what strong").all_inner_texts()) == {"all-to-all"}
     page.keyboard.type(" nothing of this")
     assert "No collective has all of this." in page.inner_text(".collectives")
+
+
+def test_what_a_loop_runs_counts_as_often_everywhere(open_page):
+    mesh = compat.abstract_mesh(Mesh.of({"data": 4}))
+    sharded = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=sharded)
+    step = jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda _, y: jnp.sin(y) / y.sum(), x))
+    looped = made(Inspection(Program("step", step, (x,)), ("shardy",)))
+    (program,) = looped.report.comms.programs
+    assert (len(program.collectives), program.total.count) == (1, 5)
+    page = open_page(looped.html, "#communication")
+    assert page.inner_text("[data-slot=count]") == "5 collectives"
+    assert "in 5 collectives" in page.inner_text(".view[data-view=communication]")
+    table = largest(looped.report.comms)
+    assert [row.text for row in table.rows if isinstance(row, Heading)] == ["all 5 collectives"]
 
 
 def test_no_times_are_made_up_for_a_cpu(page):

@@ -75,11 +75,11 @@ export function mount(_root, context) {
         words.every((word) => texts[at].includes(word)),
     );
     const total = data.rows.filter((row) => row.program === program);
-    const members = (list) => list.reduce((sum, row) => sum + row.of, 0);
+    const runs = (list) => list.reduce((sum, row) => sum + row.count, 0);
     slots.count.textContent =
       rows.length === total.length
-        ? count(members(total), "collective")
-        : `${whole(members(rows))} of ${count(members(total), "collective")}`;
+        ? count(runs(total), "collective")
+        : `${whole(runs(rows))} of ${count(runs(total), "collective")}`;
     slots.picked.hidden = !pick;
     slots.picked.replaceChildren(...(pick ? picked(pick, state) : []));
     const most = Math.max(...total.map((row) => row.sent), 1);
