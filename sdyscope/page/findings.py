@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from sdyscope.lint import RULES
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 
@@ -32,12 +31,6 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             }
             for finding in report.findings
         ],
-        "remade": [
-            {"partitioner": memory.partitioner, "words": words}
-            for memory in (report.memory.compiled if report.memory is not None else ())
-            for words in memory.rematerializations
-        ],
-        "remadeMeans": RULES["full-rematerialization"].summary,
         "rules": len(report.lint.rules),
         "notRun": [
             {"rule": rule.rule, "reason": rule.reason}

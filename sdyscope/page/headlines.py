@@ -31,6 +31,7 @@ from sdyscope.words.partitioners import (
     sends_sentence,
 )
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.rematerializations import rematerialization_text, resharding_text
 
 Tone: TypeAlias = Literal["good", "plain", "warning", "bad"]
 
@@ -86,7 +87,7 @@ def headlines(
         fix: edits of its source; None where none were looked for.
     """
     wrong = sorted(_wrong(shown, checked, decided), key=lambda headline: headline.tone != "bad")
-    costs = (*_between_partitioners(decided, held, sent, begun), *_remade(held), *_savings(held))
+    costs = (*_between_partitioners(decided, held, sent, begun), *_remade(sent), *_savings(held))
     good: tuple[Headline, ...] = ()
     if not any(tensor.requested for tensor in shown.tensors) and any(
         tensor.by_author for tensor in shown.tensors
@@ -240,16 +241,19 @@ def needs_of(held: MemoryDocument | None) -> list[tuple[Partitioner | None, Memo
     ]
 
 
-def _remade(held: MemoryDocument | None) -> Iterator[Headline]:
-    for memory in held.compiled if held is not None else ():
-        if memory.rematerializations:
-            many = len(memory.rematerializations)
+def _remade(sent: CommsDocument | None) -> Iterator[Headline]:
+    for program in sent.programs if sent is not None else ():
+        if program.rematerializations:
+            first = program.rematerializations[0]
+            words = f"{rematerialization_text(first)}, {resharding_text(first)}".rstrip(", ")
+            many = len(program.rematerializations)
             yield Headline(
                 "warning",
                 f"{counted(many, 'resharding makes', 'reshardings make')} a whole tensor on every "
-                f"device under {partitioner_name(memory.partitioner)}.",
-                memory.rematerializations[0],
+                f"device under {partitioner_name(program.partitioner)}.",
+                sentence(words),
                 "communication",
+                line=source_text(first.source),
             )
 
 

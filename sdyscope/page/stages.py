@@ -205,7 +205,7 @@ def _compiled(
         f"Nothing under {partitioner_name(partitioner)}: {_first(reason)}"
         for partitioner, reason in held.account.refused.items()
     ]
-    remade = sum(len(memory.rematerializations) for memory in held.compiled)
+    remade = sum(len(program.rematerializations) for program in (sent.programs if sent else ()))
     if remade:
         parts.append(f"{counted(remade, 'resharding')} by making a tensor whole on every device.")
     words = " ".join(parts)

@@ -56,15 +56,16 @@ _TRIED = re.compile(r"HLO operation:? %?fake_parameter\.\d+ = ")
 
 
 def rematerializing_lines(log: str) -> tuple[str, ...]:
-    """The lines about reshardings that make a tensor whole on every device.
+    """The lines about reshardings that make a tensor whole on every device, without their prefixes.
 
-    ``xla/service/spmd/spmd_partitioner.cc`` writes them, also of what it tries and may not take,
-    which is left out.
+    Two compilations of a program log the same so. ``xla/service/spmd/spmd_partitioner.cc`` writes
+    them, also of what it tries and may not take, which is left out.
     """
+    lines = (
+        (prefix["text"] if (prefix := _PREFIX.match(line)) else line) for line in log.splitlines()
+    )
     return tuple(
-        line.strip()
-        for line in log.splitlines()
-        if _REMATERIALIZES.search(line) and not _TRIED.search(line)
+        line.strip() for line in lines if _REMATERIALIZES.search(line) and not _TRIED.search(line)
     )
 
 

@@ -2,8 +2,12 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.page import document as report
 from sdyscope.page.headlines import _between_partitioners
+from tests.lint_cases import no_way_there
 
 
 def test_where_partitioners_begin_to_differ_is_said_once():
@@ -22,3 +26,13 @@ def test_where_partitioners_begin_to_differ_is_said_once():
     assert needs.words.startswith("Under Shardy a device needs 2.8 times the memory")
     assert sends.words.startswith("Under Shardy a device sends 3.0 times the bytes")
     assert (needs.detail, sends.detail) == ("They place 3 values differently.", "")
+
+
+@pytest.mark.compiles
+def test_a_full_rematerialization_is_told_by_its_axes_and_line():
+    document = report.document(no_way_there(), "step")
+    (said,) = [each for each in document.headlines if "whole tensor on every" in each.words]
+    assert said.detail.startswith("Involuntary full rematerialization of f32[")
+    assert said.detail.endswith("from P('y', None, 'x') to P(None, ('x', 'y'), None).")
+    assert said.line in said.detail
+    assert document.findings

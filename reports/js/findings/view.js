@@ -26,7 +26,7 @@ export function mount(_root, { data, slots, state, shared }) {
       (one) => (!severity || one.severity === severity) && (!rule || one.rule === rule),
     );
     slots.count.textContent = `${shown.length} of ${count(data.findings.length, "finding")}`;
-    slots.list.replaceChildren(...groups(shown, shared, state), ...remade(data, severity));
+    slots.list.replaceChildren(...groups(shown, shared, state));
     if (!slots.list.childElementCount) {
       slots.list.append(nothing(data));
     }
@@ -139,34 +139,4 @@ function tensorLink(name, state) {
     { href: state.href("tensors", { tensor: name }), on: { click: open } },
     el("bdi", {}, name),
   );
-}
-
-function remade(data, severity) {
-  if (!data.remade.length || (severity && severity !== "warning")) return [];
-  return [
-    el(
-      "section.finding-group",
-      { data: { severity: "warning" } },
-      el(
-        "h2.finding-rule",
-        {},
-        el("span.pill", { data: { severity: "warning" } }, "warning"),
-        el("code", {}, "full-rematerialization"),
-        el("span.muted", {}, count(data.remade.length, "resharding")),
-      ),
-      el("p.finding-hint", {}, data.remadeMeans),
-      el(
-        "ul.finding-list",
-        {},
-        data.remade.map((one) =>
-          el(
-            "li.finding",
-            {},
-            el("p.muted", {}, `under ${partitionerName(one.partitioner)}`),
-            el("p.finding-message", { dir: "auto" }, one.words),
-          ),
-        ),
-      ),
-    ),
-  ];
 }

@@ -4,6 +4,7 @@ import { el } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
 import { spec } from "../base/spec.js";
 import { VERDICTS } from "./rows.js";
+import { pieceLabel } from "./tree.js";
 
 /** The characters of a sharding that get room, if there is some; and those that need it. */
 const LONGEST = 56;
@@ -241,7 +242,10 @@ function longest(rows, text, most) {
 
 function nameCell(cell, line, rows, flat) {
   if (typeof line !== "number") {
-    cell.append(el("bdi.node", {}, line.label), el("span.node-count", {}, whole(line.shown)));
+    cell.append(
+      el("bdi.node", {}, pieceLabel(line.label)),
+      el("span.node-count", {}, whole(line.shown)),
+    );
     return;
   }
   const { get } = rows;
@@ -256,7 +260,7 @@ function nameCell(cell, line, rows, flat) {
     el(
       "span.called",
       {},
-      el("bdi.leaf", {}, leafName),
+      el("bdi.leaf", {}, flat ? leafName : pieceLabel(leafName)),
       section === "inside" ? el("span.ssa", {}, get.ssa(line)) : null,
     ),
   );

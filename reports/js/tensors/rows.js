@@ -196,7 +196,9 @@ export class Rows {
       ];
     };
     const join = (labels) =>
-      labels.reduce((text, label) => (/^[.[]/.test(label) ? text + label : `${text}/${label}`));
+      labels.reduce((text, label) =>
+        /^[.[]/.test(label) || text.endsWith("/") ? text + label : `${text}/${label}`,
+      );
     return new Tree(this.length, pieces, join);
   }
 

@@ -6,9 +6,26 @@ const DEEPEST = 24;
 // `.mu`, `['layers']`, `[0]`, or a word.
 const PYTREE = /\.[^.[\]]+|\[(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^\]])*\]|[^.[\]]+|./gsu;
 
-/** The pieces of a pytree path: "a.mu['w'][0]" is "a", ".mu", "['w']", "[0]". */
+// A key that is a path of its own, as Keras and Haiku name variables: `['layer_0/query/kernel']`.
+const PATH_KEY = /^\[(['"])[^'"\\]*\/[^'"\\]*\1\]$/;
+
+/**
+ * The pieces of a pytree path: "a.mu['w'][0]" is "a", ".mu", "['w']", "[0]", and "a['b/w']" is "a",
+ * "['b/", "w']".
+ */
 export function pytreePieces(path) {
-  return cut(path.match(PYTREE) ?? [path], "");
+  const pieces = (path.match(PYTREE) ?? [path]).flatMap((piece) =>
+    PATH_KEY.test(piece) ? piece.split(/(?<=\/)/) : [piece],
+  );
+  return cut(pieces, "");
+}
+
+/** How a piece reads by itself: what a key that is a path is cut into, without its brackets. */
+export function pieceLabel(piece) {
+  const inner = piece.replace(/\/$/, "");
+  const [opens, closes] = [/^\[['"]/.test(inner), /['"]\]$/.test(inner)];
+  if (opens === closes) return inner;
+  return opens ? inner.slice(2) : inner.slice(0, -2);
 }
 
 /** The pieces of a scope: "jvp(layer0)/mlp" is "jvp(layer0)", "mlp". */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { pytreePieces, scopePieces, Tree } from "../../../reports/js/tensors/tree.js";
+import { pieceLabel, pytreePieces, scopePieces, Tree } from "../../../reports/js/tensors/tree.js";
 
 test("a pytree path is cut where it was made", () => {
   assert.deepEqual(pytreePieces("opt_state[0].mu['layers'][0]['w.q[1]']"), [
@@ -12,6 +12,16 @@ test("a pytree path is cut where it was made", () => {
     "['w.q[1]']",
   ]);
   for (const odd of ["", "]][[", "a..b", "['unclosed", "x".repeat(10000)]) {
+    assert.equal(pytreePieces(odd).join(""), odd);
+  }
+});
+
+test("a key that is a path is cut like one", () => {
+  const name = "params['mlp/~/linear_0']['w']";
+  assert.deepEqual(pytreePieces(name), ["params", "['mlp/", "~/", "linear_0']", "['w']"]);
+  assert.deepEqual(pytreePieces(name).map(pieceLabel), ["params", "mlp", "~", "linear_0", "['w']"]);
+  assert.equal(pieceLabel("['mlp/~/"), "mlp/~");
+  for (const odd of ["['/']", "['a/b", '["a/b"]', "['a\\'/b']", "jvp(f)/g"]) {
     assert.equal(pytreePieces(odd).join(""), odd);
   }
 });
