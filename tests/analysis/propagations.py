@@ -43,7 +43,7 @@ def sharded(text):
 
 @cache
 def of_model(name, **settings):
-    return _of_program(resolve(name, settings=settings))
+    return case_of(resolve(name, settings=settings))
 
 
 @cache
@@ -53,10 +53,10 @@ def of_program(name):
         program = Program(name, *PROGRAMS[name])
     else:
         program = USER_PROGRAMS[name](AUTO)
-    return _of_program(program)
+    return case_of(program)
 
 
-def _of_program(program):
+def case_of(program):
     inspection = Inspection(program, ["shardy"])
     lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
     return Case(lowered, graph, propagate(lowered, graph))

@@ -90,6 +90,9 @@ class Beginnings:
                 beginning = self._annotated("argument", ref, part, annotation, op.scope, op.source)
             elif op.kind in CONSTRAINTS:
                 beginning = self._on_op("constraint", ref, part, node, 0)
+                if beginning.annotation is None:
+                    # XLA's import writes one on what a loop carries into a shard_map.
+                    beginning = self._entering(ref, part) or beginning
             elif op.kind in REGIONS:
                 beginning = self._on_op("shard_map output", ref, part, node, result)
             elif op.is_argument and around is not None and around.kind in REGIONS:

@@ -5,7 +5,10 @@ from dataclasses import replace
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
@@ -13,7 +16,9 @@ from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.analysis.propagation.explain import Explainer, completeness
 from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import DebugInfo
+from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import NotLowerable
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
 from sdyscope.words.propagation import (
@@ -23,7 +28,7 @@ from sdyscope.words.propagation import (
     note_text,
     tensor_text,
 )
-from tests.analysis.propagations import of_model, of_program, of_text, sharded
+from tests.analysis.propagations import case_of, of_model, of_program, of_text, sharded
 from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
 
@@ -198,6 +203,36 @@ def test_into_and_out_of_a_manual_computation():
     leaving = chain(program, "%2", 1, "b")
     assert leaving.beginning.kind == "shard_map output"
     assert [move.direction for move in leaving.moves] == ["forward"]
+
+
+def test_what_a_loop_carries_into_a_shard_map():
+    """XLA's import writes a constraint on the carry, which the author did not."""
+    mesh = compat.abstract_mesh(Mesh.of({"data": 2, "model": 4}))
+    fully_manual = jax.shard_map(
+        lambda x, w: jax.lax.psum(x @ w, "model"),
+        mesh=mesh,
+        in_specs=(P("data", "model"), P("model", None)),
+        out_specs=P("data", None),
+    )
+
+    def step(w, x):
+        body = lambda h, _: (jnp.maximum(fully_manual(h, w), 0) + h, None)  # noqa: E731
+        return jax.lax.scan(body, x, length=3)[0] ** 2
+
+    x, w = (
+        jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=NamedSharding(mesh, spec))
+        for spec in (P("data", None), P("model", None))
+    )
+    program = case_of(Program("step", jax.jit(step), (w, x)))
+    explains = explainer(program)
+    beginnings = [
+        each.beginning
+        for value, decided in program.propagated.values.items()
+        if decided.placement is not None
+        for each in explains.explain(value).chains
+    ]
+    assert all(beginning.annotation is not None for beginning in beginnings)
+    assert "shard_map input" in {beginning.kind for beginning in beginnings}
 
 
 def test_values_of_a_sharding_group():
