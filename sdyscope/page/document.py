@@ -35,7 +35,7 @@ from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.values.source import FilePath, PathWords
 from sdyscope.version import own_version
-from sdyscope.words.account import account_lines
+from sdyscope.words.account import NO_COMPILE, account_lines
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.places import file_text, shortened
@@ -71,7 +71,7 @@ class Report:
       fix: edits of the source that pay; null where none were looked for.
       run: what it did on devices; null where it was not run.
       profile: what a trace measured of it; null where none was given.
-      source: what each line of the author's files does; null where it was not propagated.
+      source: what each line of the author's files does.
       unavailable: what is not there, and why.
       account: what is not known, of all stages that were looked at.
     """
@@ -97,7 +97,7 @@ class Report:
     fix: Fix | None
     run: Run | None
     profile: ProfileDocument | None
-    source: SourceDocument | None
+    source: SourceDocument
     unavailable: tuple[UnavailableStage, ...]
     account: Account
 
@@ -186,8 +186,7 @@ def document(
             notify("reading collectives", 3, steps)
             sent = _comms(inspection, on, missing)
         else:
-            reason = "Not compiled, because of --no-compile."
-            missing.append(UnavailableStage("compiled", None, False, reason))
+            missing.append(UnavailableStage("compiled", None, False, NO_COMPILE))
         fixed = None
         if fix is not None:
             notify("trying edits of the source", steps - 1 - (run is not None), steps)
@@ -225,9 +224,7 @@ def document(
         fix=fixed,
         run=ran,
         profile=profile,
-        source=None
-        if decided is None
-        else source_of(
+        source=source_of(
             inspection,
             decided,
             sent,

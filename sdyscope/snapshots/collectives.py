@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -21,7 +21,9 @@ from sdyscope.words.counts import counted
 
 
 def communicated(
-    compiled: Mapping[Partitioner, Compiled], meshes: Sequence[Mesh]
+    compiled: Mapping[Partitioner, Compiled],
+    meshes: Sequence[Mesh],
+    partitioners: Collection[Partitioner],
 ) -> Iterator[tuple[Key, Item]]:
     """What a device sends in a step, by kind, axes, scope and type.
 
@@ -30,6 +32,7 @@ def communicated(
     Args:
         compiled: the compiled programs.
         meshes: the meshes to name axes of.
+        partitioners: those of the snapshot, compiled or not.
     """
     tallies: dict[Key, dict[Partitioner, Tally]] = {}
     routes: dict[Key, dict[Partitioner, Counter[Route]]] = {}
@@ -53,7 +56,7 @@ def communicated(
             partitioner: _words(tally, routes[key][partitioner])
             for partitioner, tally in of_key.items()
         }
-        yield key, Item(compiled_cells(texts, compiled))
+        yield key, Item(compiled_cells(texts, partitioners))
 
 
 def _scope(part: Part) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final, Literal, TypeAlias, get_args
@@ -133,7 +133,13 @@ class Comparison:
         return sum(change.count for change in self.changes)
 
 
-def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comparison:
+def compare(
+    before: Snapshot,
+    after: Snapshot,
+    *,
+    as_asked: bool = True,
+    refused: Collection[Stage] = (),
+) -> Comparison:
     """What changed, at the stages that both have.
 
     Args:
@@ -141,6 +147,8 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
         after: the second, such as the program as it is now.
         as_asked: whether the stages of the second were asked for: one that the first does not have
             is a difference then.
+        refused: stages of the second that were asked for and that a compiler refused: one that the
+            first has is a difference then.
     """
     shared = tuple(s for s in STAGES if s in before.stages and s in after.stages)
     missing = tuple(s for s in STAGES if (s in before.stages) != (s in after.stages))
@@ -173,8 +181,9 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
         )
         if old != new
     ]
-    if as_asked and not set(after.stages) <= set(before.stages):
-        # What is asked for and was never recorded is no agreement.
+    gone = set(refused) & set(before.stages)
+    if gone or (as_asked and not set(after.stages) <= set(before.stages)):
+        # What is asked for and is missing on one side is no agreement.
         header.append(HeaderChange("stages", ", ".join(before.stages), ", ".join(after.stages)))
     differing = _differing(first.items, second.items)
     changes = []

@@ -107,6 +107,8 @@ def file_text(file: str) -> str:
     Relative to the working directory, from at most two folders above; of an installed package,
     below `site-packages`; of any other file the last two parts behind `…/`.
     """
+    if file == IN_TEXT:
+        return "the module's text"
     return _file_text(file, tuple(_here()), _full)
 
 
