@@ -119,7 +119,7 @@ class _Search:
             outcome = bisect(self.repository, good.hash, bad.hash, self.judge.is_good)
         except Unjudged as error:
             raise TargetError(
-                f"{_label(bad)} can't be judged, and no commit before it is another than the good "
+                f"{_label(bad)} can't be judged, and no commit before it differs from the good "
                 f"one: {error}"
             ) from error
         first = outcome.first

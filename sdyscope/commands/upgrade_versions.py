@@ -221,7 +221,7 @@ class _Places:
         if lacking := there.lacks(self.analysis.lines):
             if not self.asked.subject.command:
                 raise TargetError(
-                    f"A TARGET is opened by sdyscope, and this environment has not what it needs: "
+                    f"A TARGET is opened by sdyscope, and this environment lacks what it needs: "
                     f"{', '.join(lacking)}.",
                     file=str(there.python),
                     hint="Install that there, or record a script: -- python train.py.",
@@ -300,9 +300,7 @@ def _check_ends(chosen: Sequence[_Place]) -> None:
     """
     releases_ = [place.release for place in chosen if place.release is not None]
     if len(releases_) < len(chosen):
-        raise TargetError(
-            "--bisect looks at releases, and a folder is none.", hint="Name versions."
-        )
+        raise TargetError("--bisect looks at releases, not folders.", hint="Name versions.")
     if releases_[-1].key <= releases_[0].key:
         raise TargetError("--bisect goes from an older release to a newer one.")
 

@@ -218,7 +218,7 @@ def _parsed(
     if text.startswith("{"):
         hlo = parse_hlo_sharding(text)
         if isinstance(hlo, TupleSharding):
-            raise ConversionError("this is of several values")
+            raise ConversionError("it is of several values")
         return hlo, mesh
     if mesh is None:
         raise ConversionError("it is not known which mesh this is on")

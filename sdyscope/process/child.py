@@ -290,11 +290,12 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
     words = compiler_log.last_words(log)
     reason = f": {words}" if words else "."
     if code >= 0:
+        # Only the compiler says why.
+        who = "compiler" if words else "program"
+        asked = "" if words else " Does the program call sys.exit()?"
         return CompilerError(
-            f"{name} was ended by the compiler or the program (exit status {code}), before "
-            f"sdyscope had an answer{reason}",
-            hint="Nothing was written. Does the program call sys.exit()? --verbose shows the "
-            "compiler's log.",
+            f"The {who} exited (status {code}) before {name} had an answer{reason}",
+            hint=f"Nothing was written.{asked} --verbose prints the compiler's log.",
         )
     signum = -code
     if signum == signal.SIGKILL and not words:
@@ -311,8 +312,8 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
     hint = (
         "Memory, or the threads that a process may have, ran out."
         if _NO_MEMORY.search(words)
-        else "Is the input a whole module of this JAX's version? --verbose shows what the compiler "
-        "logged."
+        else "Is the input a whole module of this JAX's version? --verbose prints the compiler's "
+        "log."
     )
     return CompilerError(
         f"{name} {deed} inside the compiler ({compiler_log.signal_name(signum)}){reason}",

@@ -42,7 +42,7 @@ def stored(
 def _words(group: Group) -> str:
     words = f"a device holds {group.bytes_per_device:,} B"
     if group.replicated:
-        words += f", {group.replicated:,} B of it copies"
+        words += f", {group.replicated:,} B of it replicated"
     if group.shared and group.kind == "result":
         words += f", {group.shared:,} B of it in arguments' buffers"
     return words

@@ -35,6 +35,9 @@ _HEADER = ("mesh", "partitioners", "stages", "hardware")
 #: Shardy's form, as versions before 4 wrote it: of what has priorities with the mesh's symbol.
 _QUOTED = re.compile(r"(\[.*\].*)|<@[^,]*, (\[.*)>")
 
+#: What a device holds of replicated blocks, as files before it was called so.
+_COPIES = re.compile(r"^(a device holds [\d,]+ B, [\d,]+ B of it )copies\b")
+
 #: Stages that had another name before this version.
 _RENAMED = 3
 OLD_WORDS: Mapping[str, Stage] = {"partitioned": "compiled"}
@@ -393,7 +396,8 @@ class _Reader:
 
 
 def _cell(stage: Stage, text: str, partitioner: Partitioner | None = None) -> StageText:
-    """A cell; axes that an older version wrote in quotes have none."""
+    """A cell in today's words; axes that an older version wrote in quotes have none."""
+    text = _COPIES.sub(r"\1replicated", text)
     shardy = _QUOTED.fullmatch(text)
     return StageText(stage, axis_text(shardy[1] or shardy[2]) if shardy else text, partitioner)
 

@@ -241,7 +241,7 @@ function heldLines([sharding, block, layout, stored, replicas, shares]) {
     el(
       "p.stage-line-spec",
       {},
-      sharding ? spec(sharding) : el("span.none", {}, "as the compiler likes"),
+      sharding ? spec(sharding) : el("span.none", {}, "the compiler decides"),
     ),
     el(
       "p.stage-line-words",
