@@ -146,9 +146,9 @@ class Commands:
         """What a command says on standard error; its answer is thrown away.
 
         Raises:
-          SdyscopeError: exit status 2, and a sentence.
-          _Ended: it ended inside C++.
-          _Internal: it was an internal error, or another exit status than 0, 1 or 2.
+            SdyscopeError: exit status 2, and a sentence.
+            _Ended: it ended inside C++.
+            _Internal: it was an internal error, or another exit status than 0, 1 or 2.
         """
         if self._process is None:
             self._process = subprocess.Popen(

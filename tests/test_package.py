@@ -204,6 +204,19 @@ def test_names_say_what_they_hold():
     assert empty == []
 
 
+#: The head of a section of a docstring, and how far its first entry is indented.
+_SECTION = re.compile(r"^( *)(?:Args|Attributes|Raises|Returns|Yields):\n\1( *)\S", re.MULTILINE)
+
+
+def test_sections_of_docstrings_are_indented_alike():
+    other = []
+    for path in (path for folder in SHIPPED for path in (ROOT / folder).rglob("*.py")):
+        depths = {len(section[2]) for section in _SECTION.finditer(path.read_text())}
+        if depths - {4}:
+            other.append(path.relative_to(ROOT).as_posix())
+    assert other == []
+
+
 def test_module_and_script_are_the_same():
     def answer(*command: str) -> str:
         environment = {**os.environ, "COLUMNS": "80"}

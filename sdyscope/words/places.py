@@ -206,10 +206,10 @@ class OpDocument:
     """An operation.
 
     Attributes:
-      op: its kind.
-      name: its scope without the program's own name, and what JAX calls it.
-      ssa: its SSA name in the lowered module; empty where it has no result.
-      source: its line of user code.
+        op: its kind.
+        name: its scope without the program's own name, and what JAX calls it.
+        ssa: its SSA name in the lowered module; empty where it has no result.
+        source: its line of user code.
     """
 
     op: str
