@@ -36,11 +36,11 @@ const QUOTED = /(["'])((?:\\.|(?!\1).)*)\1|[\p{L}_][\p{L}\p{N}_.-]*/gu;
 export function coloured(text) {
   const nodes = [];
   let from = 0;
-  for (const found of text.matchAll(QUOTED)) {
-    const axis = found[2] ?? found[0];
+  for (const match of text.matchAll(QUOTED)) {
+    const axis = match[2] ?? match[0];
     if (!numbers.has(axis)) continue;
-    nodes.push(text.slice(from, found.index), axisName(axis, found[0]));
-    from = found.index + found[0].length;
+    nodes.push(text.slice(from, match.index), axisName(axis, match[0]));
+    from = match.index + match[0].length;
   }
   nodes.push(text.slice(from));
   return nodes;

@@ -26,7 +26,7 @@ export function openGraphs({ report, shared }) {
 class Graphs {
   constructor(data, dagre, tensors, shared, meshes) {
     Object.assign(this, { data, dagre, tensors, shared, meshes });
-    this.made = new Map();
+    this.graphs = new Map();
   }
 
   /**
@@ -35,13 +35,13 @@ class Graphs {
    * @returns {{model: GraphModel, values: GraphValues, names: GraphNames, layout: Layout}}
    */
   of(all) {
-    if (!this.made.has(all)) {
+    if (!this.graphs.has(all)) {
       const model = new GraphModel(this.data, all);
       const values = new GraphValues(model, this.tensors, this.shared, this.meshes);
       const names = new GraphNames(model, values);
-      this.made.set(all, { model, values, names, layout: this.layout(model, values) });
+      this.graphs.set(all, { model, values, names, layout: this.layout(model, values) });
     }
-    return this.made.get(all);
+    return this.graphs.get(all);
   }
 
   /** Where things stand whose labels say these values. */

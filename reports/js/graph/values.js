@@ -75,7 +75,7 @@ export class GraphValues {
     if (!sharding?.short || sharding.short === "-") return null;
     if (!this.axesOf.has(sharding)) {
       const text = sharding.spec ?? sharding.short;
-      const names = Array.from(text.matchAll(QUOTED), (found) => found[2]);
+      const names = Array.from(text.matchAll(QUOTED), (match) => match[2]);
       this.axesOf.set(sharding, [...new Set(names.filter((name) => this.axisNames.has(name)))]);
     }
     return this.axesOf.get(sharding);
@@ -84,8 +84,10 @@ export class GraphValues {
   /** Whether two partitioners put a value elsewhere. */
   differs(node, result = 0) {
     if (this.partitioners.length < 2) return false;
-    const [one, two] = this.partitioners.map((p) => this.sharding(node, result, p));
-    return one?.place !== undefined && two?.place !== undefined && one.place !== two.place;
+    const [first, second] = this.partitioners.map((p) => this.sharding(node, result, p));
+    return (
+      first?.place !== undefined && second?.place !== undefined && first.place !== second.place
+    );
   }
 
   #readDifferences() {
@@ -119,8 +121,8 @@ export class GraphValues {
       const moves = new Map();
       const sums = new Set();
       const inside = { moves: new Int32Array(model.count), sums: new Int32Array(model.count) };
-      const found = model.data.marks[partitioner];
-      const table = found && new Table(found);
+      const marks = model.data.marks[partitioner];
+      const table = marks && new Table(marks);
       const count = (array, node) => {
         for (let at = node; at !== -1; at = model.parent[at]) array[at] += 1;
       };
@@ -151,12 +153,12 @@ export class GraphValues {
     const table = new Table(sent);
     const byItem = new Map();
     for (let row = 0; row < table.length; row += 1) {
-      const one = Object.fromEntries(
+      const collective = Object.fromEntries(
         Object.keys(table.columns).map((name) => [name, table.get(name, row)]),
       );
-      for (let at = one.node; at !== -1; at = model.parent[at]) {
+      for (let at = collective.node; at !== -1; at = model.parent[at]) {
         if (!byItem.has(at)) byItem.set(at, []);
-        byItem.get(at).push(one);
+        byItem.get(at).push(collective);
       }
     }
     return byItem;
@@ -169,22 +171,22 @@ export class GraphValues {
     const known = this.summaries.get(partitioner);
     if (!known.has(uses)) {
       const { model } = this;
-      const made = { largest: uses[0], most: -1, moves: 0, differs: false };
+      const summary = { largest: uses[0], most: -1, moves: 0, differs: false };
       for (const use of uses) {
         const node = model.node(model.from[use]);
         const bytes = this.bytes(node, model.result[use]);
-        if (bytes > made.most) [made.largest, made.most] = [use, bytes];
-        if (this.moves[partitioner]?.has(use)) made.moves += 1;
-        made.differs ||= this.differs(node, model.result[use]);
+        if (bytes > summary.most) [summary.largest, summary.most] = [use, bytes];
+        if (this.moves[partitioner]?.has(use)) summary.moves += 1;
+        summary.differs ||= this.differs(node, model.result[use]);
       }
-      known.set(uses, made);
+      known.set(uses, summary);
     }
     return known.get(uses);
   }
 
   /** The collectives of an item, or in a group, most bytes first; null where none are known. */
   sent(item, partitioner) {
-    const found = this.collectives[partitioner];
-    return found && (found.get(item) ?? []).slice().sort((a, b) => b.sent - a.sent);
+    const byItem = this.collectives[partitioner];
+    return byItem && (byItem.get(item) ?? []).slice().sort((a, b) => b.sent - a.sent);
   }
 }
