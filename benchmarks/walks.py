@@ -48,6 +48,8 @@ def of_module(layers: int) -> list[Walk]:
     from sdyscope.analysis.collectives.origin_needs import Needs
     from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
     from sdyscope.analysis.diff.propagated import inputs, reached
+    from sdyscope.analysis.naming.roles import pass_arguments
+    from sdyscope.analysis.naming.scopes import phase_of
     from sdyscope.analysis.propagation.flow import Flow
     from sdyscope.analysis.propagation.pointers import Pointers
     from sdyscope.inspection import Inspection
@@ -140,6 +142,56 @@ def of_module(layers: int) -> list[Walk]:
             of[end] = undirected.nodes[end]["op"] if source == START else of[source]
         return of
 
+    def without() -> dict[Any, int]:
+        annotated._without.clear()
+        annotated.without((0, 0), 0, part)
+        return {dim: spec.annotation.op for dim, spec in annotated._without[part].items()}
+
+    def alike_without() -> Any:
+        """Dimensions without an axis that are the same; before them an annotation's."""
+        dims = {value: annotated._dims_without(value, part) for value in propagated.values}
+        pointed = digraph(
+            ((value, dim), (other, dim))
+            for value, own in dims.items()
+            for dim in own
+            for other in annotated._of_its_shape(value)
+            if dim in annotated._dims_without(other, part)
+        )
+        for requirement in annotated._written:
+            for value in annotated._annotated_values(requirement.annotation):
+                for dim in annotated._dims_without(value, part):
+                    key = value, dim
+                    is_new = key not in pointed or not pointed.nodes[key]
+                    if is_new and dim < len(requirement.axes):
+                        pointed.add_node(key, op=requirement.annotation.op)
+                        pointed.add_edge(START, key)
+        return pointed
+
+    def contained() -> Any:
+        """What is in an op's regions, and in the function that it calls."""
+        edges = [(op.id, inner.id) for op in graph.ops for inner in graph.children(op)]
+        for op in graph.ops:
+            if (callee := graph.callee(op)) is not None:
+                edges += [(op.id, inner.id) for inner in graph.children(callee.op)]
+        return digraph(edges, range(len(graph.ops)))
+
+    def passing() -> Any:
+        """Values that pass from one to another, and after those that a pass uses an end."""
+        across = [
+            (value, other)
+            for kind, value, other in graph.crossings()
+            if kind != "call" or len(graph.callers(graph.ops[other[0]].function)) == 1
+        ]
+        edges: list[tuple[Any, Any]] = [*across]
+        for value in propagated.values:
+            for user, operand in graph.users(value):
+                op = graph.ops[user]
+                if phase_of(op.scope, differentiated=True) != "other":
+                    edges.append((value, START))
+                if op.passing is not None:
+                    edges.append((value, (user, operand if len(op.types) > 1 else 0)))
+        return digraph(edges, arguments)
+
     def from_arguments() -> Any:
         edges = [(source, value) for value, sources in before.items() for source in sources]
         return digraph([*edges, *((START, argument) for argument in arguments)], before)
@@ -170,6 +222,23 @@ def of_module(layers: int) -> list[Walk]:
             lambda pointed: [explained(pointed, ref) for ref in of_part],
         ),
         Walk("AnnotatedAxes: nearest annotation", nearest, alike, their_nearest),
+        Walk("AnnotatedAxes: nearest without an axis", without, alike_without, their_nearest),
+        Walk(
+            "OpGraph.inside: regions and calls",
+            lambda: {op.id for op in graph.inside([graph.ops[main.op]])},
+            contained,
+            lambda within: networkx.descendants(within, main.op),
+        ),
+        Walk(
+            "roles: arguments that a pass uses",
+            lambda: pass_arguments(graph),
+            passing,
+            lambda passed: frozenset(
+                argument.index
+                for argument in main.arguments
+                if START in networkx.descendants(passed, (argument.node, 0))
+            ),
+        ),
         Walk(
             "diff: what follows from arguments",
             lambda: reached(before, arguments),

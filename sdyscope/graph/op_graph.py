@@ -240,7 +240,11 @@ class OpGraph(Summarized):
         return frozenset(op.id for op in self.inside(entered))
 
     def inside(self, ops: Iterable[Op]) -> Iterator[Op]:
-        """What is in the regions of some ops, and in the functions called by them or there."""
+        """What is in the regions of some ops, and in the functions called by them or there.
+
+        By hand: NetworkX takes 3 times as long (benchmarks/walks.py), most of it to make the graph
+        of regions and calls, which nothing else asks for.
+        """
         seen: set[int] = set()
         waiting = [*ops]
         while waiting:
