@@ -16,8 +16,9 @@ from sdyscope.facts.snapshots import Item, StageText
 from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.items import DEVICES, compiled_cells
 from sdyscope.snapshots.values import Key
-from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted
+from sdyscope.words.mesh import axes_text
 
 
 def communicated(
@@ -70,21 +71,14 @@ def _type(part: Part) -> str:
 
 def _over(collective: Collective, mesh: Mesh | None) -> str:
     if collective.axes:
-        return f"{collective.kind} over {' x '.join(_axis(axis, mesh) for axis in collective.axes)}"
+        return f"{collective.kind} over {axes_text(collective.axes, mesh)}"
     if collective.axes is None and collective.group_size is not None:
         return f"{collective.kind} in groups of {collective.group_size:,}"
     return collective.kind
 
 
-def _axis(axis: AxisRef, mesh: Mesh | None) -> str:
-    size = "" if mesh is None else f"={mesh.axis_size(axis)}"
-    if axis.sub_axis_info is not None:
-        return f"{axis.name}:{axis.sub_axis_info}{size}"
-    return f"{axis.name}{size}"
-
-
 def _words(tally: Tally, routes: Counter[Route]) -> str:
-    text = f"{tally.tensors:,} × a step, a device sends {tally.sent:,} B"
+    text = f"{tally.tensors:,} × per step, a device sends {tally.sent:,} B"
     if None in routes:
         return text
     counts = Counter[str]()
