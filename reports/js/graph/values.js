@@ -2,19 +2,15 @@
 
 import { Table } from "../base/data.js";
 
-const QUOTED = /(["'])((?:\\.|(?!\1).)*)\1/g;
-
 export class GraphValues {
   /**
    * @param {GraphModel} model the graph.
    * @param {object|null} tensors the part of the tensors' table.
    * @param {Shared} shared shardings and source lines.
-   * @param {object[]} meshes those of the report.
    */
-  constructor(model, tensors, shared, meshes) {
+  constructor(model, tensors, shared) {
     this.model = model;
     this.shared = shared;
-    this.axisNames = new Set(meshes.flatMap((mesh) => Object.keys(mesh.axes)));
     this.partitioners = model.data.partitioners;
     this.tensors = tensors?.columns ? new Table(tensors) : null;
     this.rows = new Map();
@@ -22,7 +18,6 @@ export class GraphValues {
     if (this.tensors) this.#readRows();
     this.#readMarks();
     this.#readDifferences();
-    this.axesOf = new Map();
   }
 
   #readRows() {
@@ -73,12 +68,7 @@ export class GraphValues {
   /** The mesh axes of a sharding, in its order; null where it has none because nothing is known. */
   axes(sharding) {
     if (!sharding?.short || sharding.short === "-") return null;
-    if (!this.axesOf.has(sharding)) {
-      const text = sharding.spec ?? sharding.short;
-      const names = Array.from(text.matchAll(QUOTED), (match) => match[2]);
-      this.axesOf.set(sharding, [...new Set(names.filter((name) => this.axisNames.has(name)))]);
-    }
-    return this.axesOf.get(sharding);
+    return sharding.axes ?? [];
   }
 
   /** Whether two partitioners put a value elsewhere. */
