@@ -71,6 +71,7 @@ from sdyscope.words.sharding import open_text, placed_text, placement_text, shor
 from sdyscope.words.snapshots import (
     NO_VIEWS,
     comparison_text,
+    renamed_axes_text,
     snapshot_name,
     snapshots_title,
     uncompared_parts_text,
@@ -228,9 +229,14 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
                     "the same in both",
                 ),
                 "header": snapshot.header,
-                "notCompared": sentence(uncompared_parts_text(snapshot.not_compared))
-                if snapshot.not_compared
-                else "",
+                "notes": [
+                    *(
+                        [sentence(uncompared_parts_text(snapshot.not_compared))]
+                        if snapshot.not_compared
+                        else []
+                    ),
+                    *([sentence(renamed_axes_text(snapshot.renamed))] if snapshot.renamed else []),
+                ],
                 "changes": [
                     {
                         "what": change.what if other is None else "changed",

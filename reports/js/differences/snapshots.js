@@ -68,9 +68,7 @@ function program(comparison, labels, all, state) {
       el("h2.section-title", {}, el("bdi", {}, comparison.name)),
       el("output.toolbar-count", {}, comparison.words),
     ),
-    comparison.notCompared.length
-      ? el("p.note", { data: { tone: "warning" } }, comparison.notCompared)
-      : null,
+    comparison.notes.map((words) => el("p.note", { data: { tone: "warning" } }, words)),
     comparison.header.map((change) =>
       el(
         "p",
