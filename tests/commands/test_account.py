@@ -120,3 +120,11 @@ def test_a_stage_that_is_refused_now_is_no_agreement(sdyscope, refused, tmp_path
     assert "gives no placement" in said.replace("\\", "")
     assert sdyscope("snapshot", refused, "-o", golden, "--update").status == 2
     assert golden.read_text() == before
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("command", ["propagate", "memory"])
+def test_where_nothing_can_be_shown_strict_changes_nothing(sdyscope, refused, command):
+    done = sdyscope(command, refused, "--strict")
+    done.said("refuses", "gives no placement")
+    assert done.out == ""
