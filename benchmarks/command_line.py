@@ -47,8 +47,8 @@ def main() -> None:
     table.add_column("command")
     for name in ("least", "median", "most"):
         table.add_column(name, justify="right")
-    for name, found in times.items():
-        row = (min(found), statistics.median(found), max(found))
+    for name, taken in times.items():
+        row = (min(taken), statistics.median(taken), max(taken))
         table.add_row(name, *(f"{value:.2f}" for value in row))
     Console().print(table)
 

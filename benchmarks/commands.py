@@ -141,7 +141,7 @@ def main() -> None:
         for _ in range(asked.runs):
             for name, line in words.items():
                 times[name].append(cpu_seconds(line, environment))
-    print_table(table({name: min(found) for name, found in times.items()}))
+    print_table(table({name: min(seconds) for name, seconds in times.items()}))
 
 
 def command(name: str, mesh: str, layers: int, folder: str, batch: int = 256) -> list[str]:

@@ -452,8 +452,8 @@ def source_of(program: str, seed: int) -> str:
     for name, sizes in SIZES.get(program, {}).items():
         size = draw.choice(sizes) if seed else sizes[0]
         names, values = re.search(rf"^(.*\b{name}\b.*) = (.*)$", text, re.M).groups()
-        at = [one.strip() for one in names.split(",")].index(name)
-        numbers = [one.strip() for one in values.split(",")]
+        at = [word.strip() for word in names.split(",")].index(name)
+        numbers = [value.strip() for value in values.split(",")]
         numbers[at] = str(size)
         text = text.replace(f"{names} = {values}", f"{names} = {', '.join(numbers)}")
     return text
@@ -471,19 +471,19 @@ def command(words: list[str], folder: Path) -> tuple[subprocess.CompletedProcess
 
 def figures(word: str, folder: Path, words: tuple[str, ...]) -> tuple[float, float]:
     """Bytes that a device sends and needs."""
-    found = []
+    totals = []
     for name in ("comms", "memory"):
         done, _, _ = command([name, word, *words, "--partitioner", "shardy", "--json"], folder)
         if not done.stdout:
             raise SystemExit(f"{word}: {done.stderr}")
         document = json.loads(done.stdout)
-        totals = (
+        total = (
             document["programs"][0]["total"]["sent"]
             if name == "comms"
             else document["compiled"][0]["total"]
         )
-        found.append(totals)
-    return found[0], found[1]
+        totals.append(total)
+    return totals[0], totals[1]
 
 
 RUN = """
@@ -526,10 +526,10 @@ print(worst)
 """
 
 
-def compute_the_same(one: Path, other: Path) -> str:
+def compute_the_same(edited: Path, other: Path) -> str:
     """Empty where two programs compute the same from the same values; else what is other."""
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(one), str(other)], capture_output=True, text=True
+        [sys.executable, "-c", RUN, str(edited), str(other)], capture_output=True, text=True
     )
     if done.returncode:
         return done.stderr.strip().splitlines()[-1]
@@ -565,11 +565,11 @@ def tried(fault: Fault, seed: int, folder: Path, sound: tuple[float, float]) -> 
     first = document["remedies"][0]
     outcome.cured = first["after"]["sent"], first["after"]["total"]
     outcome.remedy = "; ".join(
-        f"{one['kind']} {one['name']} -> {one['after']} (line {one['source']['line']})"
-        for one in first["edits"]
+        f"{edit['kind']} {edit['name']} -> {edit['after']} (line {edit['source']['line']})"
+        for edit in first["edits"]
     )
     outcome.named = any(
-        one["name"] in fault.names or one["source"]["line"] in lines for one in first["edits"]
+        edit["name"] in fault.names or edit["source"]["line"] in lines for edit in first["edits"]
     )
     outcome.is_cured = all(
         after <= before * slack
@@ -604,8 +604,10 @@ def main() -> None:
     has_libtpu = importlib.util.find_spec("libtpu") is not None
     if not has_libtpu:
         print("libtpu is not installed: faults that only show on a TPU are left out")
-    faults = [one for one in FAULTS if has_libtpu or not one.words]
-    faults = [one for one in faults if fnmatch.fnmatch(f"{one.program}: {one.kind}", given.only)]
+    faults = [fault for fault in FAULTS if has_libtpu or not fault.words]
+    faults = [
+        fault for fault in faults if fnmatch.fnmatch(f"{fault.program}: {fault.kind}", given.only)
+    ]
     folder = Path(given.keep or tempfile.mkdtemp()).resolve()
     folder.mkdir(exist_ok=True)
     sound: dict[tuple[str, tuple[str, ...]], tuple[float, float]] = {}
@@ -616,7 +618,9 @@ def main() -> None:
             place.mkdir()
             (place / f"{fault.program}.py").write_text(source_of(fault.program, given.seed))
             sound[key] = figures(f"{fault.program}.py:program", place, fault.words)
-    print(f"{len(faults)} faults of {len({one.kind for one in faults})} kinds, seed {given.seed}")
+    print(
+        f"{len(faults)} faults of {len({fault.kind for fault in faults})} kinds, seed {given.seed}"
+    )
     print(
         "| program | fault | sent MiB: broken, fixed, sound | needs MiB: broken, fixed, sound | "
         "named | cured | numbers | s | CPU s |\n"
@@ -624,14 +628,14 @@ def main() -> None:
     )
     outcomes: list[Outcome] = []
 
-    def one(number: int) -> Outcome:
+    def outcome_of(number: int) -> Outcome:
         fault = faults[number]
         return tried(
             fault, given.seed, folder / f"fault-{number}", sound[fault.program, fault.words]
         )
 
     with ThreadPoolExecutor(given.jobs) as pool:
-        for outcome in pool.map(one, range(len(faults))):
+        for outcome in pool.map(outcome_of, range(len(faults))):
             outcomes.append(outcome)
             cells = [
                 ", ".join(
@@ -649,12 +653,12 @@ def main() -> None:
             )
             if not (outcome.named and outcome.is_cured) or outcome.wrong:
                 print(f"  {outcome.remedy} {outcome.error} {outcome.notes}", file=sys.stderr)
-    both = sum(one.named and one.is_cured for one in outcomes)
-    wrong = sum(one.wrong for one in outcomes)
-    slow = max(one.cpu for one in outcomes)
+    both = sum(outcome.named and outcome.is_cured for outcome in outcomes)
+    wrong = sum(outcome.wrong for outcome in outcomes)
+    slow = max(outcome.cpu for outcome in outcomes)
     print(
         f"\n{both} of {len(outcomes)} named and cured ({100 * both / len(outcomes):.0f} %), "
-        f"{sum(one.proven for one in outcomes)} proven, {wrong} of these wrong; "
+        f"{sum(outcome.proven for outcome in outcomes)} proven, {wrong} of these wrong; "
         f"at most {slow:.0f} CPU seconds"
     )
 

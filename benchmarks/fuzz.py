@@ -146,9 +146,9 @@ class Commands:
         """What a command says on standard error; its answer is thrown away.
 
         Raises:
-          SdyscopeError: exit status 2, and a sentence.
-          _Ended: it ended inside C++.
-          _Internal: it was an internal error, or another exit status than 0, 1 or 2.
+            SdyscopeError: exit status 2, and a sentence.
+            _Ended: it ended inside C++.
+            _Internal: it was an internal error, or another exit status than 0, 1 or 2.
         """
         if self._process is None:
             self._process = subprocess.Popen(
@@ -251,7 +251,7 @@ def _modules() -> dict[str, str]:
         h = jax.lax.scan(lambda c, _: (jax.numpy.tanh(c), None), h, None, length=3)[0]
         return h.sum(), jax.lax.top_k(h, 2)
 
-    made = {}
+    files = {}
     for partitioner in ("shardy", "gspmd"):
         with jax._src.config.use_shardy_partitioner(partitioner == "shardy"):
             lowered = jax.jit(
@@ -261,13 +261,13 @@ def _modules() -> dict[str, str]:
                     NamedSharding(mesh, P(None, "model")),
                 ),
             ).lower(jax.numpy.zeros((8, 16)), jax.numpy.zeros((16, 32)))
-            made[partitioner] = lowered.as_text()
-            made[f"{partitioner} with locations"] = lowered.as_text(debug_info=True)
+            files[partitioner] = lowered.as_text()
+            files[f"{partitioner} with locations"] = lowered.as_text(debug_info=True)
             data = io.BytesIO()
             lowered.compiler_ir().operation.write_bytecode(data)
-            made[f"{partitioner} bytecode"] = data.getvalue().decode("latin-1")
-            made[f"{partitioner} hlo"] = lowered.compile().as_text()
-    return made
+            files[f"{partitioner} bytecode"] = data.getvalue().decode("latin-1")
+            files[f"{partitioner} hlo"] = lowered.compile().as_text()
+    return files
 
 
 def _record(path: Path) -> object:
@@ -454,7 +454,7 @@ def _alarm(signum: int, frame: FrameType | None) -> None:
     raise _Hang
 
 
-def one(kind: Kind, seed: int) -> None:
+def run_kind(kind: Kind, seed: int) -> None:
     """Reads one mutated text and notes down what came of it."""
     draw = random.Random(f"{kind.name} {seed}")
     text = mutated(draw.choice(kind.seeds), draw)
@@ -498,11 +498,11 @@ def run(minutes: float, seed: int, only: str = "", inputs: int = 0) -> list[Kind
     if inputs:
         for number in range(inputs):
             for each in chosen:
-                one(each, seed + number)
+                run_kind(each, seed + number)
         return chosen
     while sum(each.seconds for each in chosen) < minutes * 60:
         # Each kind gets as much time: of those that are quick there are more inputs.
-        one(min(chosen, key=lambda each: each.seconds), seed)
+        run_kind(min(chosen, key=lambda each: each.seconds), seed)
         seed += 1
     return chosen
 
@@ -519,21 +519,21 @@ def main() -> int:
     if given.serve:
         serve()
         return 0
-    found = run(given.minutes, given.seed, given.only, given.inputs)
+    failures = run(given.minutes, given.seed, given.only, given.inputs)
     print("| input | read | refused | ended in C++ | CPU s | internal errors and hangs |")
     print("| --- | --- | --- | --- | --- | --- |")
-    for kind in found:
+    for kind in failures:
         print(
             f"| {kind.name} | {kind.inputs:,} | {kind.refused:,} | {kind.ended:,} | "
             f"{kind.seconds:.0f} | "
             f"{len(kind.wrong)} |"
         )
-    print(f"{sum(kind.inputs for kind in found):,} inputs")
-    for kind in found:
+    print(f"{sum(kind.inputs for kind in failures):,} inputs")
+    for kind in failures:
         for line in dict.fromkeys(re.sub(r"^seed \d+: ", "", each) for each in kind.wrong):
             first = next(each for each in kind.wrong if each.endswith(line))
             print(f"{kind.name}: {first}", file=sys.stderr)
-    return int(any(kind.wrong for kind in found))
+    return int(any(kind.wrong for kind in failures))
 
 
 if __name__ == "__main__":

@@ -94,8 +94,8 @@ def grown(text: str, size: int) -> str:
     before, entry, after = ("%" + rest).partition("\nENTRY ")
     copies = max((size - len(entry + after)) // len(before), 1)
     # A copy has names of its own, as every computation in a module does.
-    made = (before.replace("\n%", f"\n%c{i}.") for i in range(copies))
-    return "\n".join((header, "", *made)) + entry + after
+    copied = (before.replace("\n%", f"\n%c{i}.") for i in range(copies))
+    return "\n".join((header, "", *copied)) + entry + after
 
 
 def peak() -> int:
@@ -162,15 +162,15 @@ def main() -> None:
                 text=True,
                 check=True,
             )
-        found = json.loads(done.stdout)
+        figures = json.loads(done.stdout)
         table.add_row(
             name,
             f"{len(text) / MEGABYTE:.0f}",
-            f"{found['instructions']:,}",
-            f"{found['read']:.2f}",
-            f"{found['collectives']:.2f}",
-            f"{len(text) / MEGABYTE / found['read']:.0f}",
-            f"{found['peak'] / 1e9:.2f}",
+            f"{figures['instructions']:,}",
+            f"{figures['read']:.2f}",
+            f"{figures['collectives']:.2f}",
+            f"{len(text) / MEGABYTE / figures['read']:.0f}",
+            f"{figures['peak'] / 1e9:.2f}",
         )
     console.print(table)
 

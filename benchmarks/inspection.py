@@ -43,7 +43,7 @@ def measure(devices: str, layers: int) -> None:
     inspection = Inspection(program)
     start = time.process_time()
     lowered = inspection.lowered
-    made = time.process_time()
+    built = time.process_time()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     check = inspection.check()
     diff = inspection.diff()
@@ -54,8 +54,8 @@ def measure(devices: str, layers: int) -> None:
     print(
         json.dumps(
             {
-                "jax": made - start,
-                "sdyscope": done - made,
+                "jax": built - start,
+                "sdyscope": done - built,
                 "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
                 "peak of jax": before,
                 "tensors": check.tensors,
@@ -73,18 +73,18 @@ def main() -> None:
     if asked.measure:
         measure(asked.measure, asked.layers)
         return
-    found: dict[str, list[dict[str, float]]] = {devices: [] for devices in MESHES}
+    figures: dict[str, list[dict[str, float]]] = {devices: [] for devices in MESHES}
     for _ in range(asked.runs):
         for devices in MESHES:
             command = [sys.executable, __file__, "--layers", str(asked.layers)]
             out = subprocess.check_output([*command, "--measure", devices])
-            found[devices].append(json.loads(out))
+            figures[devices].append(json.loads(out))
     table = Table(title=f"fsdp-transformer, {asked.layers} layers, median of {asked.runs} runs")
     for name in ("devices", "tensors", "trace and lower, CPU", "sdyscope, CPU", "peak memory"):
         table.add_column(name, justify="right")
     medians = {
         devices: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-        for devices, runs in found.items()
+        for devices, runs in figures.items()
     }
     for devices, median in medians.items():
         table.add_row(

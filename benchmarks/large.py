@@ -83,14 +83,14 @@ def measure(words: list[str]) -> tuple[int, float, float, int, str]:
 
 def tree(pid: int) -> list[int]:
     """A process and all below it (Linux)."""
-    found = [pid]
+    pids = [pid]
     try:
         below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
-        return found
+        return pids
     for child in below:
-        found += tree(int(child))
-    return found
+        pids += tree(int(child))
+    return pids
 
 
 def resident(pid: int) -> int:

@@ -59,9 +59,13 @@ def after_partitioning(
 
 def counted(module: HloModule) -> tuple[tuple[int, ...], int]:
     """How many collectives there are of each of KINDS, and the bytes of their results."""
-    found = [one for one in module.instructions() if one.opcode in KINDS]
-    kinds = Counter(one.opcode for one in found)
-    return tuple(kinds[kind] for kind in KINDS), sum(one.shape.bytes for one in found)
+    collectives = [
+        instruction for instruction in module.instructions() if instruction.opcode in KINDS
+    ]
+    kinds = Counter(collective.opcode for collective in collectives)
+    return tuple(kinds[kind] for kind in KINDS), sum(
+        collective.shape.bytes for collective in collectives
+    )
 
 
 def main() -> None:

@@ -95,26 +95,28 @@ def compared(program: str, settings: dict[str, Any], on: str) -> Compared:
     from sdyscope.values.entry_layout import read_entry_layout
 
     inspection = Inspection(resolve(program, settings=settings), ["shardy"])
-    made = inspection.compiled("shardy", None if on == "cpu" else on)
-    assert made.memory is not None
-    assert made.hardware is not None
-    platform = made.hardware.platform
+    compiled = inspection.compiled("shardy", None if on == "cpu" else on)
+    assert compiled.memory is not None
+    assert compiled.hardware is not None
+    platform = compiled.hardware.platform
     assert platform != "any"
     begun = time.process_time()
-    module = read_hlo(made.hlo)
-    live = live_ranges(module, read_entry_layout(made.hlo))
+    module = read_hlo(compiled.hlo)
+    live = live_ranges(module, read_entry_layout(compiled.hlo))
     allocation = allocate(live, platform)
     heaps = {space: max(allocation.counted(space), default=0) for space in allocation.spaces}
     seconds = time.process_time() - begun
-    fixed = made.memory.arguments + made.memory.results + allocation.constants
+    fixed = compiled.memory.arguments + compiled.memory.results + allocation.constants
     largest = max(heaps, key=lambda space: heaps[space], default=0)
-    theirs = made.memory.peak or 0
+    theirs = compiled.memory.peak or 0
     if platform == "cpu":
-        theirs = fixed + made.memory.temporaries
-    found = Compared(len(live.schedule), fixed + heaps.get(largest, 0), theirs, largest, seconds)
+        theirs = fixed + compiled.memory.temporaries
+    comparison = Compared(
+        len(live.schedule), fixed + heaps.get(largest, 0), theirs, largest, seconds
+    )
     if platform == "cpu":
-        found.overlaps = overlaps(inspection, live, allocation)
-    return found
+        comparison.overlaps = overlaps(inspection, live, allocation)
+    return comparison
 
 
 # The buffer assignment of a CPU.
@@ -126,7 +128,7 @@ def overlaps(inspection: Any, live: Any, allocation: Any) -> int:
     values: dict[tuple[str, int], list[int]] = {}
     for value, maker in enumerate(live.makers):
         values.setdefault((maker.name, live.elements[value]), []).append(value)
-    found = 0
+    shared = 0
     for places in proto:
         held: list[tuple[int, int, int, int, int]] = []
         for instruction, element, offset, size in places:
@@ -139,8 +141,8 @@ def overlaps(inspection: Any, live: Any, allocation: Any) -> int:
                 if other[0] >= end:
                     break
                 apart = other[2] >= offset + size or offset >= other[2] + other[3]
-                found += not apart and other[4] != buffer
-    return found
+                shared += not apart and other[4] != buffer
+    return shared
 
 
 def assignment(inspection: Any) -> tuple[dict[int, str], list[list[tuple[int, int, int, int]]]]:
@@ -226,14 +228,14 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
     def number() -> int:
         nonlocal at
-        shift = found = 0
+        shift = number = 0
         while True:
             byte = message[at]
             at += 1
-            found |= (byte & 127) << shift
+            number |= (byte & 127) << shift
             shift += 7
             if byte < 128:
-                return found
+                return number
 
     while at < len(message):
         key = number()
@@ -259,35 +261,43 @@ def main() -> None:
     table = Table("program", *(["heap"] if "tpu" in asked.on else []), title=asked.on)
     for column in ("instructions", "from live ranges", "compiler", "difference", "s"):
         table.add_column(column, justify="right")
-    found = []
+    comparisons = []
     for name, program, settings in PROGRAMS:
         if asked.only not in name:
             continue
         try:
-            one = compared(program, settings, asked.on)
+            comparison = compared(program, settings, asked.on)
         except Exception as error:  # a program that this compiler refuses
             console.print(f"{name}: {str(error).splitlines()[0][:90]}")
             continue
-        found.append(one)
-        difference = 100 * (one.ours - one.compiler) / one.compiler
+        comparisons.append(comparison)
+        difference = 100 * (comparison.ours - comparison.compiler) / comparison.compiler
         table.add_row(
             name,
-            *([f"S({one.heap})" if one.heap else "main"] if "tpu" in asked.on else []),
-            f"{one.instructions:,}",
-            f"{one.ours:,}",
-            f"{one.compiler:,}",
-            "0" if one.ours == one.compiler else f"{difference:+.2f} %",
-            f"{one.seconds:.2f}",
+            *(
+                [f"S({comparison.heap})" if comparison.heap else "main"]
+                if "tpu" in asked.on
+                else []
+            ),
+            f"{comparison.instructions:,}",
+            f"{comparison.ours:,}",
+            f"{comparison.compiler:,}",
+            "0" if comparison.ours == comparison.compiler else f"{difference:+.2f} %",
+            f"{comparison.seconds:.2f}",
         )
         print(f"{name}: {difference:+.3f} %", file=sys.stderr, flush=True)
     console.print(table)
-    errors = sorted(abs(one.ours - one.compiler) / one.compiler for one in found)
-    exact = sum(one.ours == one.compiler for one in found)
+    errors = sorted(
+        abs(comparison.ours - comparison.compiler) / comparison.compiler
+        for comparison in comparisons
+    )
+    exact = sum(comparison.ours == comparison.compiler for comparison in comparisons)
     console.print(
-        f"{len(found)} programs: {exact} to the byte, {sum(e <= 0.02 for e in errors)} within 2 %, "
+        f"{len(comparisons)} programs: {exact} to the byte, "
+        f"{sum(e <= 0.02 for e in errors)} within 2 %, "
         f"{sum(e <= 0.01 for e in errors)} within 1 %, at most {100 * errors[-1]:.2f} %"
     )
-    pairs = [one.overlaps for one in found if one.overlaps is not None]
+    pairs = [comparison.overlaps for comparison in comparisons if comparison.overlaps is not None]
     if pairs:
         console.print(f"values held at one time in the same bytes: {sum(pairs)}")
 

@@ -113,9 +113,12 @@ def printed(cases: Iterable[Case], tallies: Any, words: Any, title: str) -> Tabl
     for name in ("predicted", "compiled", "predicted B", "compiled B", "error"):
         table.add_column(name, justify="right")
     for case in cases:
-        one: Mapping[Any, Any] = tallies(case.predicted)
-        two: Mapping[Any, Any] = tallies(case.compiled)
-        rows = [(words(key), one.get(key), two.get(key)) for key in dict.fromkeys((*one, *two))]
+        ours: Mapping[Any, Any] = tallies(case.predicted)
+        compiled: Mapping[Any, Any] = tallies(case.compiled)
+        rows = [
+            (words(key), ours.get(key), compiled.get(key))
+            for key in dict.fromkeys((*ours, *compiled))
+        ]
         rows.append(("all", case.predicted.total, case.compiled.total))
         for number, (what, left, right) in enumerate(rows):
             counts = [0 if side is None else side.tensors for side in (left, right)]
@@ -190,16 +193,17 @@ def matmuls(count: int) -> Table:
         given = tuple(map(argument, ((16, 32), (32, 64), (64, 16))))
         jitted = jax.jit(lambda x, up, down: jnp.tanh(x @ up) @ down)
         inspection = Inspection(Program("matmuls", jitted, given), ("shardy",))
-        one = inspection.predicted_collectives(on_cpu=True).collectives
+        on_cpu = inspection.predicted_collectives(on_cpu=True).collectives
         with captured_stderr():
             text = jitted.lower(*given).compile().as_text()
-        two = collectives(read_hlo(text), [Mesh.of({"a": 4, "b": 2})])
+        in_text = collectives(read_hlo(text), [Mesh.of({"a": 4, "b": 2})])
         kinds = [
-            {(k.kind, k.axes): k.tally.sent for k in found.by_kind_and_axes} for found in (one, two)
+            {(k.kind, k.axes): k.tally.sent for k in side.by_kind_and_axes}
+            for side in (on_cpu, in_text)
         ]
         alike += kinds[0] == kinds[1]
-        if two.total.sent:
-            ratios.append(one.total.sent / two.total.sent)
+        if in_text.total.sent:
+            ratios.append(on_cpu.total.sent / in_text.total.sent)
     table = Table(title=f"{count} pairs of matmuls, arguments sharded at random")
     for name in (
         "alike by kind, axes and bytes",
@@ -224,20 +228,23 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(times(asked.runs))
     console.print(matmuls(asked.matmuls))
-    found = [*models(), *users_programs()]
+    cases = [*models(), *users_programs()]
     console.print(
         printed(
-            found, lambda one: one.tallied(lambda each, _: each.axes), axes_words, "by mesh axes"
+            cases,
+            lambda collectives: collectives.tallied(lambda each, _: each.axes),
+            axes_words,
+            "by mesh axes",
         )
     )
 
     def kinds(key: tuple[str, Any]) -> str:
         return f"{key[0]} over {axes_words(key[1])}"
 
-    def by_kind_and_axes(one: Any) -> Any:
-        return one.tallied(lambda each, _: (each.kind, each.axes))
+    def by_kind_and_axes(collectives: Any) -> Any:
+        return collectives.tallied(lambda each, _: (each.kind, each.axes))
 
-    console.print(printed(found, by_kind_and_axes, kinds, "by kind and mesh axes"))
+    console.print(printed(cases, by_kind_and_axes, kinds, "by kind and mesh axes"))
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from rich.table import Table
 
 def timed(make: Callable[[], Any], into: list[float]) -> Any:
     start = time.process_time()
-    made = make()
+    answer = make()
     into.append(time.process_time() - start)
-    return made
+    return answer
 
 
 def of_children() -> float:
@@ -75,16 +75,16 @@ def main() -> None:
         imported = timed(lambda module=copied: import_from(lowered, module), times["import"])
         timed(lambda module=imported: shardy(module), times["passes"])
         del copied, imported
-        found = timed(lambda: propagate(lowered, graph), times["propagate"])
-        explainer = Explainer(Decisions(found, graph, annotations))
+        propagated = timed(lambda: propagate(lowered, graph), times["propagate"])
+        explainer = Explainer(Decisions(propagated, graph, annotations))
         timed(lambda explainer=explainer: explainer.obstacles, times["set up"])
-        last = next(reversed(found.values))
+        last = next(reversed(propagated.values))
         before = of_children()
         timed(lambda explainer=explainer, last=last: explainer.explain(last), times["explain"])
         debug_info._worker._end()
         times["second run"].append(of_children() - before)
-    explained = completeness(found, graph, annotations)
-    least = {name: min(found) for name, found in times.items()}
+    explained = completeness(propagated, graph, annotations)
+    least = {name: min(seconds) for name, seconds in times.items()}
     passes = least["passes"]
     compiler = least["import"] + passes
     whole = least["propagate"] + least["set up"] + least["explain"]
@@ -100,7 +100,7 @@ def main() -> None:
         "second run, for origins and steps": least["second run"],
     }
     table = Table(
-        title=f"{asked.layers} layers: {len(graph):,} ops, {len(found.steps):,} steps, "
+        title=f"{asked.layers} layers: {len(graph):,} ops, {len(propagated.steps):,} steps, "
         f"{explained.explained:,} of {explained.total:,} axes explained"
     )
     table.add_column("what")

@@ -60,11 +60,11 @@ def main() -> None:
         script.write_text(SCRIPT)
         command = [sys.executable, str(script), str(asked.layers), str(asked.steps)]
         for _ in range(asked.runs):
-            for what, found in times.items():
+            for what, seconds in times.items():
                 words = what.split()
                 record = [sys.executable, "-m", "sdyscope", *words, "-o", str(folder), "--"]
                 whole = command if what == "alone" else [*record, *command]
-                found.append(cpu_seconds(whole, environment))
+                seconds.append(cpu_seconds(whole, environment))
                 if folder.exists():
                     files = list((folder / "modules").iterdir())
                     size = sum(file.stat().st_size for file in files)
@@ -76,8 +76,8 @@ def main() -> None:
     )
     for header in ("the script", "seconds", "added", "of 60 s", "stored"):
         table.add_column(header, justify="left" if header == "the script" else "right")
-    for what, found in times.items():
-        median = statistics.median(found)
+    for what, seconds in times.items():
+        median = statistics.median(seconds)
         added = median - alone
         figures = ("", "") if what == "alone" else (f"{added:.2f}", f"{added / 60:.1%}")
         table.add_row(what, f"{median:.2f}", *figures, stored.get(what, ""))

@@ -86,8 +86,8 @@ def written(layers: int, compiled: bool, path: Path) -> list[tuple[str, ...]]:
             inspection.compiled(partitioner)
     inspected = time.perf_counter() - start
     start = time.process_time()
-    made = report.document(inspection, "fsdp-transformer", compiled=compiled)
-    html = report_page.page(made, inspection)
+    whole = report.document(inspection, "fsdp-transformer", compiled=compiled)
+    html = report_page.page(whole, inspection)
     spent = time.process_time() - start
     path.write_text(html, encoding="utf-8")
     ops = sum(1 for _ in inspection.graph().operations())

@@ -70,27 +70,27 @@ def main() -> None:
         program = targets.resolve(target, mesh=mesh, settings=settings)
         inspection = Inspection(program, ("shardy",))
         began = cpu_seconds()
-        found = inspection.search(budget=Budget(asked.budget), checks=asked.checks, compiles=0)
+        search = inspection.search(budget=Budget(asked.budget), checks=asked.checks, compiles=0)
         spent = cpu_seconds() - began
         off = [
-            one.partitioned.sent / one.prediction.sent
-            for one in found.partitioned
-            if one.partitioned is not None and one.prediction.sent
+            candidate.partitioned.sent / candidate.prediction.sent
+            for candidate in search.partitioned
+            if candidate.partitioned is not None and candidate.prediction.sent
         ]
         table.add_row(
             name,
-            f"{found.tried:,}",
-            f"{found.a_minute:,.0f}",
-            f"{1000 * spent / found.tried:.0f}",
-            f"{len(found.partitioned):,}",
+            f"{search.tried:,}",
+            f"{search.a_minute:,.0f}",
+            f"{1000 * spent / search.tried:.0f}",
+            f"{len(search.partitioned):,}",
             f"{min(off):.2f} to {max(off):.2f}, median {statistics.median(off):.2f}"
             if off
             else "-",
-            mebibytes(found.start.known.sent),
-            mebibytes(found.best.known.sent),
-            mebibytes(found.start.known.held),
-            mebibytes(found.best.known.held),
-            f"{len(found.best.changes)}",
+            mebibytes(search.start.known.sent),
+            mebibytes(search.best.known.sent),
+            mebibytes(search.start.known.held),
+            mebibytes(search.best.known.held),
+            f"{len(search.best.changes)}",
         )
     Console(width=170).print(table)
 

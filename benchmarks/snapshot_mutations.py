@@ -150,12 +150,12 @@ def requested(built: Built) -> list[tuple[Tensor, Any]]:
 
     program = built.program
     parameters = list(python_inspect.signature(program.fun).parameters)
-    found: list[tuple[Tensor, Any]] = []
+    leaves: list[tuple[Tensor, Any]] = []
     for number, argument in enumerate(program.args):
         for path, leaf in jax.tree_util.tree_leaves_with_path(argument):
             name = parameters[number] + path_text(path)
             sharding = getattr(leaf, "sharding", None)
-            found.append((("argument", name, type_of(leaf)), blocks(sharding, leaf.shape)))
+            leaves.append((("argument", name, type_of(leaf)), blocks(sharding, leaf.shape)))
     traced = program.fun.trace(*program.args, **program.kwargs)
     results = jax.tree_util.tree_leaves_with_path(traced.out_info)
     asked = built.out_shardings
@@ -163,12 +163,12 @@ def requested(built: Built) -> list[tuple[Tensor, Any]]:
         shardings = jax.tree.leaves(asked, is_leaf=_is_left)
         for (path, leaf), sharding in zip(results, shardings, strict=True):
             name = "result" + path_text(path)
-            found.append((("result", name, type_of(leaf)), blocks(sharding, leaf.shape)))
+            leaves.append((("result", name, type_of(leaf)), blocks(sharding, leaf.shape)))
     for scope, aval, sharding in constraints(traced.jaxpr):
-        found.append(
+        leaves.append(
             (("constraint", last_scope(scope), type_of(aval)), blocks(sharding, aval.shape))
         )
-    return found
+    return leaves
 
 
 def path_text(path: Any) -> str:
@@ -195,9 +195,9 @@ def constraints(jaxpr: Any) -> Iterator[tuple[str, Any, Any]]:
                     scope = f"{equation.source_info.name_stack} {side}"
                     yield scope, value.aval, NamedSharding(mesh, spec)
         for value in equation.params.values():
-            for one in value if isinstance(value, (list, tuple)) else (value,):
-                if hasattr(one, "eqns") or hasattr(one, "jaxpr"):
-                    yield from constraints(one)
+            for part in value if isinstance(value, (list, tuple)) else (value,):
+                if hasattr(part, "eqns") or hasattr(part, "jaxpr"):
+                    yield from constraints(part)
 
 
 def type_of(value: Any) -> str:
@@ -236,25 +236,27 @@ def respecified(spec: Any, shape: tuple[int, ...], mesh: Any) -> dict[str, Any]:
     axes = [entry if isinstance(entry, tuple) else (entry,) if entry else () for entry in spec]
     axes += [()] * (len(shape) - len(axes))
     used = {name for entry in axes for name in entry}
-    made: dict[str, list[tuple[str, ...]]] = {}
+    changes: dict[str, list[tuple[str, ...]]] = {}
     for k, entry in enumerate(axes):
         for name in entry:
             less = [tuple(a for a in other if a != name) for other in axes]
-            made[f"without {name}"] = less
+            changes[f"without {name}"] = less
             for j in range(len(shape)):
                 if j != k:
-                    made[f"{name} from {k} to {j}"] = [
-                        (*one, name) if i == j else one for i, one in enumerate(less)
+                    changes[f"{name} from {k} to {j}"] = [
+                        (*entry, name) if i == j else entry for i, entry in enumerate(less)
                     ]
         if len(entry) > 1:
-            made[f"{k} turned"] = [e[::-1] if i == k else e for i, e in enumerate(axes)]
+            changes[f"{k} turned"] = [e[::-1] if i == k else e for i, e in enumerate(axes)]
         for name in mesh.axis_names:
             if name not in used:
-                made[f"{name} on {k}"] = [(*e, name) if i == k else e for i, e in enumerate(axes)]
+                changes[f"{name} on {k}"] = [
+                    (*e, name) if i == k else e for i, e in enumerate(axes)
+                ]
     sizes = dict(mesh.shape)
     fitting = {
         how: P(*((e if len(e) > 1 else e[0]) if e else None for e in entries))
-        for how, entries in made.items()
+        for how, entries in changes.items()
         if all(
             size % math.prod(sizes[a] for a in e) == 0
             for size, e in zip(shape, entries, strict=True)
@@ -295,8 +297,8 @@ def mutations(
             other = leaf.update(sharding=NamedSharding(mesh, spec))
             change = functools.partial(_replaced, number, other)
             inputs = functools.partial(_as_given, number, other.sharding)
-            made = functools.partial(make, arguments=change, inputs=inputs)
-            yield Mutation("argument", f"{name} {how}", made)
+            mutated = functools.partial(make, arguments=change, inputs=inputs)
+            yield Mutation("argument", f"{name} {how}", mutated)
     if base.out_shardings is not None:
         traced = base.program.fun.trace(*base.program.args, **base.program.kwargs)
         shapes = [leaf.shape for leaf in jax.tree.leaves(traced.out_info)]
@@ -359,7 +361,7 @@ def _as_given(number: int, sharding: Any, shardings: Any) -> Any:
 def _mesh_sizes(count: int) -> set[tuple[int, ...]]:
     sizes = [2**k for k in range(DEVICES.bit_length())]
     every = itertools.product(sizes, repeat=count)
-    return {one for one in every if math.prod(one) in (DEVICES // 2, DEVICES)}
+    return {shape for shape in every if math.prod(shape) in (DEVICES // 2, DEVICES)}
 
 
 def on_devices(sizes: Mapping[str, int]) -> Any:
@@ -376,9 +378,9 @@ def _with_unrelated(fun: Any) -> Any:
 
     def with_unrelated(*args: Any, **kwargs: Any) -> Any:
         before = jnp.cos(jnp.arange(7.0))
-        made = fun(*args, **kwargs)
+        result = fun(*args, **kwargs)
         jnp.sin(before).sum()
-        return made
+        return result
 
     return with_unrelated
 
@@ -431,11 +433,11 @@ def _rename(function: ast.FunctionDef) -> None:
 
 
 def _loaded(module: ModuleType, text: str) -> ModuleType:
-    made = ModuleType(f"{module.__name__}_rewritten_{abs(hash(text))}")
-    made.__file__ = f"rewritten_{Path(str(module.__file__)).name}"
-    sys.modules[made.__name__] = made  # dataclasses look their module up
-    exec(compile(text, made.__file__, "exec"), made.__dict__)
-    return made
+    rewritten = ModuleType(f"{module.__name__}_rewritten_{abs(hash(text))}")
+    rewritten.__file__ = f"rewritten_{Path(str(module.__file__)).name}"
+    sys.modules[rewritten.__name__] = rewritten  # dataclasses look their module up
+    exec(compile(text, rewritten.__file__, "exec"), rewritten.__dict__)
+    return rewritten
 
 
 # --- what the snapshots say -----------------------------------------------------------------------
@@ -462,13 +464,13 @@ def taken(built: Built, stages: tuple[str, ...]) -> Any:
 
 def asked(snapshot: Any) -> Counter[Tensor]:
     """What is requested, by tensor and text, constraints by their innermost scope."""
-    found: Counter[Any] = Counter()
+    counter: Counter[Any] = Counter()
     for key, items in snapshot.at(("requested",)).items.items():
         name = last_scope(key.name) if key.kind == "constraint" else key.name
         for item in items:
             for cell in item.cells:
-                found[(key.kind, name, key.type), cell.text] += item.count
-    return found
+                counter[(key.kind, name, key.type), cell.text] += item.count
+    return counter
 
 
 def judge(
@@ -486,26 +488,26 @@ def judge(
             1  # JAX does not take it: it divides no dimension, or contradicts in_shardings.
         )
         return
-    moved = Counter(one[0] for one, two in zip(before, after, strict=True) if one[1] != two[1])
-    found = compare(base, snapshot)
+    moved = Counter(old[0] for old, new in zip(before, after, strict=True) if old[1] != new[1])
+    comparison = compare(base, snapshot)
     if not moved:
         tally.still += 1
-        tally.passed += found.is_same
-        if not found.is_same:
+        tally.passed += comparison.is_same
+        if not comparison.is_same:
             tally.wrong.append(f"{mutation.what} {mutation.how}: told, and nothing moved")
         return
     tally.moving += 1
-    tally.caught += not found.is_same
+    tally.caught += not comparison.is_same
     if mutation.what == "mesh":
-        right = any(header.word == "mesh" for header in found.header)
+        right = any(header.word == "mesh" for header in comparison.header)
     else:
         gone = asked(base) - asked(snapshot)
-        told: Counter[Tensor] = Counter()
+        listed: Counter[Tensor] = Counter()
         for (tensor, _), count in gone.items():
-            told[tensor] += count
-        right = told == moved
+            listed[tensor] += count
+        right = listed == moved
     tally.at_tensor += right
-    if found.is_same or not right:
+    if comparison.is_same or not right:
         tally.wrong.append(f"{mutation.what} {mutation.how}: moved {sorted(moved)}")
 
 
@@ -530,9 +532,9 @@ def models(only: Iterable[str] = ()) -> Iterator[tuple[str, ModuleType, dict[str
 
 def _choices(module: ModuleType) -> list[dict[str, Any]]:
     """Each program of a model that has several, by its setting with choices of them."""
-    for one in dataclasses.fields(module.Settings):
-        if one.name in ("program", "example") and one.metadata.get("choices"):
-            return [{one.name: choice} for choice in one.metadata["choices"]]
+    for setting in dataclasses.fields(module.Settings):
+        if setting.name in ("program", "example") and setting.metadata.get("choices"):
+            return [{setting.name: choice} for choice in setting.metadata["choices"]]
     return [{}]
 
 
@@ -578,12 +580,19 @@ def main() -> int:
         begun = time.process_time()
         tallies = run(module, settings, tuple(given.stages.split(",")), given.moving)
         took = f"{time.process_time() - begun:.0f}"
-        for what, one in tallies.items():
-            counts = (one.moving, one.caught, one.at_tensor, one.still, one.passed, one.refused)
+        for what, tally in tallies.items():
+            counts = (
+                tally.moving,
+                tally.caught,
+                tally.at_tensor,
+                tally.still,
+                tally.passed,
+                tally.refused,
+            )
             table.add_row(name, what, *map(str, counts), took)
             words = ("moving", "caught", "at", "still", "passed", "refused")
             totals.update(dict(zip(words, counts, strict=True)))
-            wrong += [f"{title}: {sentence}" for sentence in one.wrong]
+            wrong += [f"{title}: {sentence}" for sentence in tally.wrong]
             name = took = ""
     table.add_section()
     table.add_row("all", "", *(str(totals[word]) for word in totals))

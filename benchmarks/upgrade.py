@@ -67,7 +67,7 @@ def collectives(text: str) -> tuple[Counter, Counter]:
     """The collectives of a module's text: how many of each kind, and of what.
 
     Returns:
-      By kind; and by kind, group size and array, each tensor of a joined one by itself.
+        By kind; and by kind, group size and array, each tensor of a joined one by itself.
     """
     bodies: dict[str, list[tuple[str, str, str, str]]] = {}
     entry = name = ""

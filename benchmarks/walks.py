@@ -48,6 +48,8 @@ def of_module(layers: int) -> list[Walk]:
     from sdyscope.analysis.collectives.origin_needs import Needs
     from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
     from sdyscope.analysis.diff.propagated import inputs, reached
+    from sdyscope.analysis.naming.roles import pass_arguments
+    from sdyscope.analysis.naming.scopes import phase_of
     from sdyscope.analysis.propagation.flow import Flow
     from sdyscope.analysis.propagation.pointers import Pointers
     from sdyscope.inspection import Inspection
@@ -56,20 +58,20 @@ def of_module(layers: int) -> list[Walk]:
     settings = {"layers": layers, "batch": 256}
     program = targets.resolve("fsdp-transformer", mesh={"fsdp": 4, "model": 2}, settings=settings)
     inspection = Inspection(program, ("shardy",))
-    graph, found = inspection.graph("shardy"), inspection.propagated("shardy")
+    graph, propagated = inspection.graph("shardy"), inspection.propagated("shardy")
     annotations = inspection.annotations("shardy")
     mesh, main = inspection.only_mesh("shardy"), graph.main
     assert mesh is not None
     assert main is not None
-    flow = Flow(found, graph)
+    flow = Flow(propagated, graph)
     pointers = Pointers(flow, annotations)
-    refs = [(op.id, result) for op in found.graph.ops for result in range(len(op.types))]
+    refs = [(op.id, result) for op in propagated.graph.ops for result in range(len(op.types))]
     held = [(ref, part) for ref in refs for _, part in flow.parts(ref)]
     part = max({part for _, part in held}, key=[part for _, part in held].count)
     of_part = [ref for ref, own in held if own == part]
-    before = {value: inputs(graph, value) for value in found.values}
+    before = {value: inputs(graph, value) for value in propagated.values}
     arguments = [(argument.node, 0) for argument in main.arguments]
-    annotated = AnnotatedAxes(PropagatedAxes(graph, found, mesh), annotations)
+    annotated = AnnotatedAxes(PropagatedAxes(graph, propagated, mesh), annotations)
     needs = Needs(annotated.decided, annotated)
     ops = list(graph.operations())[::40]
     operands = [[source for source, _ in values] for values in graph.operand_values]
@@ -88,9 +90,9 @@ def of_module(layers: int) -> list[Walk]:
             ((ref, link.source) for ref in of_part for link in pointers._links(ref)), refs
         )
 
-    def explained(made: Any, ref: Any) -> Any:
-        for here in (ref, *(end for _, end in networkx.bfs_edges(made, ref))):
-            own = any(part.shared(one) == part for one in pointers.beginnings.own(here))
+    def explained(pointed: Any, ref: Any) -> Any:
+        for here in (ref, *(end for _, end in networkx.bfs_edges(pointed, ref))):
+            own = any(part.shared(start) == part for start in pointers.beginnings.own(here))
             arrival = None if own else pointers._arrival(here, part, None)
             start = pointers.beginnings.at(here, part) if arrival is None else None
             if arrival is not None or start is not None:
@@ -103,42 +105,101 @@ def of_module(layers: int) -> list[Walk]:
 
     def nearest() -> dict[Any, int]:
         annotated._nearest.clear()
-        return {dim: one.annotation.op for dim, one in annotated._followed(part).items()}
+        return {dim: step.annotation.op for dim, step in annotated._followed(part).items()}
 
     def alike() -> Any:
         """Dimensions that are sharded alike; before them an annotation's, in the order of these."""
-        dims = {value: annotated._dims(value, part) for value in annotated._neighbours}
-        made = digraph(
-            ((value, dim), (other, beside))
-            for value, others in annotated._neighbours.items()
-            for dim in dims[value]
-            for other, alone in others
-            for beside in dims[other]
-            if alone or annotated._same_size(value, dim, other, beside)
+        dims = annotated._on(part)
+        sharded = [(value, dim) for value in propagated.values for dim in dims(value)]
+        across = {key: annotated._across_arguments(*key, dims) for key in sharded}
+        passed = dict.fromkeys(key for keys in across.values() for key in keys)
+        across |= {key: annotated._across_arguments(*key, dims) for key in passed}
+        pointed = digraph(
+            (key, end)
+            for key in dict.fromkeys((*sharded, *passed))
+            for end in (
+                *(
+                    (other, beside)
+                    for other, link in annotated._neighbours.get(key[0], ())
+                    for beside in dims(other)
+                    if annotated._linked(link, *key, other, beside)
+                ),
+                *across[key],
+            )
         )
-        for one in annotated._written:
-            if any(own.shared(part) is not None for dim in one.axes for own in dim):
-                for value in annotated._annotated_values(one.annotation):
+        for requirement in annotated._written:
+            if any(own.shared(part) is not None for dim in requirement.axes for own in dim):
+                for value in annotated._annotated_values(requirement.annotation):
                     for dim in annotated._dims(value, part):
-                        if (value, dim) not in made or not made.nodes[value, dim]:
-                            made.add_node((value, dim), op=one.annotation.op)
-                            made.add_edge(START, (value, dim))
-        return made
+                        if (value, dim) not in pointed or not pointed.nodes[value, dim]:
+                            pointed.add_node((value, dim), op=requirement.annotation.op)
+                            pointed.add_edge(START, (value, dim))
+        return pointed
 
-    def their_nearest(made: Any) -> dict[Any, int]:
+    def their_nearest(undirected: Any) -> dict[Any, int]:
         of: dict[Any, int] = {}
-        for source, end in networkx.bfs_edges(made, START):
-            of[end] = made.nodes[end]["op"] if source == START else of[source]
+        for source, end in networkx.bfs_edges(undirected, START):
+            of[end] = undirected.nodes[end]["op"] if source == START else of[source]
         return of
+
+    def without() -> dict[Any, int]:
+        annotated._without.clear()
+        annotated.without((0, 0), 0, part)
+        return {dim: spec.annotation.op for dim, spec in annotated._without[part].items()}
+
+    def alike_without() -> Any:
+        """Dimensions without an axis that are the same; before them an annotation's."""
+        dims = {value: annotated._dims_without(value, part) for value in propagated.values}
+        pointed = digraph(
+            ((value, dim), (other, dim))
+            for value, own in dims.items()
+            for dim in own
+            for other in annotated._of_its_shape(value)
+            if dim in annotated._dims_without(other, part)
+        )
+        for requirement in annotated._written:
+            for value in annotated._annotated_values(requirement.annotation):
+                for dim in annotated._dims_without(value, part):
+                    key = value, dim
+                    is_new = key not in pointed or not pointed.nodes[key]
+                    if is_new and dim < len(requirement.axes):
+                        pointed.add_node(key, op=requirement.annotation.op)
+                        pointed.add_edge(START, key)
+        return pointed
+
+    def contained() -> Any:
+        """What is in an op's regions, and in the function that it calls."""
+        edges = [(op.id, inner.id) for op in graph.ops for inner in graph.children(op)]
+        for op in graph.ops:
+            if (callee := graph.callee(op)) is not None:
+                edges += [(op.id, inner.id) for inner in graph.children(callee.op)]
+        return digraph(edges, range(len(graph.ops)))
+
+    def passing() -> Any:
+        """Values that pass from one to another, and after those that a pass uses an end."""
+        across = [
+            (value, other)
+            for kind, value, other in graph.crossings()
+            if kind != "call" or len(graph.callers(graph.ops[other[0]].function)) == 1
+        ]
+        edges: list[tuple[Any, Any]] = [*across]
+        for value in propagated.values:
+            for user, operand in graph.users(value):
+                op = graph.ops[user]
+                if phase_of(op.scope, differentiated=True) != "other":
+                    edges.append((value, START))
+                if op.passing is not None:
+                    edges.append((value, (user, operand if len(op.types) > 1 else 0)))
+        return digraph(edges, arguments)
 
     def from_arguments() -> Any:
         edges = [(source, value) for value, sources in before.items() for source in sources]
         return digraph([*edges, *((START, argument) for argument in arguments)], before)
 
     def around() -> Any:
-        made = graph.nx.to_undirected(as_view=True)
+        undirected = graph.nx.to_undirected(as_view=True)
         return networkx.subgraph_view(
-            made, filter_node=lambda node: not graph.ops[node].is_argument
+            undirected, filter_node=lambda node: not graph.ops[node].is_argument
         )
 
     def ordered() -> Any:
@@ -158,26 +219,43 @@ def of_module(layers: int) -> list[Walk]:
             "Pointers: what explains a value",
             lambda: list(map(ours_explained, of_part)),
             linked,
-            lambda made: [explained(made, ref) for ref in of_part],
+            lambda pointed: [explained(pointed, ref) for ref in of_part],
         ),
         Walk("AnnotatedAxes: nearest annotation", nearest, alike, their_nearest),
+        Walk("AnnotatedAxes: nearest without an axis", without, alike_without, their_nearest),
+        Walk(
+            "OpGraph.inside: regions and calls",
+            lambda: {op.id for op in graph.inside([graph.ops[main.op]])},
+            contained,
+            lambda within: networkx.descendants(within, main.op),
+        ),
+        Walk(
+            "roles: arguments that a pass uses",
+            lambda: pass_arguments(graph),
+            passing,
+            lambda passed: frozenset(
+                argument.index
+                for argument in main.arguments
+                if START in networkx.descendants(passed, (argument.node, 0))
+            ),
+        ),
         Walk(
             "diff: what follows from arguments",
             lambda: reached(before, arguments),
             from_arguments,
-            lambda made: networkx.descendants(made, START),
+            lambda pointed: networkx.descendants(pointed, START),
         ),
         Walk(
             "Needs: ops around an op",
-            lambda: [[one.id for one in next(iter(needs.rings([op])))] for op in ops],
+            lambda: [[near.id for near in next(iter(needs.rings([op])))] for op in ops],
             around,
-            lambda made: [list(next(networkx.bfs_layers(made, op.id))) for op in ops],
+            lambda undirected: [list(next(networkx.bfs_layers(undirected, op.id))) for op in ops],
         ),
         Walk(
             "XLA's order of ops",
             lambda: _post_order(operands, uses, inlined),
             ordered,
-            lambda made: list(networkx.dfs_postorder_nodes(made, START))[:-1],
+            lambda called: list(networkx.dfs_postorder_nodes(called, START))[:-1],
         ),
     ]
 
@@ -192,8 +270,8 @@ def of_hlo(text: str) -> list[Walk]:
 
     def calls() -> Any:
         edges = ((name, called) for name, of in sites.items() for _, called in of)
-        made = digraph(edges, [module.entry])
-        return made.subgraph({module.entry, *networkx.descendants(made, module.entry)})
+        graph = digraph(edges, [module.entry])
+        return graph.subgraph({module.entry, *networkx.descendants(graph, module.entry)})
 
     def is_order(names: Iterable[str]) -> bool:
         place = {name: at for at, name in enumerate(names)}
@@ -204,7 +282,7 @@ def of_hlo(text: str) -> list[Walk]:
             "executions: callers first",
             lambda: is_order(_callers_first(module, sites)),
             calls,
-            lambda made: is_order(networkx.topological_sort(made)),
+            lambda called: is_order(networkx.topological_sort(called)),
         )
     ]
 
@@ -231,10 +309,10 @@ def main() -> None:
         best = [float("inf")] * 3
         for _ in range(asked.runs):
             ours, own = seconds(walk.ours)
-            making, made = seconds(walk.graph)
-            theirs, other = seconds(lambda walk=walk, made=made: walk.theirs(made))
+            making, graph = seconds(walk.graph)
+            theirs, other = seconds(lambda walk=walk, graph=graph: walk.theirs(graph))
             if own != other:
-                raise SystemExit(f"{walk.name}: NetworkX's answer is another.")
+                raise SystemExit(f"{walk.name}: NetworkX's answer differs.")
             best = [min(pair) for pair in zip(best, (ours, making, theirs), strict=True)]
         ours, making, theirs = best
         ratios = (f"{theirs / ours:.1f}", f"{(making + theirs) / ours:.1f}")

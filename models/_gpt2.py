@@ -49,11 +49,12 @@ class Gpt2Config(eqx.Module):
     """The model's axes, and what of it can be chosen.
 
     Attributes:
-      axes: The axes.
-      dropout: How likely an attention weight, or a number that is added to the stream, is dropped.
-      scale_by_inverse_layer_idx: Divide the scores of layer i, from 0, by i + 1 (from Mistral).
-      upcast: Make the scores of float32 queries and keys (from Mistral).
-      gradient_checkpointing: Keep only each block's input, and compute the rest again.
+        axes: the axes.
+        dropout: how likely an attention weight, or a number that is added to the stream, is
+            dropped.
+        scale_by_inverse_layer_idx: divide the scores of layer i, from 0, by i + 1 (from Mistral).
+        upcast: make the scores of float32 queries and keys (from Mistral).
+        gradient_checkpointing: keep only each block's input, and compute the rest again.
     """
 
     axes: Axes
@@ -389,9 +390,9 @@ class Gpt2LMHeadModel(eqx.Module):
         """Tokens `[batch, position]` to logits `[batch, position, vocab]`.
 
         Args:
-          input_ids: The tokens.
-          key: A key for each example, `[batch, key]`: what dropout needs, unless for inference.
-          inference: Drop nothing.
+            input_ids: the tokens.
+            key: a key for each example, `[batch, key]`: what dropout needs, unless for inference.
+            inference: drop nothing.
         """
         x = self.transformer(self.embeddings.embed(input_ids), key=key, inference=inference)
         return self.embeddings.unembed(x)
@@ -405,9 +406,9 @@ class Gpt2LMHeadModel(eqx.Module):
         """One token of each example, `[batch]`, to logits `[batch, vocab]`.
 
         Args:
-          input_ids: The tokens.
-          cache: Keys and values of those before.
-          length: How many these are.
+            input_ids: the tokens.
+            cache: keys and values of those before.
+            length: how many these are.
         """
         x = self.embeddings.embed_at(input_ids, length)
         x, cache = self.transformer.decode(x, cache, length)

@@ -30,7 +30,7 @@ class FactorizationSpec:
     matrices.
 
     Attributes:
-      axes: For each dimension `row`, `col` or None; each of the two once.
+        axes: for each dimension `row`, `col` or None; each of the two once.
     """
 
     axes: tuple[Literal["row", "col"] | None, ...]
@@ -50,17 +50,18 @@ class ParameterSpec:
     """What a layer says of one of its parameters.
 
     Attributes:
-      shape: Its global shape.
-      dtype: Its dtype.
-      mesh_axes: For each dimension the mesh axes that shard it, or None; None for no sharding at
-        all.
-      initializer: `normal` has variance 1/fan_in.
-      fan_in_axis: The dimension that products with it are summed over, counted from the last.
-      weight_decay_scale: How strongly it decays, times the learner's own weight decay.
-      factorization: What Adafactor takes for rows and columns; None keeps its second moment whole.
+        shape: its global shape.
+        dtype: its dtype.
+        mesh_axes: for each dimension the mesh axes that shard it, or None; None for no sharding at
+            all.
+        initializer: `normal` has variance 1/fan_in.
+        fan_in_axis: the dimension that products with it are summed over, counted from the last.
+        weight_decay_scale: how strongly it decays, times the learner's own weight decay.
+        factorization: what Adafactor takes for rows and columns; None keeps its second moment
+            whole.
 
     Raises:
-      ValueError: the factorization has another number of dimensions than the shape.
+        ValueError: the factorization has another number of dimensions than the shape.
     """
 
     shape: tuple[int, ...]

@@ -50,14 +50,15 @@ def gpipe(
     """GPipe: every microbatch through every stage.
 
     Args:
-      stage: what a stage does.
-      inputs: [microbatches / n, ...], those of this stage: stage 0 has the first ones.
-      remat: whether `stage` is computed again in the backward pass.
-      state: what this stage remembers from one microbatch to the next.
+        stage: what a stage does.
+        inputs: [microbatches / n, ...], those of this stage: stage 0 has the first ones.
+        remat: whether `stage` is computed again in the backward pass.
+        state: what this stage remembers from one microbatch to the next.
 
     Returns:
-      What came out of the last stage, each microbatch where it was in `inputs`; in how many of the
-      n + m - 1 steps this stage had nothing to do; and the state that is left.
+        What came out of the last stage, each microbatch where it was in `inputs`; in how many of
+            the
+        n + m - 1 steps this stage had nothing to do; and the state that is left.
     """
     index, count, onwards, backwards = _rings()
     slots = inputs.shape[0]
@@ -89,13 +90,13 @@ def one_at_a_time(
     """A microbatch begins when the one before has been through all stages: n steps each.
 
     Args:
-      stage: as of `gpipe`.
-      inputs: likewise.
-      remat: likewise.
-      state: likewise.
+        stage: as of `gpipe`.
+        inputs: likewise.
+        remat: likewise.
+        state: likewise.
 
     Returns:
-      As of `gpipe`; of the m x n steps a stage has nothing to do in m x (n - 1).
+        As of `gpipe`; of the m x n steps a stage has nothing to do in m x (n - 1).
     """
     index, count, onwards, backwards = _rings()
     slots = inputs.shape[0]
@@ -135,16 +136,16 @@ def one_forward_one_backward(
     that they take the time of n + m - 1 of both.
 
     Args:
-      part: `(params, x, microbatch) -> (y, loss)`: what this stage hands on, and, of the last one,
-        the loss. It is computed again for the backward pass.
-      params: what gradients are of; other on each device, as far as JAX's types know.
-      nothing: zeros like what is handed on, likewise.
-      microbatches: m.
-      weight: of each microbatch's loss in the whole.
+        part: `(params, x, microbatch) -> (y, loss)`: what this stage hands on, and, of the last
+            one, the loss. It is computed again for the backward pass.
+        params: what gradients are of; other on each device, as far as JAX's types know.
+        nothing: zeros like what is handed on, likewise.
+        microbatches: m.
+        weight: of each microbatch's loss in the whole.
 
     Returns:
-      The weighted sum of the losses, which are those of the last stage; gradients of `params`, of
-      this device's part; in how many steps this stage went neither forward nor backward.
+        The weighted sum of the losses, which are those of the last stage; gradients of `params`, of
+        this device's part; in how many steps this stage went neither forward nor backward.
     """
     index, count, onwards, backwards = _rings()
     slots = 2 * count - 1

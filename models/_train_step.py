@@ -39,10 +39,10 @@ class Parameter:
     """One trainable array, as declared.
 
     Attributes:
-      shape: Global shape.
-      axes: For each dimension the mesh axis that shards it, or None.
-      fan_in: Number of terms in the sums that this array takes part in: its initial
-        values have variance 1/fan_in. None for a scale, which starts at one.
+        shape: global shape.
+        axes: for each dimension the mesh axis that shards it, or None.
+        fan_in: number of terms in the sums that this array takes part in: its initial
+            values have variance 1/fan_in. None for a scale, which starts at one.
     """
 
     shape: tuple[int, ...]
@@ -121,16 +121,16 @@ def train_program(
     """One jitted train step: `step(params, opt_state, batch) -> (params, opt_state, loss)`.
 
     Args:
-      name: The program's name.
-      mesh: Where everything lives. Its axes must be of type Auto: the point of these
-        programs is to see what a partitioner makes of them.
-      settings: The model's Settings; `optimizer` and `donate` are read here.
-      parameters: Pytree of `Parameter`.
-      param_dtype: The dtype of parameters and optimizer state.
-      batch: Pytree of `jax.ShapeDtypeStruct` with shardings.
-      host_batch: Makes the values of a batch.
-      loss: `(params, batch) -> scalar`, which is differentiated.
-      value_and_grad: In its place, what computes the loss and the gradients.
+        name: the program's name.
+        mesh: where everything lives. Its axes must be of type Auto: the point of these
+            programs is to see what a partitioner makes of them.
+        settings: the model's Settings; `optimizer` and `donate` are read here.
+        parameters: pytree of `Parameter`.
+        param_dtype: the dtype of parameters and optimizer state.
+        batch: pytree of `jax.ShapeDtypeStruct` with shardings.
+        host_batch: makes the values of a batch.
+        loss: `(params, batch) -> scalar`, which is differentiated.
+        value_and_grad: in its place, what computes the loss and the gradients.
 
     The arguments carry their shardings, so `jit` needs no `in_shardings`; the results get
     theirs by `out_shardings`, or else the partitioner would be free to return the

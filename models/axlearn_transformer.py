@@ -141,8 +141,8 @@ def build(settings: Settings, stages: int = 1) -> Decoder:
     """The model: layers with their partition specs filled in, as a configuration does it.
 
     Args:
-      settings: sizes and options.
-      stages: how many the pipeline has.
+        settings: sizes and options.
+        stages: how many the pipeline has.
     """
     model, heads = settings.d_model, settings.heads * settings.head_dim
 
@@ -232,8 +232,9 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     """One train step on `mesh`: `(state, batch) -> (state, {"loss": ..., "aux": ...})`.
 
     Raises:
-      TargetError: a size or the experts' capacity is not positive, head_dim is odd, an option has
-        no such choice, or blocks are not repeated or do not divide where the mesh has a pipeline.
+        TargetError: a size or the experts' capacity is not positive, head_dim is odd, an option has
+            no such choice, or blocks are not repeated or do not divide where the mesh has a
+            pipeline.
     """
     sizes = ("blocks", "layers", "tracks", "experts", "d_model", "heads", "head_dim", "d_ff")
     positive(settings, *sizes, "microbatches", "vocab", "batch", "sequence")

@@ -126,7 +126,7 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     """One train step of the transformer on `mesh`.
 
     Raises:
-      TargetError: a size is not positive, head_dim is odd, or an option has no such choice.
+        TargetError: a size is not positive, head_dim is odd, or an option has no such choice.
     """
     sizes = ("layers", "d_model", "heads", "head_dim", "d_ff", "vocab", "batch", "sequence")
     positive(settings, *sizes)

@@ -132,7 +132,7 @@ def mapped_mesh(mesh: AnyMesh, parallelism: str) -> MappedMesh:
     """The mesh's axes with the mappings of a kind of parallelism.
 
     Raises:
-      TargetError: `context` on a mesh that has no such axis.
+        TargetError: `context` on a mesh that has no such axis.
     """
     sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     if parallelism == "context" and "context" not in sizes:
@@ -149,7 +149,7 @@ def check_mapping(mapped: MappedMesh, axes: Any) -> None:
     """Checks that the axes of each kind of array are on different mesh axes.
 
     Raises:
-      TargetError: two of them would be on the same, in the words of the mapping.
+        TargetError: two of them would be on the same, in the words of the mapping.
     """
     parameters = (
         (axes.layers, axes.heads, axes.head_size, axes.embed),
@@ -177,12 +177,12 @@ class _Parts:
     """What both steps are made of.
 
     Attributes:
-      hax: Haliax.
-      axes: the model's axes.
-      init: makes a model from a key.
-      policy: which dtypes it is kept and computed in.
-      compute: resources of the mapping of compute.
-      stored: those of the mapping of parameters.
+        hax: Haliax.
+        axes: the model's axes.
+        init: makes a model from a key.
+        policy: which dtypes it is kept and computed in.
+        compute: resources of the mapping of compute.
+        stored: those of the mapping of parameters.
     """
 
     hax: Any
@@ -265,10 +265,10 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
     `parallelism` says nothing.
 
     Raises:
-      TargetError: Haliax is not installed, a size is not positive, heads do not divide embed,
-        dropout is no probability below one, an option has no such choice, the mesh lacks
-        `context` where positions are to be on it, or a mapping has two dimensions of an array on
-        one mesh axis.
+        TargetError: Haliax is not installed, a size is not positive, heads do not divide embed,
+            dropout is no probability below one, an option has no such choice, the mesh lacks
+            `context` where positions are to be on it, or a mapping has two dimensions of an array
+            on one mesh axis.
     """
     parts = _parts(mesh, settings, mapping)
     hax, axes, policy = parts.hax, parts.axes, parts.policy
@@ -349,7 +349,7 @@ def prefill(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
     Everything is where the mapping of compute puts it.
 
     Raises:
-      TargetError: as of `program`, or the prompt is longer than the cache.
+        TargetError: as of `program`, or the prompt is longer than the cache.
     """
     if settings.prompt > settings.positions:
         raise TargetError(
@@ -392,7 +392,7 @@ def decode(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None)
     inference server loads it; keys and values are in the dtype of compute.
 
     Raises:
-      TargetError: as of `program`.
+        TargetError: as of `program`.
     """
     parts = _parts(mesh, settings, mapping)
     hax, axes = parts.hax, parts.axes
@@ -434,12 +434,12 @@ class _Serving:
     """What the steps of inference share.
 
     Attributes:
-      parts: what all steps are made of.
-      mesh: the mesh.
-      model: the model's shapes, with the shardings of compute.
-      cache: likewise of the keys and values, and of how many tokens they are.
-      next_ids: likewise of a token of each example.
-      results: the shardings of the next tokens and of the cache.
+        parts: what all steps are made of.
+        mesh: the mesh.
+        model: the model's shapes, with the shardings of compute.
+        cache: likewise of the keys and values, and of how many tokens they are.
+        next_ids: likewise of a token of each example.
+        results: the shardings of the next tokens and of the cache.
     """
 
     parts: _Parts

@@ -83,7 +83,7 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     """One train step of the MLP on `mesh`.
 
     Raises:
-      TargetError: a size is not positive, or an option has no such choice.
+        TargetError: a size is not positive, or an option has no such choice.
     """
     positive(settings, "batch", "features", "hidden", "outputs", "layers")
     one_of("dtype", settings.dtype, DTYPES)

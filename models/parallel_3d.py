@@ -148,7 +148,7 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     """One train step on `mesh`, which must have the axes `dp`, `pp` and `tp`.
 
     Raises:
-      TargetError: the mesh lacks an axis, a size is not positive or does not divide.
+        TargetError: the mesh lacks an axis, a size is not positive or does not divide.
     """
     check(mesh, settings)
     declared = parameters(settings)
@@ -195,7 +195,7 @@ def prefill(mesh: AnyMesh, settings: Settings) -> Program:
     """Reads a prompt: `prefill(params, tokens) -> (next tokens, cache)`.
 
     Raises:
-      TargetError: as of `program`, or the prompt is longer than the cache.
+        TargetError: as of `program`, or the prompt is longer than the cache.
     """
     check(mesh, settings)
     if settings.positions < settings.sequence:
@@ -210,7 +210,7 @@ def decode(mesh: AnyMesh, settings: Settings) -> Program:
     """Reads a token of each sequence: `decode(params, cache, tokens) -> (next tokens, cache)`.
 
     Raises:
-      TargetError: as of `program`.
+        TargetError: as of `program`.
     """
     check(mesh, settings)
     shape = (settings.microbatches, settings.batch, 1)
@@ -408,10 +408,10 @@ def local_gradients(
     tokens of all of them, which are small, are gathered.
 
     Args:
-      specs: the PartitionSpecs of the parameters.
-      params: this device's part.
-      batch: likewise.
-      settings: the model's.
+        specs: the PartitionSpecs of the parameters.
+        params: this device's part.
+        batch: likewise.
+        settings: the model's.
     """
     place = sum(jax.lax.axis_index(axis) for axis in MESH)
     sizes = {axis: jax.lax.axis_size(axis) for axis in MESH}
@@ -505,10 +505,10 @@ def local_inference(
     """The likeliest next token of each sequence, and the caches with `tokens` in them.
 
     Args:
-      params: this device's part.
-      cache: likewise; None before the first token.
-      tokens: [m / pp, batch / dp, tokens], the same on all devices of tp.
-      settings: the model's.
+        params: this device's part.
+        cache: likewise; None before the first token.
+        tokens: [m / pp, batch / dp, tokens], the same on all devices of tp.
+        settings: the model's.
     """
     table, gamma = params["embedding"]["table"], params["embedding"]["norm"]["gamma"]
     x = own_channels(table)[tokens]
@@ -555,14 +555,14 @@ def transformer_layer(
     """Attention and an MLP, each added to the stream x [batch, sequence, features / tp].
 
     Args:
-      x: the stream.
-      params: the layer's.
-      key: what is dropped; None for nothing.
-      settings: the model's.
-      remembered: as `attention` takes it.
+        x: the stream.
+        params: the layer's.
+        key: what is dropped; None for nothing.
+        settings: the model's.
+        remembered: as `attention` takes it.
 
     Returns:
-      The stream, and what attention remembers now.
+        The stream, and what attention remembers now.
     """
     rate = 0.0 if key is None else settings.dropout
     with jax.named_scope("attention"):
@@ -627,8 +627,8 @@ def rotate(x: jax.Array, angle: jax.Array) -> jax.Array:
     """Turns neighbouring channels of x [batch, sequence, ..., channels] by angles of them.
 
     Args:
-      x: the channels.
-      angle: [sequence, channels], from `angles`, or a device's part of it.
+        x: the channels.
+        angle: [sequence, channels], from `angles`, or a device's part of it.
     """
     angle = jnp.expand_dims(angle, tuple(range(1, x.ndim - 2)))
     even, odd = x[..., ::2], x[..., 1::2]
@@ -648,14 +648,14 @@ def attention(
     """Causal multi-head latent attention of x [batch, sequence, features / tp].
 
     Args:
-      x: the stream, after its norm.
-      params: the layer's.
-      settings: the model's.
-      remembered: the caches [batch, positions, channels / tp] of latents and of turned channels of
-        the keys, and of how many tokens they are; None without caches.
+        x: the stream, after its norm.
+        params: the layer's.
+        settings: the model's.
+        remembered: the caches [batch, positions, channels / tp] of latents and of turned channels
+            of the keys, and of how many tokens they are; None without caches.
 
     Returns:
-      What is added to the stream, and the two caches with these tokens in them.
+        What is added to the stream, and the two caches with these tokens in them.
     """
     before = jnp.int32(0) if remembered is None else remembered[2]
     position = before + jnp.arange(x.shape[1])
@@ -691,11 +691,11 @@ def whole_heads(heads: int, angle: jax.Array, query: Any, key: Any, value: jax.A
     heads' keys share, which each device has a part of, is gathered.
 
     Args:
-      heads: how many there are on all devices.
-      angle: by how much the rotary channels of the queries are turned.
-      query: channels of the queries, and rotary channels.
-      key: those of the keys; the rotary ones are turned already.
-      value: the values.
+        heads: how many there are on all devices.
+        angle: by how much the rotary channels of the queries are turned.
+        query: channels of the queries, and rotary channels.
+        key: those of the keys; the rotary ones are turned already.
+        value: the values.
     """
     own = heads // jax.lax.axis_size("tp")
 

@@ -63,7 +63,7 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     """The matrix, drawn on `mesh`.
 
     Raises:
-      TargetError: a size is not positive, or there is no such generator.
+        TargetError: a size is not positive, or there is no such generator.
     """
     positive(settings, "rows", "columns")
     one_of("generator", settings.generator, GENERATORS)

@@ -100,8 +100,8 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     """One example on `mesh`, which must have the axes `data` and `model`.
 
     Raises:
-      TargetError: there is no such example, the mesh lacks an axis, or custom_partitioning finds
-        too few devices for it.
+        TargetError: there is no such example, the mesh lacks an axis, or custom_partitioning finds
+            too few devices for it.
     """
     one_of("example", settings.example, EXAMPLES)
     positive(settings, "scale")
@@ -143,7 +143,7 @@ def on_devices(mesh: AnyMesh, *, optional: bool = False) -> AnyMesh:
     """The mesh on real devices; with `optional`, as it is where there are too few.
 
     Raises:
-      TargetError: there are too few, and they are not optional.
+        TargetError: there are too few, and they are not optional.
     """
     if not isinstance(mesh, AbstractMesh):
         return mesh

@@ -153,10 +153,10 @@ def missing_package(error: ModuleNotFoundError) -> ImportError:
     """The error to raise in place of one about a module that is not there.
 
     Args:
-      error: what an import in sdyscope raised.
+        error: what an import in sdyscope raised.
 
     Returns:
-      What is missing and how to install it; the error itself where it is about sdyscope's own.
+        What is missing and how to install it; the error itself where it is about sdyscope's own.
     """
     package = (error.name or "").partition(".")[0]
     if package in ("", "sdyscope"):

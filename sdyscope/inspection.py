@@ -108,7 +108,7 @@ class Inspection(Staged, Displayed):
             context: how many lines of text to add above and below each line.
 
         Raises:
-            CompilerError: the program can't be lowered or propagated under any partitioner.
+            CompilerError: the program can't be lowered under any partitioner.
             TargetError: it is a compiled program's text, or there is no such hardware.
         """
         from sdyscope.lint import linted
@@ -355,7 +355,11 @@ class Inspection(Staged, Displayed):
         return diff
 
     def snapshot(
-        self, stages: Sequence[Stage] | None = None, on: Hardware | str | None = None
+        self,
+        stages: Sequence[Stage] | None = None,
+        on: Hardware | str | None = None,
+        *,
+        partial: bool | None = None,
     ) -> Snapshot:
         """What the shardings are, as text that can be reviewed and compared; docs/snapshot.md.
 
@@ -363,14 +367,16 @@ class Inspection(Staged, Displayed):
             stages: which stages to look at; by default all but ``compiled``, for which the
                 program is compiled.
             on: what to compile for, as ``compiled`` takes it.
+            partial: whether a stage that a compiler refuses is left out, as long as another is
+                there; by default where no stages are named.
 
         Raises:
-            CompilerError: a partitioner or the compiler refuses the program.
+            CompilerError: a compiler refuses a stage that is not left out.
             TargetError: what was requested is asked of a file, or there is no such hardware.
         """
         from sdyscope.snapshots import take
 
-        return take(self, stages, on=on)
+        return take(self, stages, on=on, partial=partial)
 
     def verify(self, causes: int = 4) -> VerifyDocument:
         """Audits what is shown of the program against what XLA's dumps say, read by other means.

@@ -49,10 +49,10 @@ class ReferenceModel:
     """A program that comes with sdyscope.
 
     Attributes:
-      name: What to type.
-      summary: The first line of its docstring.
-      mesh: The mesh axes it is shown on unless told otherwise.
-      settings: What `--set` can change.
+        name: what to type.
+        summary: the first line of its docstring.
+        mesh: the mesh axes it is shown on unless told otherwise.
+        settings: what `--set` can change.
     """
 
     name: str
@@ -66,8 +66,8 @@ class Models:
     """The document of `sdyscope models --json`.
 
     Attributes:
-      schema: name and version of this form.
-      models: the reference models, by name.
+        schema: name and version of this form.
+        models: the reference models, by name.
     """
 
     schema: Literal["sdyscope.models/1"] = "sdyscope.models/1"
@@ -108,22 +108,23 @@ def resolve(
     """What `word` names.
 
     Args:
-      word: A reference model (`fsdp-transformer`; `parallel-3d:decode` is another program of one),
-        `package.module:name`, `path/file.py:name`, a file, or a directory of dumps (`in_directory`
-        takes a module's name off first). The name is that of a `Program`, of a `jax.stages.Traced`
-        or `Lowered`, or of a function that returns one of these and may take `mesh` and settings.
-      mesh: The mesh to build the program on, None for the target's own; of a compiled program, the
-        one whose axes to name.
-      settings: Values by name, as text or as they are. A mesh with mappings called `mapping` is for
-        functions that take one (`takes_mapping`); others do without it.
-      devices: Real devices to put the mesh on; without, the mesh is abstract.
+        word: a reference model (`fsdp-transformer`; `parallel-3d:decode` is another program of
+            one), `package.module:name`, `path/file.py:name`, a file, or a directory of dumps
+            (`in_directory` takes a module's name off first). The name is that of a `Program`, of a
+            `jax.stages.Traced` or `Lowered`, or of a function that returns one of these and may
+            take `mesh` and settings.
+        mesh: the mesh to build the program on, None for the target's own; of a compiled program,
+            the one whose axes to name.
+        settings: values by name, as text or as they are. A mesh with mappings called `mapping` is
+            for functions that take one (`takes_mapping`); others do without it.
+        devices: real devices to put the mesh on; without, the mesh is abstract.
 
     Returns:
-      A `Program`; what the text of a compiled program says; or the `Path` of any other file or
-      directory, which the read stage takes.
+        A `Program`; what the text of a compiled program says; or the `Path` of any other file or
+        directory, which the read stage takes.
 
     Raises:
-      TargetError: there is no such thing, or it can't be built with this mesh and these settings.
+        TargetError: there is no such thing, or it can't be built with this mesh and these settings.
     """
     axes = Mesh.of(mesh) if isinstance(mesh, Mapping) else mesh
     asked = dict(settings or {})
@@ -193,7 +194,7 @@ def function_of(word: str) -> Callable[..., Any]:
     """The function that `path/file.py:name` or `package.module:name` names.
 
     Raises:
-      TargetError: there is no such thing, or it can't be called.
+        TargetError: there is no such thing, or it can't be called.
     """
     place, colon, name = word.rpartition(":")
     if not (colon and place and name):
@@ -352,7 +353,7 @@ def _named(module: ModuleType, name: str, hint: str) -> Any:
     """What a dotted name stands for in a module.
 
     Raises:
-      TargetError: nothing; it says what is alike, or the hint.
+        TargetError: nothing; it says what is alike, or the hint.
     """
     value: Any = module
     for part in name.split("."):

@@ -36,6 +36,12 @@ def test_every_schema_is_marked_as_generated_for_reviewers():
     assert "docs/schema/*.json linguist-generated" in attributes
 
 
+@pytest.mark.parametrize("schema", sorted((DOCS / "schema").glob("*.json")), ids=lambda s: s.stem)
+def test_a_document_with_more_fields_is_of_its_version(schema):
+    """A version promises that fields are only added (docs/README.md)."""
+    assert '"additionalProperties": false' not in schema.read_text()
+
+
 def test_every_rule_has_an_anchor():
     text = GENERATED[DOCS / "lint.md"]
     assert all(f"### `{name}`\n" in text for name in RULES)

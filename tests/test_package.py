@@ -155,8 +155,9 @@ def test_no_public_class_has_the_name_of_another():
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
 
 
-#: The folders whose Python is the package's.
+#: The folders whose Python is the package's, and those whose Python is ours.
 SHIPPED = ("sdyscope", "models", "docs", "grammars", "reports")
+OWN = (*SHIPPED, "benchmarks")
 
 #: Names that say nothing of what they hold.
 EMPTY_NAMES = {"found", "made", "told", "one"}
@@ -190,7 +191,7 @@ def test_names_say_what_they_hold():
     # Whether there can be one at all: parsing the whole package takes seconds.
     possible = re.compile(rf"\b({'|'.join(EMPTY_NAMES)})\b *([:=+|,)(]| in\b)")
     empty = []
-    paths = (path for folder in SHIPPED for path in (ROOT / folder).rglob("*.py"))
+    paths = (path for folder in OWN for path in (ROOT / folder).rglob("*.py"))
     for path in paths:
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         if not possible.search(text):
@@ -202,6 +203,40 @@ def test_names_say_what_they_hold():
     for path in (*(ROOT / "reports").glob("*.j2"), *(ROOT / "docs").glob("*.md")):
         empty += [f"{path.name} {loop}" for loop in loops.findall(path.read_text())]
     assert empty == []
+
+
+#: Where a script binds a name, or passes on what it has bound: a declaration, a parameter or an
+#: element of a list, a field. A document's own `finding.found` is neither.
+_NAMES = "|".join(sorted(EMPTY_NAMES))
+_BOUND_IN_SCRIPTS = re.compile(
+    rf"\b(?:const|let|var|function)\s+({_NAMES})\b|\b({_NAMES})\s*=>"
+    rf"|[({{,\[]\s*({_NAMES})\s*[,)\]}}=]|\bthis\.({_NAMES})\b"
+)
+
+
+def test_names_in_scripts_say_what_they_hold():
+    empty = []
+    for folder in ("reports/js", "tests/reports/js"):
+        for path in (ROOT / folder).rglob("*.js"):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if not line.lstrip().startswith(("//", "*", "/*")) and (
+                    match := _BOUND_IN_SCRIPTS.search(line)
+                ):
+                    empty.append(f"{path.relative_to(ROOT)}:{number} {match[0]}")
+    assert empty == []
+
+
+#: The head of a section of a docstring, and how far its first entry is indented.
+_SECTION = re.compile(r"^( *)(?:Args|Attributes|Raises|Returns|Yields):\n\1( *)\S", re.MULTILINE)
+
+
+def test_sections_of_docstrings_are_indented_alike():
+    other = []
+    for path in (path for folder in SHIPPED for path in (ROOT / folder).rglob("*.py")):
+        depths = {len(section[2]) for section in _SECTION.finditer(path.read_text())}
+        if depths - {4}:
+            other.append(path.relative_to(ROOT).as_posix())
+    assert other == []
 
 
 def test_module_and_script_are_the_same():

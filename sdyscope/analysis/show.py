@@ -36,25 +36,25 @@ class ShownTensor:
     """One tensor through the stages.
 
     Attributes:
-      name: what to call it: its pytree path or its scope.
-      kind: where its sharding is named.
-      path: pytree path of an argument or result, scope of everything else.
-      index: flat index of an argument or result, number of a `shard_map`'s operand or result.
-      shape: shape of the whole tensor; null where it is dynamic.
-      dtype: MLIR element type.
-      bytes: bytes of the whole tensor; null where they are not known.
-      source: line of user code; null for arguments and results.
-      mapped: the function that a `shard_map` maps; empty for all else, and where it is not known.
-      by_author: whether the program's author could name a sharding for it. What remains is JAX's.
-      by_jax: whether JAX wrote it on its own account, as its location in the module says.
-      requested: what was asked for; null where it was left to the compiler, or is not known.
-      returned: of a result that the program leaves open, what the out_specs of the shard_map that
-        returns it say; null for all else.
-      lowered: what each module says; a partitioner is absent where its module has no such tensor.
-      agrees: whether that is what was requested, by partitioner.
-      dropped: whether jit dropped this argument, which the program does not use.
-      donated: whether the caller donated this argument's buffer.
-      notes: what else there is to know about the request.
+        name: what to call it: its pytree path or its scope.
+        kind: where its sharding is named.
+        path: pytree path of an argument or result, scope of everything else.
+        index: flat index of an argument or result, number of a `shard_map`'s operand or result.
+        shape: shape of the whole tensor; null where it is dynamic.
+        dtype: MLIR element type.
+        bytes: bytes of the whole tensor; null where they are not known.
+        source: line of user code; null for arguments and results.
+        mapped: the function that a `shard_map` maps; empty for all else, and where it is not known.
+        by_author: whether the program's author could name a sharding for it. What remains is JAX's.
+        by_jax: whether JAX wrote it on its own account, as its location in the module says.
+        requested: what was asked for; null where it was left to the compiler, or is not known.
+        returned: of a result that the program leaves open, what the out_specs of the shard_map that
+            returns it say; null for all else.
+        lowered: what each module says; a partitioner is absent where its module has no such tensor.
+        agrees: whether that is what was requested, by partitioner.
+        dropped: whether jit dropped this argument, which the program does not use.
+        donated: whether the caller donated this argument's buffer.
+        notes: what else there is to know about the request.
     """
 
     name: str
@@ -104,19 +104,19 @@ class ShownProgram:
     """One program, or one module read from a file.
 
     Attributes:
-      name: the program's name, or the module's.
-      file: the file that it was read from; null for a program.
-      jax_version: version of JAX that lowered or read it.
-      recorded_by: the JAX that lowered it in a recorded run; null for any other.
-      meshes: the meshes that its shardings are on.
-      partitioners: whose modules were read.
-      ops: how many operations each module has.
-      arguments: totals.
-      results: totals.
-      tensors: every tensor, or those that were asked for.
-      hidden: how many tensors the filters left out.
-      account: what is not known.
-      notes: what else there is to know.
+        name: the program's name, or the module's.
+        file: the file that it was read from; null for a program.
+        jax_version: version of JAX that lowered or read it.
+        recorded_by: the JAX that lowered it in a recorded run; null for any other.
+        meshes: the meshes that its shardings are on.
+        partitioners: whose modules were read.
+        ops: how many operations each module has.
+        arguments: totals.
+        results: totals.
+        tensors: every tensor, or those that were asked for.
+        hidden: how many tensors the filters left out.
+        account: what is not known.
+        notes: what else there is to know.
     """
 
     name: str
@@ -139,8 +139,8 @@ class UnreadFile:
     """A file of a directory of dumps that can't be read.
 
     Attributes:
-      file: its path.
-      error: why not, in one sentence.
+        file: its path.
+        error: why not, in one sentence.
     """
 
     file: FilePath
@@ -152,13 +152,13 @@ class Show:
     """The document of `sdyscope show --json`.
 
     Attributes:
-      schema: name and version of this form.
-      target: the TARGET.
-      programs: one program, or the modules of a directory.
-      unread: files of the directory that can't be read.
-      recorded: what `sdyscope record` noted down of a directory that it made; null for any other.
-      recompiles: which of its functions were compiled again, and why; none of one program alone.
-      slices: which devices hold which slice, of each program in turn; null unless asked for.
+        schema: name and version of this form.
+        target: the TARGET.
+        programs: one program, or the modules of a directory.
+        unread: files of the directory that can't be read.
+        recorded: what `sdyscope record` noted down of a directory that it made; null for any other.
+        recompiles: which of its functions were compiled again, and why; none of one program alone.
+        slices: which devices hold which slice, of each program in turn; null unless asked for.
     """
 
     schema: Literal["sdyscope.show/3"] = "sdyscope.show/3"
@@ -183,16 +183,16 @@ def show(
     """What a TARGET holds.
 
     Args:
-      programs: its programs.
-      target: the word.
-      unread: its files that can't be read.
-      recorded: what was recorded of it.
-      match: a glob that the names of tensors must match; None for all.
-      kinds: which kinds of tensors; none for all.
-      slices: whether to say which devices hold which slice of each.
+        programs: its programs.
+        target: the word.
+        unread: its files that can't be read.
+        recorded: what was recorded of it.
+        match: a glob that the names of tensors must match; None for all.
+        kinds: which kinds of tensors; none for all.
+        slices: whether to say which devices hold which slice of each.
 
     Raises:
-      SdyscopeError: a program can't be lowered.
+        SdyscopeError: a program can't be lowered.
     """
     wanted = _filter(match, kinds)
     return Show(

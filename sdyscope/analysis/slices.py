@@ -19,20 +19,20 @@ class TensorSlices:
     """Who holds what of one tensor.
 
     Attributes:
-      name: its pytree path or its scope.
-      kind: where its sharding is named.
-      shape: shape of the whole tensor; null where it is dynamic.
-      dtype: MLIR element type.
-      sharding: what was requested, else what the first module says, else the out_spec of the
-        shard_map that returns it; null for none of them.
-      source: line of user code; null for arguments and results.
-      placed: whether that says where it is.
-      unplaced: why not; empty where it does.
-      different: how many different slices there are.
-      listed: all of them where they are few, else the first ones and the last.
-      rule: the slice that any device `d` holds, or any position `p` of a mesh whose devices are in
-        an order of their own; empty where all are listed.
-      partial: whether each device holds a partial result, still to be reduced with others.
+        name: its pytree path or its scope.
+        kind: where its sharding is named.
+        shape: shape of the whole tensor; null where it is dynamic.
+        dtype: MLIR element type.
+        sharding: what was requested, else what the first module says, else the out_spec of the
+            shard_map that returns it; null for none of them.
+        source: line of user code; null for arguments and results.
+        placed: whether that says where it is.
+        unplaced: why not; empty where it does.
+        different: how many different slices there are.
+        listed: all of them where they are few, else the first ones and the last.
+        rule: the slice that any device `d` holds, or any position `p` of a mesh whose devices are
+            in an order of their own; empty where all are listed.
+        partial: whether each device holds a partial result, still to be reduced with others.
     """
 
     name: str
@@ -59,8 +59,8 @@ class ProgramSlices:
     """Who holds what of a program's tensors.
 
     Attributes:
-      name: the program's name, or the module's.
-      tensors: its tensors, or those that were asked for.
+        name: the program's name, or the module's.
+        tensors: its tensors, or those that were asked for.
     """
 
     name: str

@@ -325,7 +325,7 @@ class Ci:
                 target.hardware,
                 target.skipped,
                 tuple(
-                    error.text if what == "target" else f"{what} could not be done: {error.text}"
+                    error.text if what == "target" else f"{what} errored: {error.text}"
                     for what, error in target.errors
                 ),
                 shown(target.findings),

@@ -37,12 +37,12 @@ class BisectRequest:
     """What was asked for.
 
     Attributes:
-      subject: what to look at.
-      good: a revision before the change.
-      bad: a later one.
-      what: what to look for; empty for the default.
-      program: the program of a script that is looked at; empty for all.
-      verbose: whether what scripts and compilers say is shown.
+        subject: what to look at.
+        good: a revision before the change.
+        bad: a later one.
+        what: what to look for; empty for the default.
+        program: the program of a script that is looked at; empty for all.
+        verbose: whether what scripts and compilers say is shown.
     """
 
     subject: UpgradeSubject
@@ -60,8 +60,8 @@ def bisected(asked: BisectRequest, notify: Callable[[str, int, int], None]) -> I
     While it is held, files of the worktree are named as they are in the user's tree.
 
     Raises:
-      SdyscopeError: there is no such commit, or an end can't be judged.
-      Stopped: a signal told this process to stop; the worktree is gone.
+        SdyscopeError: there is no such commit, or an end can't be judged.
+        Stopped: a signal told this process to stop; the worktree is gone.
     """
     wanted = parse_wanted(asked.what or DEFAULT, asked.program)
     repository = Repository(Path.cwd())
@@ -107,7 +107,7 @@ class _Search:
         """What was found.
 
         Raises:
-          TargetError: an end can't be judged.
+            TargetError: an end can't be judged.
         """
         self.commits = {good.hash: good, bad.hash: bad}
         start = self.judge.take_good(good.hash)
@@ -119,7 +119,7 @@ class _Search:
             outcome = bisect(self.repository, good.hash, bad.hash, self.judge.is_good)
         except Unjudged as error:
             raise TargetError(
-                f"{_label(bad)} can't be judged, and no commit before it is another than the good "
+                f"{_label(bad)} can't be judged, and no commit before it differs from the good "
                 f"one: {error}"
             ) from error
         first = outcome.first
@@ -190,8 +190,8 @@ class _Search:
         """Looks at a commit; a module that is known is not compiled again.
 
         Args:
-          commit: the commit.
-          fresh: compile it nevertheless, for its own source lines.
+            commit: the commit.
+            fresh: compile it nevertheless, for its own source lines.
         """
         compiles = fresh or self.wanted.needs_compile
         known = {} if fresh else {KNOWN: ",".join(self.stages)}

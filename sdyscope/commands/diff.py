@@ -233,7 +233,7 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
         only_a=rest.only_a,
         only_b=rest.only_b,
         unread=(*rest.unread, *failed),
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(notes)),
         accounts=accounts,
     )
 

@@ -29,8 +29,8 @@ class Other:
     """What a second `--mesh-config` says: the other side of a comparison.
 
     Attributes:
-      mesh: the sizes of the mesh axes in order.
-      settings: what `--set` says, with the configuration's mappings.
+        mesh: the sizes of the mesh axes in order.
+        settings: what `--set` says, with the configuration's mappings.
     """
 
     mesh: dict[str, int] | None
@@ -51,8 +51,8 @@ def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., i
     """Makes one parameter, `mesh`, of the options that choose it.
 
     Args:
-      function: a command's function; `mesh` is then a dict of axis sizes in order, or None.
-      has_devices: whether it has a parameter `devices` of its own, a number, which it keeps.
+        function: a command's function; `mesh` is then a dict of axis sizes in order, or None.
+        has_devices: whether it has a parameter `devices` of its own, a number, which it keeps.
     """
     # Which uses the mappings of a configuration, too.
     has_config = "mesh_config" in inspect.signature(function).parameters
@@ -125,15 +125,15 @@ def chosen_mesh(
     """The sizes of the mesh axes in order; None for the target's own mesh.
 
     Args:
-      mesh: what `--mesh` says.
-      config: what `--mesh-config` says.
-      selector: what `--mesh-selector` says.
-      devices: what `--devices` says.
-      parameters: the command's others, of which `on`, `target` or `targets` and `settings` count.
-      has_devices: whether the command has a `--devices` of its own.
+        mesh: what `--mesh` says.
+        config: what `--mesh-config` says.
+        selector: what `--mesh-selector` says.
+        devices: what `--devices` says.
+        parameters: the command's others, of which `on`, `target` or `targets` and `settings` count.
+        has_devices: whether the command has a `--devices` of its own.
 
     Raises:
-      TargetError: they do not fit each other, or a size can't be inferred.
+        TargetError: they do not fit each other, or a size can't be inferred.
     """
     shape = _shape(mesh, config, selector)
     if shape is None:
@@ -165,7 +165,7 @@ def _devices_are_asked_for(parameters: Mapping[str, Any]) -> None:
     """Whether a number of devices changes anything: for programs that make their own mesh of them.
 
     Raises:
-      TargetError: it does not.
+        TargetError: it does not.
     """
     from sdyscope import targets
 
@@ -259,9 +259,9 @@ def with_mapping(
     """The command's `settings`, with the mappings of a configuration for programs that take them.
 
     Args:
-      config: what `--mesh-config` says.
-      parameters: the command's others; see `chosen_mesh`.
-      quiet: whether the command looks at the mappings itself.
+        config: what `--mesh-config` says.
+        parameters: the command's others; see `chosen_mesh`.
+        quiet: whether the command looks at the mappings itself.
     """
     from sdyscope import targets
     from sdyscope.mesh_config import MeshRules, read_mesh_config
@@ -287,7 +287,7 @@ def mapped_mesh(config: str) -> MappedMesh | None:
     """What `--mesh-config` says, where it has one mapping for compute and one for parameters.
 
     Raises:
-      TargetError: it can't be read.
+        TargetError: it can't be read.
     """
     from sdyscope.mesh_config import MappedMesh, read_mesh_config
 

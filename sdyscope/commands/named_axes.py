@@ -16,12 +16,12 @@ def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxe
     """The logical axes of a program's arguments with the mappings of a mesh configuration.
 
     Args:
-      inspection: the program.
-      config: what `--mesh-config` says; None where it is not given.
+        inspection: the program.
+        config: what `--mesh-config` says; None where it is not given.
 
     Returns:
-      the axes, or None and a sentence on why there are none. Where mappings are written and can't
-      be looked at, standard error says so.
+        the axes, or None and a sentence on why there are none. Where mappings are written and can't
+        be looked at, standard error says so.
     """
     from sdyscope.lint import named_axes
     from sdyscope.stages.lowered.named_axes import argument_axis_names

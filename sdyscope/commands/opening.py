@@ -35,8 +35,8 @@ class Unread:
     """A file of a directory that can't be read.
 
     Attributes:
-      path: the file.
-      error: why not.
+        path: the file.
+        error: why not.
     """
 
     path: Path
@@ -48,13 +48,13 @@ class Opened:
     """What a TARGET holds.
 
     Attributes:
-      word: the TARGET, as it was typed.
-      programs: one program or module; of a directory all of its modules, in the order in which they
-        were dumped.
-      is_directory: whether it is a directory of dumps.
-      unread: files of the directory that can't be read.
-      record: what is known of a directory that `sdyscope record` made, and of these programs.
-      several: whether all of a directory's modules were asked for.
+        word: the TARGET, as it was typed.
+        programs: one program or module; of a directory all of its modules, in the order in which
+            they were dumped.
+        is_directory: whether it is a directory of dumps.
+        unread: files of the directory that can't be read.
+        record: what is known of a directory that `sdyscope record` made, and of these programs.
+        several: whether all of a directory's modules were asked for.
     """
 
     word: str
@@ -99,7 +99,7 @@ class Opened:
         """The same with a mesh whose axes to name in programs that were compiled already.
 
         Raises:
-          TargetError: one is for another number of devices.
+            TargetError: one is for another number of devices.
         """
         from sdyscope.facts.compiled import Compiled
         from sdyscope.inspection import Inspection
@@ -130,9 +130,9 @@ class Bench:
     """A program whose source is edited, as ``Inspection.fix`` takes it.
 
     Attributes:
-      rebuild: builds the program from the files that Python then imports.
-      alone: the same on a mesh of one device.
-      root: the folder that paths of a patch are relative to.
+        rebuild: builds the program from the files that Python then imports.
+        alone: the same on a mesh of one device.
+        root: the folder that paths of a patch are relative to.
     """
 
     rebuild: Callable[[], Program]
@@ -145,10 +145,10 @@ class Opening:
     """A TARGET with the options that say how it is opened.
 
     Attributes:
-      word: the TARGET, as it was typed.
-      mesh: axis sizes that replace the target's own.
-      settings: what `--set` changes.
-      module: name of one module of a directory.
+        word: the TARGET, as it was typed.
+        mesh: axis sizes that replace the target's own.
+        settings: what `--set` changes.
+        module: name of one module of a directory.
     """
 
     word: str
@@ -166,13 +166,13 @@ class Opening:
         """What it holds; of a directory all modules, or the one that is named.
 
         Args:
-          partitioners: which to lower under; of a file, which it may be written for.
-          as_module: whether a compiled program is looked at as a module, whose shapes are one
-            device's.
+            partitioners: which to lower under; of a file, which it may be written for.
+            as_module: whether a compiled program is looked at as a module, whose shapes are one
+                device's.
 
         Raises:
-          SdyscopeError: there is no such thing, or it can't be read, or a directory holds nothing
-            that can be.
+            SdyscopeError: there is no such thing, or it can't be read, or a directory holds nothing
+                that can be.
         """
         from sdyscope.facts.compiled import Compiled
         from sdyscope.facts.program import Program
@@ -211,7 +211,7 @@ class Opening:
         """The only program or module that it holds; see `opened`.
 
         Raises:
-          SdyscopeError: as `opened`, or the directory has several modules and none is named.
+            SdyscopeError: as `opened`, or the directory has several modules and none is named.
         """
         return single(self.opened(partitioners, as_module=as_module))
 
@@ -284,7 +284,7 @@ def single(opened: Opened) -> Inspection:
     """The only program or module of a TARGET; of a recorded run the only one that is not JAX's.
 
     Raises:
-      TargetError: there are several.
+        TargetError: there are several.
     """
     if len(opened.programs) == 1:
         return opened.programs[0]

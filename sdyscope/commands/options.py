@@ -46,11 +46,11 @@ def command(
     The first line of the function's docstring is its line in `sdyscope --help`.
 
     Args:
-      environment: makes of the command's parameters the variables that the child gets unless the
-        user has set them. By default no accelerator is started.
-      launcher: what starts the child, of the command's parameters; by default `child.run`.
-      cls: reads its command line.
-      examples: command lines that help shows, without the name `sdyscope`.
+        environment: makes of the command's parameters the variables that the child gets unless the
+            user has set them. By default no accelerator is started.
+        launcher: what starts the child, of the command's parameters; by default `child.run`.
+        cls: reads its command line.
+        examples: command lines that help shows, without the name `sdyscope`.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
@@ -135,7 +135,7 @@ def mesh_sizes(text: str) -> dict[str, int]:
     """The axis sizes of `data=4,model=2`, in order; -1 for one that is to be inferred.
 
     Raises:
-      click.BadParameter: it is no mesh.
+        click.BadParameter: it is no mesh.
     """
     from sdyscope.mesh_config import parse_mesh_shape
 
@@ -175,8 +175,8 @@ def one_partitioner(
     """`--partitioner` where most often one is looked at; `partitioner` is None where none is named.
 
     Args:
-      about: what it is for, a sentence of the option's help.
-      otherwise: what is looked at without the option.
+        about: what it is for, a sentence of the option's help.
+        otherwise: what is looked at without the option.
     """
     return click.option(
         "--partitioner",
@@ -285,9 +285,9 @@ class Json(Shared):
     """The option `--json`.
 
     Args:
-      words: its names.
-      document: the class of the document that is then printed, as `module:class` within sdyscope.
-      settings: as any option has them.
+        words: its names.
+        document: the class of the document that is then printed, as `module:class` within sdyscope.
+        settings: as any option has them.
     """
 
     def __init__(self, *words: Any, document: str, **settings: Any) -> None:
@@ -304,8 +304,8 @@ def json(document: str) -> Callable[[_Function], _Function]:
     """`--json`; the parameter `as_json` is whether it was given.
 
     Args:
-      document: the class of the document that is then printed, as `module:class` within sdyscope;
-        it is loaded only for its schema.
+        document: the class of the document that is then printed, as `module:class` within sdyscope;
+            it is loaded only for its schema.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -352,7 +352,7 @@ def usage() -> Iterator[None]:
     """Reads the value of an option: what a parser refuses is wrong usage.
 
     Raises:
-      click.BadParameter: in place of a `TargetError`.
+        click.BadParameter: in place of a `TargetError`.
     """
     try:
         yield
@@ -372,7 +372,7 @@ def pair(word: str, form: str) -> tuple[str, str]:
     """A word of the form `KEY=VALUE`.
 
     Raises:
-      click.BadParameter: it has another form.
+        click.BadParameter: it has another form.
     """
     key, equals, value = (part.strip() for part in word.partition("="))
     if not (key and equals and value):

@@ -76,9 +76,15 @@ def command(
     from sdyscope.views import profile
 
     if on is not None and target is None:
-        raise TargetError("--on is what the program ran on.", hint="Name it behind the trace.")
+        raise TargetError(
+            "--on names what the program ran on, and no TARGET is named.",
+            hint="Name it behind the trace.",
+        )
     if settings and target is None:
-        raise TargetError("--set is a setting of the program.", hint="Name it behind the trace.")
+        raise TargetError(
+            "--set changes a setting of TARGET, and none is named.",
+            hint="Name it behind the trace.",
+        )
     other = target is not None and is_trace(Path(target))
     if other and calibrate:
         raise TargetError(

@@ -48,13 +48,13 @@ def command_line(
     """The command to run.
 
     Args:
-      words: a command; or a Python file, or `-m` and a module, for Python to run.
-      python: which Python; by default this one.
-      path: where commands are found; by default on `PATH`.
-      folder: where it is started; by default the working directory.
+        words: a command; or a Python file, or `-m` and a module, for Python to run.
+        python: which Python; by default this one.
+        path: where commands are found; by default on `PATH`.
+        folder: where it is started; by default the working directory.
 
     Raises:
-      TargetError: there is no such command, script or module.
+        TargetError: there is no such command, script or module.
     """
     if not words:
         raise TargetError(
@@ -78,9 +78,9 @@ def _check_script(words: Sequence[str], folder: Path, *, here: bool) -> None:
     """Finds a script that is not there before a directory is made for it.
 
     Args:
-      words: a command line of Python.
-      folder: where it is started.
-      here: whether it may be this Python, whose path is known.
+        words: a command line of Python.
+        folder: where it is started.
+        here: whether it may be this Python, whose path is known.
     """
     rest = list(words[1:])
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "-m", "-c"):
@@ -105,7 +105,7 @@ def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:
     """Makes the directory ready.
 
     Raises:
-      TargetError: it can't be made, or holds something already.
+        TargetError: it can't be made, or holds something already.
     """
     if overwrite and add:
         raise TargetError(
@@ -154,18 +154,18 @@ def run(
     """Runs a command to its end.
 
     Args:
-      command: its words.
-      folder: where its programs go.
-      partitioner: under which it runs; `both` for its own and every program under the other as
-        well, empty for its own alone.
-      launch: runs it with these variables, and gives its exit status.
-      variables: its environment, without the recorder's; by default this process's.
+        command: its words.
+        folder: where its programs go.
+        partitioner: under which it runs; `both` for its own and every program under the other as
+            well, empty for its own alone.
+        launch: runs it with these variables, and gives its exit status.
+        variables: its environment, without the recorder's; by default this process's.
 
     Returns:
-      Its exit status; negative when a signal ended it.
+        Its exit status; negative when a signal ended it.
 
     Raises:
-      TargetError: it can't be started, or its directory can't be written.
+        TargetError: it can't be started, or its directory can't be written.
     """
     started = time.time()
     lines = (
@@ -193,7 +193,7 @@ def finish(folder: Path) -> tuple[Record, RecordedRun]:
     """Writes the index, and gives what it holds and the run that ended last.
 
     Raises:
-      TargetError: the directory can't be written or read any more, or was removed meanwhile.
+        TargetError: the directory can't be written or read any more, or was removed meanwhile.
     """
     # The index is a copy: whatever the script has made of it, it is rewritten.
     with locked(folder):
@@ -213,7 +213,7 @@ def write_index(folder: Path, record: Record) -> None:
     """Writes `record.json`.
 
     Raises:
-      TargetError: it can't be written.
+        TargetError: it can't be written.
     """
     write_atomically(folder / INDEX, encode(record, stored=True))
 
@@ -248,15 +248,15 @@ def to_its_end(command: Sequence[str], environment: dict[str, str], *, quiet: bo
     """Runs a command that the terminal shows, to which signals are passed on.
 
     Args:
-      command: its words.
-      environment: its variables.
-      quiet: whether its standard output goes to standard error.
+        command: its words.
+        environment: its variables.
+        quiet: whether its standard output goes to standard error.
 
     Returns:
-      Its exit status; negative when a signal ended it.
+        Its exit status; negative when a signal ended it.
 
     Raises:
-      TargetError: it can't be started.
+        TargetError: it can't be started.
     """
     running: list[subprocess.Popen[bytes]] = []
 

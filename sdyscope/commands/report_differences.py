@@ -60,17 +60,17 @@ def page(
     from sdyscope.page import document as report
     from sdyscope.page import page as report_page
     from sdyscope.process import progress
+    from sdyscope.words.account import NO_COMPILE
 
     def opened(word: str) -> Inspection:
         read = opening.Opening(word, module=target.module)
         built = opening.Opening(word, target.mesh, target.settings)
         return (read if opening.is_read(word) else built).inspection(partitioners)
 
-    why = "Not compiled, because of --no-compile."
     inspection = opened(target.word)
     two = None if second is None else opened(second)
     other = on[1] if len(on) > 1 else None
-    what = (on[0] if on else None) if compiled else why
+    what = (on[0] if on else None) if compiled else NO_COMPILE
 
     def side(program: Inspection, word: str, hardware: Hardware | None) -> Report:
         return report.document(

@@ -365,7 +365,7 @@ def _first_that_holds(
     """The program on the first mesh that it can be built and lowered on.
 
     Raises:
-      SdyscopeError: why not on the first, where there is none.
+        SdyscopeError: why not on the first, where there is none.
     """
     failures = []
     for mesh in meshes:

@@ -110,11 +110,24 @@ def command(
     text = read_file(path) if path is not None and is_there and (check or update) else ""
     before = {snapshot.name: snapshot for snapshot in read_snapshots(text, file)} if text else {}
     opened = _opened(targets, mesh, settings, partitioner, module, before)
-    now = [_taken(inspection, before.get(inspection.name), stages, on) for inspection in opened]
+    # A golden file is never written without a stage that it had or was asked for.
+    partial = not (update or (stages is not None and file is not None and not check))
+    now = [
+        _taken(inspection, before.get(inspection.name), stages, on, partial)
+        for inspection in opened
+    ]
     named = [taken.name for taken in now]
     missing = [name for name in named if name not in before] if check or update else []
     unused = [name for name in before if name not in named]
-    compared = [compare(before[taken.name], taken) for taken in now if taken.name in before]
+    compared = [
+        compare(
+            before[taken.name],
+            taken,
+            refused=set(stages or before[taken.name].stages) - set(taken.stages),
+        )
+        for taken in now
+        if taken.name in before
+    ]
     action: Action = "print"
     written = False
     if path is not None and check:
@@ -208,8 +221,9 @@ def _taken(
     before: Snapshot | None,
     stages: tuple[Stage, ...] | None,
     on: Hardware | None,
+    partial: bool,
 ) -> Snapshot:
     chosen = stages if stages is not None or before is None else before.stages
     if on is None and before is not None and before.hardware:
-        return inspection.snapshot(chosen, before.hardware)
-    return inspection.snapshot(chosen, on)
+        return inspection.snapshot(chosen, before.hardware, partial=partial)
+    return inspection.snapshot(chosen, on, partial=partial)

@@ -54,18 +54,18 @@ def carry(
     """Writes the stages of a TARGET's programs to a file.
 
     Args:
-      file: the file.
-      target: the TARGET; of a recorded run, its functions that are not JAX's are looked at.
-      page: the page that is to be written, for which views are handed over too; None without one.
-      name: the only program that matters; empty for all.
-      mesh: axes of the mesh; None for the target's own.
-      partitioner: under which; by default Shardy, or what a file is for.
-      on: what to compile for.
-      settings: settings of the target.
-      module: which module of a directory.
+        file: the file.
+        target: the TARGET; of a recorded run, its functions that are not JAX's are looked at.
+        page: the page that is to be written, for which views are handed over too; None without one.
+        name: the only program that matters; empty for all.
+        mesh: axes of the mesh; None for the target's own.
+        partitioner: under which; by default Shardy, or what a file is for.
+        on: what to compile for.
+        settings: settings of the target.
+        module: which module of a directory.
 
     Raises:
-      SdyscopeError: the TARGET can't be opened.
+        SdyscopeError: the TARGET can't be opened.
     """
     from sdyscope.analysis.recompiles import recompiles
     from sdyscope.stages import compat
@@ -106,10 +106,10 @@ def _check_imports(record: Record | None) -> None:
     """Finds code that was imported from where it is not to come from: a checkout of another commit.
 
     Args:
-      record: what was recorded of a script; None of a TARGET, which this process has imported.
+        record: what was recorded of a script; None of a TARGET, which this process has imported.
 
     Raises:
-      TargetError: a module is from there.
+        TargetError: a module is from there.
     """
     folder = os.environ.get(ELSEWHERE)
     if not folder:

@@ -29,13 +29,13 @@ class UpgradeSubject:
     """What is looked at: a TARGET, or a command whose programs are recorded.
 
     Attributes:
-      target: the TARGET; empty for a command.
-      command: the command's words; none for a TARGET.
-      arguments: the command line up to a command's own words, which says how a TARGET is opened.
-      variables: variables of a process that opens it, unless the user has set them.
-      partitioner: under which; empty for that of the script, or for Shardy.
-      platform: what is compiled for; empty for virtual CPU devices.
-      config: files of mesh configurations; empty without any.
+        target: the TARGET; empty for a command.
+        command: the command's words; none for a TARGET.
+        arguments: the command line up to a command's own words, which says how a TARGET is opened.
+        variables: variables of a process that opens it, unless the user has set them.
+        partitioner: under which; empty for that of the script, or for Shardy.
+        platform: what is compiled for; empty for virtual CPU devices.
+        config: files of mesh configurations; empty without any.
     """
 
     target: str
@@ -57,12 +57,12 @@ class Look:
     """One look to be taken.
 
     Attributes:
-      label: what to call it.
-      environment: whose JAX; None for this process's own Python.
-      analysis: the Python that opens what there is, with sdyscope.
-      folder: the working directory.
-      variables: variables of the process that opens it, beside the subject's.
-      path: folders to import from, before all others.
+        label: what to call it.
+        environment: whose JAX; None for this process's own Python.
+        analysis: the Python that opens what there is, with sdyscope.
+        folder: the working directory.
+        variables: variables of the process that opens it, beside the subject's.
+        path: folders to import from, before all others.
     """
 
     label: str
@@ -77,10 +77,10 @@ class Looker:
     """Takes looks.
 
     Args:
-      subject: at what.
-      scratch: a temporary folder.
-      verbose: whether what scripts and compilers say is shown.
-      notify: told what is being done, how many looks are taken, and of how many.
+        subject: at what.
+        scratch: a temporary folder.
+        verbose: whether what scripts and compilers say is shown.
+        notify: told what is being done, how many looks are taken, and of how many.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Looker:
         """What came of looks: scripts run one after the other, the rest side by side.
 
         Raises:
-          Stopped: a signal told this process to stop.
+            Stopped: a signal told this process to stop.
         """
         runs = [self._run(number, look, len(looks)) for number, look in enumerate(looks)]
         files = [self.scratch / f"look-{self._count + number}" for number in range(len(looks))]
@@ -242,9 +242,9 @@ class _Run:
     """A script that was run.
 
     Attributes:
-      folder: what was recorded.
-      status: its exit status.
-      last: the last line that it wrote.
+        folder: what was recorded.
+        status: its exit status.
+        last: the last line that it wrote.
     """
 
     folder: Path

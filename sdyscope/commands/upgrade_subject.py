@@ -70,7 +70,7 @@ def looks(document: str) -> Callable[[_Function], _Function]:
     an environment or a checkout, the stages of the TARGET are handed over instead.
 
     Args:
-      document: the class of the document that `--json` prints, as `options.json` takes it.
+        document: the class of the document that `--json` prints, as `options.json` takes it.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -108,7 +108,7 @@ def _subject(ctx: click.Context, target: str | None, opening: Mapping[str, Any])
     """What a command line names.
 
     Raises:
-      TargetError: it names a TARGET and a script, or neither.
+        TargetError: it names a TARGET and a script, or neither.
     """
     from sdyscope.commands.upgrade_run import UpgradeSubject
 

@@ -49,16 +49,16 @@ class UpgradeRequest:
     """What was asked for.
 
     Attributes:
-      subject: what to look at.
-      versions: the versions that are named, in order.
-      requirements: the user's pins, see `read_requirements`.
-      python: the Python of the environments; None for one that fits.
-      pre: whether dev releases count.
-      what: what to bisect for, empty for the default; None for no bisection.
-      changelog: a file with JAX's changelog.
-      program: the program of a script that is looked at; empty for all.
-      budget: the target whose budgets hold; None for the one that is the TARGET.
-      verbose: whether what installers and scripts say is shown.
+        subject: what to look at.
+        versions: the versions that are named, in order.
+        requirements: the user's pins, see `read_requirements`.
+        python: the Python of the environments; None for one that fits.
+        pre: whether dev releases count.
+        what: what to bisect for, empty for the default; None for no bisection.
+        changelog: a file with JAX's changelog.
+        program: the program of a script that is looked at; empty for all.
+        budget: the target whose budgets hold; None for the one that is the TARGET.
+        verbose: whether what installers and scripts say is shown.
     """
 
     subject: UpgradeSubject
@@ -77,8 +77,8 @@ def upgraded(asked: UpgradeRequest, notify: _Notify) -> Upgrade:
     """What the versions make of the subject.
 
     Raises:
-      SdyscopeError: a word names no version, or nothing could be looked at.
-      Stopped: a signal told this process to stop.
+        SdyscopeError: a word names no version, or nothing could be looked at.
+        Stopped: a signal told this process to stop.
     """
     wanted = None
     if asked.what is not None:
@@ -119,9 +119,9 @@ class _Place:
     """Where to look: an environment of the user's, or one that is made for a release.
 
     Attributes:
-      label: what to call it.
-      release: the release; None for an environment that is there.
-      there: that environment.
+        label: what to call it.
+        release: the release; None for an environment that is there.
+        there: that environment.
     """
 
     label: str
@@ -170,7 +170,7 @@ class _Places:
         """The places that the words name.
 
         Raises:
-          TargetError: one names nothing, or two the same.
+            TargetError: one names nothing, or two the same.
         """
         named = [self._installed(word) for word in self.asked.versions]
         # Before the index is asked, which takes seconds.
@@ -214,14 +214,14 @@ class _Places:
         """Makes the environment of a place, and that of the Python that opens what is there.
 
         Raises:
-          TargetError: one of them can't be made.
+            TargetError: one of them can't be made.
         """
         there = place.there or self.environment(place.release, self.requirements)
         analysis = there
         if lacking := there.lacks(self.analysis.lines):
             if not self.asked.subject.command:
                 raise TargetError(
-                    f"A TARGET is opened by sdyscope, and this environment has not what it needs: "
+                    f"A TARGET is opened by sdyscope, and this environment lacks what it needs: "
                     f"{', '.join(lacking)}.",
                     file=str(there.python),
                     hint="Install that there, or record a script: -- python train.py.",
@@ -296,13 +296,11 @@ def _check_ends(chosen: Sequence[_Place]) -> None:
     """Finds what can't be bisected before anything takes time.
 
     Raises:
-      TargetError: an end is no release, or they are in the wrong order.
+        TargetError: an end is no release, or they are in the wrong order.
     """
     releases_ = [place.release for place in chosen if place.release is not None]
     if len(releases_) < len(chosen):
-        raise TargetError(
-            "--bisect looks at releases, and a folder is none.", hint="Name versions."
-        )
+        raise TargetError("--bisect looks at releases, not folders.", hint="Name versions.")
     if releases_[-1].key <= releases_[0].key:
         raise TargetError("--bisect goes from an older release to a newer one.")
 
@@ -321,7 +319,7 @@ class _Search:
         """What was found.
 
         Raises:
-          TargetError: an end can't be judged.
+            TargetError: an end can't be judged.
         """
         first, last = self.chosen[0].release, self.chosen[-1].release
         assert first is not None

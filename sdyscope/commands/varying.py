@@ -26,14 +26,14 @@ def varying(
     """The size of a program that has a name.
 
     Args:
-      name: a setting with a whole number, or a mesh axis.
-      target: the TARGET.
-      inspection: the program as it is.
-      partitioner: as the command takes it.
-      on: likewise.
+        name: a setting with a whole number, or a mesh axis.
+        target: the TARGET.
+        inspection: the program as it is.
+        partitioner: as the command takes it.
+        on: likewise.
 
     Raises:
-      TargetError: there is no such size, or it can't be varied.
+        TargetError: there is no such size, or it can't be varied.
     """
     from sdyscope.analysis.memory.peak import VaryingSize
     from sdyscope.targets import settings_of
@@ -71,7 +71,7 @@ def hardware_for(on: Hardware | None, devices: int) -> Hardware | None:
     """The same hardware with another number of devices.
 
     Raises:
-      TargetError: it is a TPU slice, whose shape nobody can know.
+        TargetError: it is a TPU slice, whose shape nobody can know.
     """
     if on is None or on.platform == "cpu":
         return None

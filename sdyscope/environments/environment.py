@@ -50,12 +50,12 @@ class Environment:
     """A Python with one JAX.
 
     Attributes:
-      python: path of its executable.
-      versions: its JAX.
-      python_version: its Python.
-      plugins: versions of JAX's plugins that are installed there, by distribution.
-      packages: versions of all that is installed there, by distribution.
-      is_new: whether it was made just now.
+        python: path of its executable.
+        versions: its JAX.
+        python_version: its Python.
+        plugins: versions of JAX's plugins that are installed there, by distribution.
+        packages: versions of all that is installed there, by distribution.
+        is_new: whether it was made just now.
     """
 
     python: Path
@@ -97,7 +97,7 @@ def existing(word: str) -> Environment:
     """The environment in a folder, or of the Python of a path.
 
     Raises:
-      TargetError: there is no Python, or no JAX that sdyscope works with.
+        TargetError: there is no Python, or no JAX that sdyscope works with.
     """
     path = Path(word)
     python = path / "bin" / "python" if path.is_dir() else path
@@ -132,8 +132,8 @@ class Maker:
     """Makes environments and keeps them in the user's cache folder.
 
     Attributes:
-      tools: what they are made with.
-      verbose: whether what the installer says is shown.
+        tools: what they are made with.
+        verbose: whether what the installer says is shown.
     """
 
     tools: Tools
@@ -146,12 +146,12 @@ class Maker:
         its maker was killed is removed and made again; who comes meanwhile waits.
 
         Args:
-          release: which JAX, and for which Python.
-          requirements: what else is installed.
+            release: which JAX, and for which Python.
+            requirements: what else is installed.
 
         Raises:
-          TargetError: it can't be made, or there is no place to keep it.
-          Stopped: a signal told this process to stop.
+            TargetError: it can't be made, or there is no place to keep it.
+            Stopped: a signal told this process to stop.
         """
         key = hashlib.sha256(
             json.dumps(
@@ -246,7 +246,7 @@ def _kept() -> Path:
     """Where environments are kept.
 
     Raises:
-      TargetError: there is no such place that nobody else can write to.
+        TargetError: there is no such place that nobody else can write to.
     """
     cache = cache_folder()
     if cache is None:

@@ -22,8 +22,8 @@ class Release:
     """A release of JAX, and the Python that it is looked at with.
 
     Attributes:
-      version: as the index writes it.
-      python: version of Python.
+        version: as the index writes it.
+        python: version of Python.
     """
 
     version: str
@@ -41,7 +41,7 @@ def listed_by_index(tools: Tools, python: PythonVersion) -> list[str]:
     Those with a jaxlib of their own minor version, dev releases and release candidates included.
 
     Raises:
-      TargetError: the index can't be asked.
+        TargetError: the index can't be asked.
     """
     jaxlib = [Version(word) for word in _versions(tools, "jaxlib", python)]
     installable = []
@@ -61,7 +61,7 @@ def own_jaxlib(tools: Tools, release: Release) -> str:
     Installers take the newest final jaxlib that fits, unless one of these is named.
 
     Raises:
-      TargetError: the index can't be asked.
+        TargetError: the index can't be asked.
     """
     if not release.key.is_prerelease:
         return ""
@@ -96,9 +96,9 @@ def newest_of(word: str, versions: Iterable[str], *, pre: bool) -> str | None:
     """The release that a word names: itself, or the newest that begins with it; None without any.
 
     Args:
-      word: `0.12`, `0.10.2`, or `latest`.
-      versions: the releases.
-      pre: whether dev releases and release candidates count where they are not named.
+        word: `0.12`, `0.10.2`, or `latest`.
+        versions: the releases.
+        pre: whether dev releases and release candidates count where they are not named.
     """
     every = list(versions)
     if word in every:
@@ -116,7 +116,7 @@ def checked(word: str) -> str:
     """A word that may name a release.
 
     Raises:
-      TargetError: it has not the form of one, or names one that is too old.
+        TargetError: it has not the form of one, or names one that is too old.
     """
     if word == "latest":
         return word
@@ -140,13 +140,13 @@ def chosen(
     """The release that each word names, all on the first Python that has them all if there is one.
 
     Args:
-      words: the words, which `checked` has passed.
-      candidates: the versions of Python, the preferred ones first.
-      listing: the releases for a version of Python.
-      pre: see `newest_of`.
+        words: the words, which `checked` has passed.
+        candidates: the versions of Python, the preferred ones first.
+        listing: the releases for a version of Python.
+        pre: see `newest_of`.
 
     Raises:
-      TargetError: a word names no release, for no Python; or the index can't be asked.
+        TargetError: a word names no release, for no Python; or the index can't be asked.
     """
     known: dict[PythonVersion, Sequence[str]] = {}
     for python in candidates:
@@ -186,10 +186,10 @@ def between(first: Release, last: Release, listing: _Listing, *, pre: bool) -> t
     """The releases from one to another, both included, in order.
 
     Args:
-      first: the older.
-      last: the newer.
-      listing: the releases for a version of Python.
-      pre: whether dev releases and release candidates are among them.
+        first: the older.
+        last: the newer.
+        listing: the releases for a version of Python.
+        pre: whether dev releases and release candidates are among them.
     """
     pythons = dict.fromkeys((first.python, last.python))
     by_version = {

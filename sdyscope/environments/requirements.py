@@ -37,8 +37,8 @@ class Requirements:
     """What to install besides JAX.
 
     Attributes:
-      lines: lines of a requirements file: pins and options.
-      extras: extras of JAX that stand for its plugins: `tpu`, `cuda12`.
+        lines: lines of a requirements file: pins and options.
+        extras: extras of JAX that stand for its plugins: `tpu`, `cuda12`.
     """
 
     lines: tuple[str, ...] = ()
@@ -59,11 +59,11 @@ def read_requirements(word: str | None) -> Requirements:
     """The user's pins, without JAX and its plugins, for which extras of JAX stand.
 
     Args:
-      word: a requirements file, or a `pyproject.toml`, whose dependencies are taken; `installed`
-        for what is installed beside sdyscope; None for nothing.
+        word: a requirements file, or a `pyproject.toml`, whose dependencies are taken; `installed`
+            for what is installed beside sdyscope; None for nothing.
 
     Raises:
-      TargetError: the file can't be read.
+        TargetError: the file can't be read.
     """
     if word is None:
         return Requirements()
@@ -153,7 +153,7 @@ def of_sdyscope(extra: str = "") -> tuple[str, ...]:
     """What this sdyscope needs besides JAX.
 
     Args:
-      extra: one of its extras, whose requirements are wanted too.
+        extra: one of its extras, whose requirements are wanted too.
     """
     requirements = []
     for text in metadata.requires("sdyscope") or ():

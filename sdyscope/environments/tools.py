@@ -36,8 +36,8 @@ class Tools:
     """What environments are made with on this machine.
 
     Attributes:
-      uv: path of uv; None where it is not installed.
-      pythons: executables by version, this process's own first.
+        uv: path of uv; None where it is not installed.
+        pythons: executables by version, this process's own first.
     """
 
     uv: str | None
@@ -102,10 +102,10 @@ def find_tools(python: str | None = None) -> Tools:
     """Looks for uv and for Pythons.
 
     Args:
-      python: the only one to use: a version such as `3.12`, or the path of an executable.
+        python: the only one to use: a version such as `3.12`, or the path of an executable.
 
     Raises:
-      TargetError: there is no such Python.
+        TargetError: there is no such Python.
     """
     uv = shutil.which("uv")
     pythons: dict[PythonVersion, str] = {}
@@ -190,7 +190,7 @@ def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs a short command to its end; nothing of it is seen.
 
     Raises:
-      OSError: it can't be started.
+        OSError: it can't be started.
     """
     return subprocess.run(
         command,

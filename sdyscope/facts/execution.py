@@ -17,11 +17,11 @@ class Shard:
     """The block of one array that one device holds.
 
     Attributes:
-      device: Position of the device among those that the program was compiled for.
-      index: Extent of the block in each dimension of the whole array.
-      shape: Shape of the buffer that is really there.
-      replica_id: Number of this copy among the devices that hold the same block.
-      bytes: Size of the buffer in the device's memory, with what pads it.
+        device: position of the device among those that the program was compiled for.
+        index: extent of the block in each dimension of the whole array.
+        shape: shape of the buffer that is really there.
+        replica_id: number of this copy among the devices that hold the same block.
+        bytes: size of the buffer in the device's memory, with what pads it.
     """
 
     device: int
@@ -36,9 +36,9 @@ class UnequalCopy:
     """A copy of a block that is not, bit by bit, what the first device with that block holds.
 
     Attributes:
-      device: Position of the device.
-      first: Position of the first device that holds the block.
-      error: Norm of the difference over the norm of the block.
+        device: position of the device.
+        first: position of the first device that holds the block.
+        error: norm of the difference over the norm of the block.
     """
 
     device: int
@@ -51,14 +51,14 @@ class ExecutedArray:
     """One argument or result as it was on the devices.
 
     Attributes:
-      kind: Which of the two.
-      index: Flat index among the arguments or results.
-      shape: Global shape; of PRNG keys with the dimension of the keys' own words.
-      sharding: JAX's sharding of the array, as XLA writes it: `{devices=[4,2]<=[8]}`.
-      rank: How many dimensions `sharding` is about: all but those of the keys' words.
-      shards: Every shard that this process can see, by device; of all processes once their runs
-        are put together.
-      unequal: Of a result, the copies that are not like the first one.
+        kind: which of the two.
+        index: flat index among the arguments or results.
+        shape: global shape; of PRNG keys with the dimension of the keys' own words.
+        sharding: JAX's sharding of the array, as XLA writes it: `{devices=[4,2]<=[8]}`.
+        rank: how many dimensions `sharding` is about: all but those of the keys' words.
+        shards: every shard that this process can see, by device; of all processes once their runs
+            are put together.
+        unequal: of a result, the copies that are not like the first one.
     """
 
     kind: Literal["argument", "result"]
@@ -75,9 +75,9 @@ class HostBlock:
     """A block of a result, on the host.
 
     Attributes:
-      index: Extent of the block in each dimension of the whole result.
-      values: What is in it, a numpy array.
-      device: Position of the device whose copy it is; None for a result that is in one piece.
+        index: extent of the block in each dimension of the whole result.
+        values: what is in it, a numpy array.
+        device: position of the device whose copy it is; None for a result that is in one piece.
     """
 
     index: tuple[Extent, ...]
@@ -95,13 +95,13 @@ class BlockDifference:
     """A block of a result against the same block of what one device computes.
 
     Attributes:
-      index: Extent of the block in each dimension of the whole result.
-      distance: Norm of the difference: the root of the sum of squares.
-      norm: Norm of what one device computes, of its finite numbers.
-      largest: Largest absolute difference of an element; infinite where just one is not finite.
-      where: Position of that element in the whole result; None when there is no difference.
-      device: Position of the device whose copy it is; None for a result that is in one piece.
-      pair: The element as it is here, and on one device; empty when there is no difference.
+        index: extent of the block in each dimension of the whole result.
+        distance: norm of the difference: the root of the sum of squares.
+        norm: norm of what one device computes, of its finite numbers.
+        largest: largest absolute difference of an element; infinite where just one is not finite.
+        where: position of that element in the whole result; None when there is no difference.
+        device: position of the device whose copy it is; None for a result that is in one piece.
+        pair: the element as it is here, and on one device; empty when there is no difference.
     """
 
     index: tuple[Extent, ...]
@@ -118,13 +118,13 @@ class DeviceMemory:
     """Bytes on one device.
 
     Attributes:
-      arguments: The executable's arguments, by the compiler; None when it does not tell.
-      results: Its results.
-      aliased: Results that take the place of donated arguments.
-      temporaries: The most that it needs beside them.
-      peak: Most bytes in use at once, as the backend counted on its fullest device; None when it
-        does not count.
-      peak_is_bound: `peak` was reached before this program ran, so its own is not above it.
+        arguments: the executable's arguments, by the compiler; None when it does not tell.
+        results: its results.
+        aliased: results that take the place of donated arguments.
+        temporaries: the most that it needs beside them.
+        peak: most bytes in use at once, as the backend counted on its fullest device; None when it
+            does not count.
+        peak_is_bound: `peak` was reached before this program ran, so its own is not above it.
     """
 
     arguments: int | None = None
@@ -140,9 +140,9 @@ class ProcessTimes:
     """What one of several processes measured of an execution.
 
     Attributes:
-      compile_seconds: How long XLA took in it.
-      step_seconds: How long each step took, until its own devices were ready.
-      peak: Most bytes in use at once on the fullest of its devices; None when nobody counts.
+        compile_seconds: how long XLA took in it.
+        step_seconds: how long each step took, until its own devices were ready.
+        peak: most bytes in use at once on the fullest of its devices; None when nobody counts.
     """
 
     compile_seconds: float | None
@@ -155,21 +155,21 @@ class Execution:
     """One program run under one partitioner.
 
     Attributes:
-      partitioner: Whose.
-      failure: Why it could not be compiled or run; empty when it was.
-      hint: What to do about the failure.
-      refused: JAX does not lower the program under this partitioner at all.
-      arrays: The arguments that jit kept, then the results.
-      outputs: The results of the first step on the host, flat, each as the blocks that this process
-        holds, one where it holds all of it; None where one can't be fetched.
-      differences: What came of comparing `outputs` with one device, flat, block by block; None for
-        a result that was not compared.
-      compile_seconds: How long XLA took.
-      step_seconds: How long each step took after the warm-up, until all results were there.
-      memory: What it needs on one device.
-      notes: What else is worth knowing.
-      parts: What each process measured, in order, once their runs are put together; empty for one
-        process alone.
+        partitioner: whose.
+        failure: why it could not be compiled or run; empty when it was.
+        hint: what to do about the failure.
+        refused: JAX does not lower the program under this partitioner at all.
+        arrays: the arguments that jit kept, then the results.
+        outputs: the results of the first step on the host, flat, each as the blocks that this
+            process holds, one where it holds all of it; None where one can't be fetched.
+        differences: what came of comparing `outputs` with one device, flat, block by block; None
+            for a result that was not compared.
+        compile_seconds: how long XLA took.
+        step_seconds: how long each step took after the warm-up, until all results were there.
+        memory: what it needs on one device.
+        notes: what else is worth knowing.
+        parts: what each process measured, in order, once their runs are put together; empty for one
+            process alone.
     """
 
     partitioner: Partitioner
@@ -191,9 +191,9 @@ class OtherOnOneDevice:
     """A result that the program computes otherwise on a mesh of one device.
 
     Attributes:
-      index: Which result.
-      error: Norm of the difference over the norm of what it is on one device.
-      ratio: How many times as large all of it is here, where that is one number; None else.
+        index: which result.
+        error: norm of the difference over the norm of what it is on one device.
+        ratio: how many times as large all of it is here, where that is one number; None else.
     """
 
     index: int
@@ -206,11 +206,11 @@ class Trained:
     """Steps in a row, each on what the one before returned.
 
     Attributes:
-      partitioner: Whose; None on one device.
-      failure: Why the steps were not run, or not all of them; empty when they were.
-      numbers: Of each step, the scalar results that are watched.
-      step_seconds: How long each step took.
-      arrays: The results of the last step as they were on the devices; none on one device.
+        partitioner: whose; None on one device.
+        failure: why the steps were not run, or not all of them; empty when they were.
+        numbers: of each step, the scalar results that are watched.
+        step_seconds: how long each step took.
+        arrays: the results of the last step as they were on the devices; none on one device.
     """
 
     partitioner: Partitioner | None
@@ -232,22 +232,23 @@ class Reference:
     """The same step on one device.
 
     Attributes:
-      outputs: Its results on the host, flat; empty when it could not be run.
-      failure: Why there is none; empty when there is.
-      compute_dtypes: Floating point dtypes (MLIR's names) that the step computes in on this
-        platform, `tf32` included where matrix products of f32 are rounded to it.
-      draws_random_numbers: Whether the step does.
-      threefry_partitionable: JAX's setting `jax_threefry_partitionable`, as it was.
-      step_seconds: How long one step took after a warm-up; None when it was not run.
-      has_shard_maps: Whether there are bodies of shard_maps in the program.
-      function: The name of the user's function that computes the results, `ref.py:dense`; empty
-        where they are the program's own.
-      alone: What the program's results are on a mesh of one device, flat, as ``outputs``.
-      alone_failure: Why a program with shard_maps was not compared with itself on a mesh of one
-        device; empty where it was.
-      others: The results that it computes otherwise there.
-      is_simplified: Whether XLA simplified the algebra of the step, as it does by default. It does
-        not where the results are the program's only without that: then the simplifier is wrong.
+        outputs: its results on the host, flat; empty when it could not be run.
+        failure: why there is none; empty when there is.
+        compute_dtypes: floating point dtypes (MLIR's names) that the step computes in on this
+            platform, `tf32` included where matrix products of f32 are rounded to it.
+        draws_random_numbers: whether the step does.
+        threefry_partitionable: JAX's setting `jax_threefry_partitionable`, as it was.
+        step_seconds: how long one step took after a warm-up; None when it was not run.
+        has_shard_maps: whether there are bodies of shard_maps in the program.
+        function: the name of the user's function that computes the results, `ref.py:dense`; empty
+            where they are the program's own.
+        alone: what the program's results are on a mesh of one device, flat, as ``outputs``.
+        alone_failure: why a program with shard_maps was not compared with itself on a mesh of one
+            device; empty where it was.
+        others: the results that it computes otherwise there.
+        is_simplified: whether XLA simplified the algebra of the step, as it does by default. It
+            does not where the results are the program's only without that: then the simplifier is
+            wrong.
     """
 
     outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
@@ -297,10 +298,10 @@ class Process:
     """One of the processes that ran a program together.
 
     Attributes:
-      number: JAX's index of it.
-      host: Name of the machine that it ran on.
-      pid: Its process id there.
-      devices: Positions of its devices among those that the program was compiled for.
+        number: JAX's index of it.
+        host: name of the machine that it ran on.
+        pid: its process id there.
+        devices: positions of its devices among those that the program was compiled for.
     """
 
     number: int
@@ -314,9 +315,10 @@ class InputSource:
     """Where the values that a program ran on came from.
 
     Attributes:
-      kind: The program's own ``inputs``, the arrays among its arguments, or values that were made.
-      seed: Of made ones the seed.
-      deviation: The standard deviation of made floats.
+        kind: the program's own ``inputs``, the arrays among its arguments, or values that were
+            made.
+        seed: of made ones the seed.
+        deviation: the standard deviation of made floats.
     """
 
     kind: Literal["inputs", "arguments", "made"]
@@ -329,12 +331,12 @@ class Machine:
     """The devices that a program ran on.
 
     Attributes:
-      platform: `cpu`, `gpu` or `tpu`.
-      kind: What the devices are, as the backend names them.
-      devices: How many the program was run on, each named as JAX prints it.
-      available: How many there are.
-      virtual: Whether they are threads of one CPU.
-      processes: The processes that they belong to; empty for one process alone.
+        platform: `cpu`, `gpu` or `tpu`.
+        kind: what the devices are, as the backend names them.
+        devices: how many the program was run on, each named as JAX prints it.
+        available: how many there are.
+        virtual: whether they are threads of one CPU.
+        processes: the processes that they belong to; empty for one process alone.
     """
 
     platform: str

@@ -462,7 +462,7 @@ class Absence:
         reason: what stopped it, in a word.
         stop: the same with all that is known of it.
         rival: the chain of what is in the way, where something is.
-        repeated: how many more tensors beside the value have it and were stopped alike.
+        repeated: how many more tensors beside the value were stopped by the same rule.
     """
 
     axis: AxisRef

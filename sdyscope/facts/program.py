@@ -41,8 +41,8 @@ class Versions:
     """The JAX that made something.
 
     Attributes:
-      jax: version of JAX; empty where it is not known.
-      jaxlib: version of jaxlib, whose XLA it is; empty likewise.
+        jax: version of JAX; empty where it is not known.
+        jaxlib: version of jaxlib, whose XLA it is; empty likewise.
     """
 
     jax: str
@@ -65,22 +65,22 @@ class Program(Summarized):
     """A jitted function together with abstract arguments and their requested shardings.
 
     Attributes:
-      name: What to call the program in tables and file names.
-      fun: The result of `jax.jit`, or of a library's own jit with a `.lower` method (Flax's
-        `nnx.jit`, Equinox's `filter_jit`), or a `jax.stages.Traced` that was made already
-        (then `args` and `kwargs` are unused).
-      args: Positional arguments: pytrees of `jax.ShapeDtypeStruct` (with `sharding`)
-        or of arrays; arguments that jit treats as static are given as they are.
-      kwargs: Keyword arguments, likewise.
-      mesh: The `jax.sharding.Mesh` or `AbstractMesh` that the shardings are on; None
-        to read it from the arguments.
-      inputs: Called without arguments, returns `(args, kwargs)` of concrete host values
-        (numpy, or jax arrays on one device) in the structure of `args` and `kwargs`.
-        None when the program cannot be executed as it stands.
-      settings: What the program was configured with, for display.
+        name: what to call the program in tables and file names.
+        fun: the result of `jax.jit`, or of a library's own jit with a `.lower` method (Flax's
+            `nnx.jit`, Equinox's `filter_jit`), or a `jax.stages.Traced` that was made already
+            (then `args` and `kwargs` are unused).
+        args: positional arguments: pytrees of `jax.ShapeDtypeStruct` (with `sharding`)
+            or of arrays; arguments that jit treats as static are given as they are.
+        kwargs: keyword arguments, likewise.
+        mesh: the `jax.sharding.Mesh` or `AbstractMesh` that the shardings are on; None
+            to read it from the arguments.
+        inputs: called without arguments, returns `(args, kwargs)` of concrete host values
+            (numpy, or jax arrays on one device) in the structure of `args` and `kwargs`.
+            None when the program cannot be executed as it stands.
+        settings: what the program was configured with, for display.
 
     Raises:
-      TargetError: The name is no string, or the arguments are no tuple and mapping.
+        TargetError: The name is no string, or the arguments are no tuple and mapping.
     """
 
     name: str
@@ -111,30 +111,30 @@ class RequestedTensor:
     """One tensor that the program's author could name a sharding for.
 
     Attributes:
-      kind: Where the sharding is named.
-      path: The pytree path of an argument (`params['layers'][0]['wq']`) or a result
-        (`result[0]['w']`); the scope of a constraint or shard_map as JAX writes it
-        into the IR (`jit(step)/jvp(layer0)`).
-      shape: Global shape.
-      dtype: MLIR element type, such as `f32`, `bf16`, `i32`.
-      sharding: What was asked for; None when it was left to the compiler.
-      source: The innermost line of user code; None for arguments and results.
-      index: Flat index among the arguments or results that jit was given, before any was
-        dropped; among the operands or results of a shard_map; None for constraints.
-      ordinal: Position among all constraints and shard_maps in the order in which
-        JAX lowers them (the operands and results of one shard_map share it);
-        -1 for arguments and results.
-      dropped: jit dropped this argument, because the program does not use it.
-      donated: The caller donated this argument's buffer.
-      manual_axes: Mesh axes over which a shard_map's body is manual.
-      mapped: The name of the function that a shard_map maps, of its inputs and outputs; empty of a
-        lambda, and of all else.
-      priorities: Shardy's user priority of each dimension of a constraint, None where there is
-        none; empty for none at all. JAX has no words for it: a primitive of one's own has.
-      returned: Of a result that jit is not told to place: what it is by its type, where all axes of
-        the mesh are Explicit, or by the out_specs of a shard_map that is manual over its whole
-        mesh; None for all else.
-      notes: What else is worth knowing.
+        kind: where the sharding is named.
+        path: the pytree path of an argument (`params['layers'][0]['wq']`) or a result
+            (`result[0]['w']`); the scope of a constraint or shard_map as JAX writes it
+            into the IR (`jit(step)/jvp(layer0)`).
+        shape: global shape.
+        dtype: MLIR element type, such as `f32`, `bf16`, `i32`.
+        sharding: what was asked for; None when it was left to the compiler.
+        source: the innermost line of user code; None for arguments and results.
+        index: flat index among the arguments or results that jit was given, before any was
+            dropped; among the operands or results of a shard_map; None for constraints.
+        ordinal: position among all constraints and shard_maps in the order in which
+            JAX lowers them (the operands and results of one shard_map share it);
+            -1 for arguments and results.
+        dropped: jit dropped this argument, because the program does not use it.
+        donated: the caller donated this argument's buffer.
+        manual_axes: mesh axes over which a shard_map's body is manual.
+        mapped: the name of the function that a shard_map maps, of its inputs and outputs; empty of
+            a lambda, and of all else.
+        priorities: Shardy's user priority of each dimension of a constraint, None where there is
+            none; empty for none at all. JAX has no words for it: a primitive of one's own has.
+        returned: of a result that jit is not told to place: what it is by its type, where all axes
+            of the mesh are Explicit, or by the out_specs of a shard_map that is manual over its
+            whole mesh; None for all else.
+        notes: what else is worth knowing.
     """
 
     kind: Kind

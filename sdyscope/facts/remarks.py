@@ -59,6 +59,7 @@ RemarkKind: TypeAlias = Literal[
     "device order",
     "axis names",
     "compiler options",
+    "sides not propagated",
     "lowered by two JAX",
     "other flags",
     # of a compile

@@ -75,13 +75,13 @@ def build(module: Any, *, parsers: Parsers | None = None, named: bool = True) ->
     file called `-`.
 
     Args:
-      module: An `ir.Module` of MLIR's Python bindings (`jax.extend.mlir.ir`), any dialects.
-      parsers: Parsers of the sharding languages, to replace sdyscope's own.
-      named: Whether ops get their SSA names, for which MLIR verifies the whole module first: a
-        sixth of the time.
+        module: an `ir.Module` of MLIR's Python bindings (`jax.extend.mlir.ir`), any dialects.
+        parsers: parsers of the sharding languages, to replace sdyscope's own.
+        named: whether ops get their SSA names, for which MLIR verifies the whole module first: a
+            sixth of the time.
 
     Raises:
-      TargetError: regions or locations are nested some hundred deep.
+        TargetError: regions or locations are nested some hundred deep.
     """
     try:
         return _build(module, parsers, named)
@@ -438,7 +438,7 @@ def _pairs(attributes: Any) -> list[tuple[str, Any]]:
     """Names and values of an op's attributes, by bindings whose map of them has no `items`.
 
     Raises:
-      TypeError: one is a constant of complex numbers, on which these bindings abort the process.
+        TypeError: one is a constant of complex numbers, on which these bindings abort the process.
     """
     pairs = list(attributes)
     if any(map(_is_complex, pairs)):

@@ -32,12 +32,12 @@ class Location:
     """Where an op comes from.
 
     Attributes:
-      scope: The scope path (`jit(step)/jvp(layer0)/dot_general`) as the author wrote it
-        (`written_scope`), a pytree path for arguments; empty when there is none.
-      in_body: Of an op in the body of a scan the scope from there on; None elsewhere.
-      frames: The call stack without JAX's own frames, innermost first.
-      names: All names around the frames, outermost first: the scope and any tags.
-      sites: Which lines of the program tell its ops apart.
+        scope: the scope path (`jit(step)/jvp(layer0)/dot_general`) as the author wrote it
+            (`written_scope`), a pytree path for arguments; empty when there is none.
+        in_body: of an op in the body of a scan the scope from there on; None elsewhere.
+        frames: the call stack without JAX's own frames, innermost first.
+        names: all names around the frames, outermost first: the scope and any tags.
+        sites: which lines of the program tell its ops apart.
     """
 
     scope: str = ""
@@ -178,7 +178,7 @@ class LocationReader:
     From JAX 0.10 on the bindings have a class a kind of location; before, one class with `is_a_*`.
 
     Attributes:
-      known: The value of every location that was read, by its attribute.
+        known: the value of every location that was read, by its attribute.
     """
 
     def __init__(self) -> None:

@@ -32,19 +32,19 @@ class OpGraph(Summarized):
     """A module as a graph.
 
     Attributes:
-      ops: Every op, block argument and result of main, `ops[id].id == id`.
-      operand_values: The operands of each op, in order, by its id.
-      name: Symbol name of the module.
-      attributes: The module's attributes (`mhlo.num_partitions`, `mhlo.num_replicas`, ...).
-      meshes: The module's `sdy.mesh` symbols; the text of one that was not understood.
-      functions: The module's functions by name, in order.
-      not_understood: All that could not be read.
-      reader: `bindings` (MLIR's own) or `text` (sdyscope's tolerant reader).
-      stage: Whose shardings values have: those written when it was `lowered`, or those that
-        propagation decided.
-      operand_numbers: Of an op some of whose operands could not be read, the numbers of those in
-        `operand_values`.
-      before: The same ops with the shardings of the stage before; None when it was lowered.
+        ops: every op, block argument and result of main, `ops[id].id == id`.
+        operand_values: the operands of each op, in order, by its id.
+        name: symbol name of the module.
+        attributes: the module's attributes (`mhlo.num_partitions`, `mhlo.num_replicas`, ...).
+        meshes: the module's `sdy.mesh` symbols; the text of one that was not understood.
+        functions: the module's functions by name, in order.
+        not_understood: all that could not be read.
+        reader: `bindings` (MLIR's own) or `text` (sdyscope's tolerant reader).
+        stage: whose shardings values have: those written when it was `lowered`, or those that
+            propagation decided.
+        operand_numbers: of an op some of whose operands could not be read, the numbers of those in
+            `operand_values`.
+        before: the same ops with the shardings of the stage before; None when it was lowered.
     """
 
     ops: list[Op]
@@ -240,7 +240,11 @@ class OpGraph(Summarized):
         return frozenset(op.id for op in self.inside(entered))
 
     def inside(self, ops: Iterable[Op]) -> Iterator[Op]:
-        """What is in the regions of some ops, and in the functions called by them or there."""
+        """What is in the regions of some ops, and in the functions called by them or there.
+
+        By hand: NetworkX takes 3 times as long (benchmarks/walks.py), most of it to make the graph
+        of regions and calls, which nothing else asks for.
+        """
         seen: set[int] = set()
         waiting = [*ops]
         while waiting:

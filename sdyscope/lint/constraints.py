@@ -255,7 +255,7 @@ def _returned(subject: Subject, reported: set[int]) -> Iterator[Message]:
                 subject,
                 constraint,
                 result.placement,
-                f"{result.name}, as which it is returned, has another sharding"
+                f"it is returned as {result.name} with another sharding"
                 + (": its dimensions do not divide." if padded else "."),
                 "Make the size a multiple of the number of blocks."
                 if padded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,10 +11,15 @@ from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
 from sdyscope.analysis.diff.sides import propagated_between
 from sdyscope.analysis.propagation.propagate import PropagateDocument, propagate_document
-from sdyscope.analysis.source.lines import SourceFile, source_files
+from sdyscope.analysis.source.lines import (
+    SourceFile,
+    lowered_values,
+    propagated_values,
+    source_files,
+)
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
-from sdyscope.facts.failures import Failure
+from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
 from sdyscope.formatters import Summarized
@@ -37,7 +43,8 @@ class SourceDocument(Summarized):
         meshes: the meshes that its shardings are on.
         collective_meshes: the mesh whose axes collectives are named by, by partitioner; null where
             none fits.
-        propagations: by whom it was propagated, and how much that is worth.
+        propagations: by whom it was propagated, and how much that is worth; nobody did where the
+            shardings of values are those that the lowered modules say.
         failures: which partitioners did not, and why.
         not_compiled: why nothing is known of collectives; empty where the program was compiled.
         files: the files that its ops come from, those of libraries last.
@@ -98,10 +105,12 @@ def source_document(
         context: how many lines to add above and below each.
 
     Raises:
-        CompilerError: the program can't be lowered or propagated under any partitioner.
+        CompilerError: the program can't be lowered under any partitioner.
         TargetError: it is a compiled program, or can't be compiled for this hardware.
     """
-    propagated = propagate_document(program)
+    propagated: PropagateDocument | None = None
+    with suppress(CompilerError):  # The account says why.
+        propagated = propagate_document(program)
     comms: CommsDocument | None = None
     not_compiled = "" if compiled else "the program was not compiled"
     if compiled:
@@ -116,7 +125,7 @@ def source_document(
 
 def source_of(
     program: Staged,
-    propagated: PropagateDocument,
+    propagated: PropagateDocument | None,
     comms: CommsDocument | None,
     findings: tuple[Finding, ...],
     *,
@@ -128,7 +137,7 @@ def source_of(
 
     Args:
         program: the program.
-        propagated: its values.
+        propagated: its values; None where nobody propagates it.
         comms: its collectives; None where it was not compiled.
         findings: what was found in it.
         not_compiled: why it was not, a clause.
@@ -136,9 +145,13 @@ def source_of(
         text: whether the text of the lines may be in it.
     """
     begins = []
-    if len(propagated.propagations) > 1:
+    if propagated is not None and len(propagated.propagations) > 1:
         begins = [begun.begins.value.id for begun in propagated_between(program).beginnings]
     programs = () if comms is None else comms.programs
+    values = (
+        *(lowered_values(program) if propagated is None else propagated_values(propagated.values)),
+    )
+    under = tuple(program.lowered) if propagated is None else propagated.partitioners
     return SourceDocument(
         name=program.name,
         file=program.file,
@@ -147,22 +160,19 @@ def source_of(
         collective_meshes={
             each.partitioner: each.mesh for each in programs if each.partitioner is not None
         },
-        propagations=propagated.propagations,
-        failures=propagated.failures,
+        propagations=() if propagated is None else propagated.propagations,
+        failures=_failures(program) if propagated is None else propagated.failures,
         not_compiled=not_compiled,
         files=source_files(
-            propagated.values,
-            {partitioner: program.graph(partitioner) for partitioner in propagated.partitioners},
+            values,
+            {partitioner: program.graph(partitioner) for partitioner in under},
             programs,
             begins,
             (finding.source for finding in findings if finding.source is not None),
             context,
             text,
         ),
-        without_line=sum(
-            value.source is None and value.section not in ("argument", "result")
-            for value in propagated.values
-        ),
+        without_line=sum(value.source is None and value.needs_line for value in values),
         sent_without_line={
             each.partitioner: tally.sent
             for each in programs
@@ -175,3 +185,13 @@ def source_of(
         findings=findings,
         account=account_of(program) if comms is None else comms.account,
     )
+
+
+def _failures(program: Staged) -> tuple[Failure, ...]:
+    """Why nobody propagates a program."""
+    refused = {
+        partitioner: error
+        for partitioner, error in program.propagations()
+        if isinstance(error, CompilerError)
+    }
+    return failures({**program.failures, **refused})

@@ -84,7 +84,7 @@ class Subject:
         """
         if self.partitioner != "shardy":
             if "shardy" in self.program.lowered:
-                raise NotApplicable("It is found in Shardy's module.")
+                raise NotApplicable("It is reported of Shardy's module.")
             raise Unavailable("It reads Shardy's module: --partitioner shardy.")
 
     @property

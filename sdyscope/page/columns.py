@@ -26,6 +26,7 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import TupleSharding
+from sdyscope.words.mesh import axis_spans, mesh_axes
 from sdyscope.words.places import file_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 
@@ -118,15 +119,22 @@ class Pool:
         if isinstance(said, Sharded):
             if said not in self._shardings:
                 self._shardings[said] = len(self._described)
-                self._described.append(self._of_sharded(said))
+                self._described.append(self._with_axes(self._of_sharded(said)))
             return self._shardings[said]
         if said not in self._shardings:
             self._shardings[said] = len(self._described)
             described = _described(said)
             if said.placement is not None:
                 described |= self._forms(said.text, len(said.placement.shards))
-            self._described.append(described)
+            self._described.append(self._with_axes(described))
         return self._shardings[said]
+
+    def _with_axes(self, described: dict[str, Any]) -> dict[str, Any]:
+        """A sharding with the axes that its words name, in their order, each once."""
+        text = described.get("spec") or described["short"]
+        spans = axis_spans(text, mesh_axes(self.meshes))
+        axes = tuple(dict.fromkeys(axis for _, _, axis in spans))
+        return {**described, "axes": axes} if axes else described
 
     def document(self) -> dict[str, Any]:
         """The pool, for the page."""
@@ -218,7 +226,7 @@ def _parsed(
     if text.startswith("{"):
         hlo = parse_hlo_sharding(text)
         if isinstance(hlo, TupleSharding):
-            raise ConversionError("this is of several values")
+            raise ConversionError("it is of several values")
         return hlo, mesh
     if mesh is None:
         raise ConversionError("it is not known which mesh this is on")

@@ -71,6 +71,7 @@ from sdyscope.words.sharding import open_text, placed_text, placement_text, shor
 from sdyscope.words.snapshots import (
     NO_VIEWS,
     comparison_text,
+    renamed_axes_text,
     snapshot_name,
     snapshots_title,
     uncompared_parts_text,
@@ -82,12 +83,12 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """What the two partitioners differ in; `reports/js/differences/view.js` shows it.
 
     Args:
-      report: the inspection as a document; says what was compiled for.
-      pool: takes the source lines.
-      inspection: the program.
+        report: the inspection as a document; says what was compiled for.
+        pool: takes the source lines.
+        inspection: the program.
 
     Raises:
-      SdyscopeError: there is only one module.
+        SdyscopeError: there is only one module.
     """
     both_partitioners(inspection)
     on: Hardware | str = "It was not compiled."
@@ -109,11 +110,11 @@ def differences(
     """Two sides at each stage.
 
     Args:
-      pool: takes the source lines.
-      inspection: the first program.
-      two: the second; None for the first under its two partitioners, or on two kinds of hardware.
-      on: what to compile for; of a text that is why nothing is.
-      other_on: what to compile the second side for; by default the same.
+        pool: takes the source lines.
+        inspection: the first program.
+        two: the second; None for the first under its two partitioners, or on two kinds of hardware.
+        on: what to compile for; of a text that is why nothing is.
+        other_on: what to compile the second side for; by default the same.
     """
     if two is None and other_on is not None and not isinstance(on, str):
         return _on_two(pool, inspection, on, other_on)
@@ -181,9 +182,9 @@ def compared(stages: ComparedStages, pool: Pool, labels: tuple[str, str]) -> dic
     """One program as two JAX, or two commits, make it.
 
     Args:
-      stages: the comparison.
-      pool: takes the source lines.
-      labels: what the two are called.
+        stages: the comparison.
+        pool: takes the source lines.
+        labels: what the two are called.
     """
     missing = remark_text(stages.missing.get("propagated", ""))
     return {
@@ -202,8 +203,8 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
     """Two snapshot files beside each other, as `sdyscope diff` compares them.
 
     Args:
-      document: the comparison.
-      labels: what the two are called.
+        document: the comparison.
+        labels: what the two are called.
     """
     compared = document.snapshots
     return {
@@ -228,9 +229,14 @@ def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]
                     "the same in both",
                 ),
                 "header": snapshot.header,
-                "notCompared": sentence(uncompared_parts_text(snapshot.not_compared))
-                if snapshot.not_compared
-                else "",
+                "notes": [
+                    *(
+                        [sentence(uncompared_parts_text(snapshot.not_compared))]
+                        if snapshot.not_compared
+                        else []
+                    ),
+                    *([sentence(renamed_axes_text(snapshot.renamed))] if snapshot.renamed else []),
+                ],
                 "changes": [
                     {
                         "what": change.what if other is None else "changed",

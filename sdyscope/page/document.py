@@ -35,7 +35,7 @@ from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.values.source import FilePath, PathWords
 from sdyscope.version import own_version
-from sdyscope.words.account import account_lines
+from sdyscope.words.account import NO_COMPILE, account_lines
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 from sdyscope.words.places import file_text, shortened
@@ -50,30 +50,30 @@ class Report:
     """The document of `sdyscope report --json`.
 
     Attributes:
-      schema: name and version of this form.
-      target: the TARGET.
-      name: the program's name, or the module's.
-      file: the file that it was read from; null for a program.
-      jax_version: version of JAX that lowered or read it.
-      sdyscope_version: version of sdyscope that looked at it.
-      meshes: the meshes that its shardings are on.
-      partitioners: whose modules were read.
-      hardware: what it was compiled for; null where it was not compiled.
-      device_kind: what the compiler calls such a device; null likewise.
-      stages: what there is to say about each of the five stages.
-      headlines: what is most worth knowing, the most important first.
-      show: its tensors as requested and lowered.
-      check: what was requested against what was lowered.
-      lint: what the rules of `sdyscope lint` find, as far as the stages that are here go.
-      propagate: every value after propagation; null where that is not known.
-      memory: what a device holds; null where it was not compiled.
-      comms: what a device sends; null likewise.
-      fix: edits of the source that pay; null where none were looked for.
-      run: what it did on devices; null where it was not run.
-      profile: what a trace measured of it; null where none was given.
-      source: what each line of the author's files does; null where it was not propagated.
-      unavailable: what is not there, and why.
-      account: what is not known, of all stages that were looked at.
+        schema: name and version of this form.
+        target: the TARGET.
+        name: the program's name, or the module's.
+        file: the file that it was read from; null for a program.
+        jax_version: version of JAX that lowered or read it.
+        sdyscope_version: version of sdyscope that looked at it.
+        meshes: the meshes that its shardings are on.
+        partitioners: whose modules were read.
+        hardware: what it was compiled for; null where it was not compiled.
+        device_kind: what the compiler calls such a device; null likewise.
+        stages: what there is to say about each of the five stages.
+        headlines: what is most worth knowing, the most important first.
+        show: its tensors as requested and lowered.
+        check: what was requested against what was lowered.
+        lint: what the rules of `sdyscope lint` find, as far as the stages that are here go.
+        propagate: every value after propagation; null where that is not known.
+        memory: what a device holds; null where it was not compiled.
+        comms: what a device sends; null likewise.
+        fix: edits of the source that pay; null where none were looked for.
+        run: what it did on devices; null where it was not run.
+        profile: what a trace measured of it; null where none was given.
+        source: what each line of the author's files does.
+        unavailable: what is not there, and why.
+        account: what is not known, of all stages that were looked at.
     """
 
     schema: Literal["sdyscope.report/3"] = "sdyscope.report/3"
@@ -97,7 +97,7 @@ class Report:
     fix: Fix | None
     run: Run | None
     profile: ProfileDocument | None
-    source: SourceDocument | None
+    source: SourceDocument
     unavailable: tuple[UnavailableStage, ...]
     account: Account
 
@@ -148,18 +148,18 @@ def document(
     """The document of one program or module.
 
     Args:
-      inspection: the program.
-      target: the TARGET.
-      on: what to compile for; None for as many CPU devices as it needs.
-      compiled: whether to compile it, which memory and communication need.
-      fix: looks for edits of its source that pay; None to leave that out.
-      run: runs it; None to leave that out.
-      profile: what a trace measured of it; None without one.
-      source_text: whether the text of the author's files may be in it.
-      notify: told what is being done, how many of its steps are done, and of how many.
+        inspection: the program.
+        target: the TARGET.
+        on: what to compile for; None for as many CPU devices as it needs.
+        compiled: whether to compile it, which memory and communication need.
+        fix: looks for edits of its source that pay; None to leave that out.
+        run: runs it; None to leave that out.
+        profile: what a trace measured of it; None without one.
+        source_text: whether the text of the author's files may be in it.
+        notify: told what is being done, how many of its steps are done, and of how many.
 
     Raises:
-      SdyscopeError: the program can't be lowered at all.
+        SdyscopeError: the program can't be lowered at all.
     """
     steps = (4 if compiled else 2) + (fix is not None) + (run is not None)
     missing: list[UnavailableStage] = []
@@ -186,8 +186,7 @@ def document(
             notify("reading collectives", 3, steps)
             sent = _comms(inspection, on, missing)
         else:
-            reason = "Not compiled, because of --no-compile."
-            missing.append(UnavailableStage("compiled", None, False, reason))
+            missing.append(UnavailableStage("compiled", None, False, NO_COMPILE))
         fixed = None
         if fix is not None:
             notify("trying edits of the source", steps - 1 - (run is not None), steps)
@@ -225,9 +224,7 @@ def document(
         fix=fixed,
         run=ran,
         profile=profile,
-        source=None
-        if decided is None
-        else source_of(
+        source=source_of(
             inspection,
             decided,
             sent,

@@ -54,11 +54,11 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     """The bars, groups and suggestions; `reports/js/memory/view.js` shows them.
 
     Args:
-      report: the inspection as a document.
-      pool: not needed.
+        report: the inspection as a document.
+        pool: not needed.
 
     Raises:
-      SdyscopeError: nothing was compiled.
+        SdyscopeError: nothing was compiled.
     """
     if report.memory is None:
         reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]

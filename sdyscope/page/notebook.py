@@ -74,7 +74,7 @@ def _inspection(inspection: Inspection) -> str:
         title=program.name,
         about="; ".join((*mesh_words_of(program.meshes), f"JAX {program.jax_version}")),
         lines=[f"{'✓' if checked.passed else '✗'} {check_summary(checked)}"],
-        heads=("tensor", "type", "requested", "lowered", "block", "bytes", "copies"),
+        heads=("tensor", "type", "requested", "lowered", "block", "bytes", "replicas"),
         written=(1, 2, 4),
         rows=rows,
         more=len(tensors) - len(rows),

@@ -52,11 +52,11 @@ class View:
     """One view of the page.
 
     Attributes:
-      name: what the address calls it.
-      title: its title.
-      key: the key that opens it, after `g`.
-      needs_program: whether its data is made from the inspection, beside the report.
-      stages: what of the account concerns it: what is not known at these stages.
+        name: what the address calls it.
+        title: its title.
+        key: the key that opens it, after `g`.
+        needs_program: whether its data is made from the inspection, beside the report.
+        stages: what of the account concerns it: what is not known at these stages.
     """
 
     name: str
@@ -86,9 +86,9 @@ class _Embedded:
     """Text of a script element that is no script to the browser.
 
     Attributes:
-      name: the module or the part.
-      encoding: `text`, `json`, or `deflate`: zlib's form in base64.
-      text: its text, which can't end the element.
+        name: the module or the part.
+        encoding: `text`, `json`, or `deflate`: zlib's form in base64.
+        text: its text, which can't end the element.
     """
 
     name: str
@@ -107,11 +107,11 @@ def page(
     """The whole page as HTML. The same report gives the same page.
 
     Args:
-      report: the inspection as a document.
-      inspection: the program, for views that look at more than the document has.
-      editor: the address that opens a line, with ``{file}`` for its absolute path and ``{line}``.
-      folder: the path from the page's folder to the one that its files are named from, with
-        slashes: the page knows where it was opened. None for a folder that it should not name.
+        report: the inspection as a document.
+        inspection: the program, for views that look at more than the document has.
+        editor: the address that opens a line, with ``{file}`` for its absolute path and ``{line}``.
+        folder: the path from the page's folder to the one that its files are named from, with
+            slashes: the page knows where it was opened. None for a folder that it should not name.
     """
     parts = _parts(report, inspection, {"editor": editor, "folder": folder})
     return _rendered(report.name, report.sdyscope_version, VIEWS, parts)
@@ -130,13 +130,14 @@ def differences_page(
     """A page of what two programs, or one on two kinds of hardware, differ in, at each stage.
 
     Args:
-      inspection: the first.
-      two: the second; None for the first on two kinds of hardware.
-      on: what to compile for; a text is why they are not compiled.
-      other_on: what to compile the second side for; by default the same.
-      sides: both sides as documents, whose views the page has, too; None for the differences alone.
-      editor: the address that opens a line, as of ``page``.
-      folder: the path to the folder that files are named from, as of ``page``.
+        inspection: the first.
+        two: the second; None for the first on two kinds of hardware.
+        on: what to compile for; a text is why they are not compiled.
+        other_on: what to compile the second side for; by default the same.
+        sides: both sides as documents, whose views the page has, too; None for the differences
+            alone.
+        editor: the address that opens a line, as of ``page``.
+        folder: the path to the folder that files are named from, as of ``page``.
     """
     meshes = (two or inspection).meshes | inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
@@ -157,13 +158,13 @@ def views_of(
     """What a page has of a program's views, to be handed to the process that writes a comparison.
 
     Args:
-      report: as of ``page``.
-      inspection: likewise.
-      editor: likewise.
-      folder: likewise.
+        report: as of ``page``.
+        inspection: likewise.
+        editor: likewise.
+        folder: likewise.
 
     Returns:
-      Name, encoding and text of each of its script elements.
+        Name, encoding and text of each of its script elements.
     """
     parts = _parts(report, inspection, {"editor": editor, "folder": folder})
     return tuple((part.name, part.encoding, part.text) for part in parts)
@@ -178,11 +179,11 @@ def compared_page(
     """A page of what one program is as two JAX, or two commits, make it.
 
     Args:
-      compared: the comparison.
-      labels: what the two are called.
-      summary: what is shown above it: `lines` with their `words` and `tone`, and the `header` and
-        `rows` of a table.
-      sides: the views of both, as `views_of` makes them; None for the differences alone.
+        compared: the comparison.
+        labels: what the two are called.
+        summary: what is shown above it: `lines` with their `words` and `tone`, and the `header` and
+            `rows` of a table.
+        sides: the views of both, as `views_of` makes them; None for the differences alone.
     """
     known = compared.compiled.b.mesh or compared.compiled.a.mesh
     meshes = {} if known is None else {"mesh": known}
@@ -201,8 +202,8 @@ def snapshots_page(document: DiffDocument, labels: tuple[str, str]) -> str:
     """A page of what two snapshot files differ in.
 
     Args:
-      document: the comparison, as `sdyscope diff` makes it.
-      labels: what the two are called.
+        document: the comparison, as `sdyscope diff` makes it.
+        labels: what the two are called.
     """
     return _two_sides(report_differences.snapshots(document, labels), Pool({}, 1), [], [])
 

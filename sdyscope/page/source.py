@@ -18,6 +18,7 @@ from sdyscope.words.partitioners import SENT
 from sdyscope.words.places import file_text, op_text, source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.source import (
+    AS_LOWERED,
     AS_NOW,
     BLOCK,
     difference_text,
@@ -37,8 +38,6 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         pool: takes the shardings.
     """
     document = report.source
-    if document is None:
-        return {"unavailable": "No line is known: the program was not propagated."}
     times = _times(report)
     return {
         "compiled": list(document.collective_meshes),
@@ -51,6 +50,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             SENT,
             BLOCK,
             *([] if report.profile is None else [measured_text(report.profile.measured)]),
+            *([] if document.propagations else [AS_LOWERED]),
             *([] if document.file is None else [AS_NOW]),
         ],
     }

@@ -123,7 +123,7 @@ def applied(diff: str, text: str, name: str) -> str:
                 body = body[:-1]
             if row[0] != "+":
                 if at >= len(lines) or lines[at] != body:
-                    raise TargetError(f"The diff is not of {name}: line {at + 1} is another.")
+                    raise TargetError(f"The diff is not of {name}: line {at + 1} differs.")
                 at += 1
                 left -= 1
             if row[0] != "-":

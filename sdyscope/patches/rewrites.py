@@ -186,7 +186,7 @@ def accumulation(source: Source, span: Span, arguments: Collection[str]) -> Accu
         else [target]
     )
     if not all(isinstance(part, cst.Name) for part in parts) or not names:
-        raise TargetError("What the scan is assigned to is no name.")
+        raise TargetError("The scan is not assigned to a name.")
     targets = tuple(part.value for part in parts if isinstance(part, cst.Name))
     if not isinstance(target, cst.Tuple):
         raise TargetError("What the scan returns is not taken apart.")

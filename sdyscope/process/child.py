@@ -59,16 +59,16 @@ class Errand:
     """What the parent tells the child.
 
     Attributes:
-      arguments: the command line, without the name of the program.
-      log: file that takes what C++ writes to standard error.
-      status: file in which the child writes its exit status when it has come to its own end.
-      terminal: whether the parent's standard output is a terminal.
-      columns: the width that tables keep to, None for any.
-      encoding: encoding of the parent's standard output.
-      wire: file descriptor of a socket to the parent, of one process among several; see `launch`.
-      place: address of their coordinator, how many they are, and which one this is; None where the
-        cluster says so.
-      crashed: partitioners under which an earlier try has crashed, and how.
+        arguments: the command line, without the name of the program.
+        log: file that takes what C++ writes to standard error.
+        status: file in which the child writes its exit status when it has come to its own end.
+        terminal: whether the parent's standard output is a terminal.
+        columns: the width that tables keep to, None for any.
+        encoding: encoding of the parent's standard output.
+        wire: file descriptor of a socket to the parent, of one process among several; see `launch`.
+        place: address of their coordinator, how many they are, and which one this is; None where
+            the cluster says so.
+        crashed: partitioners under which an earlier try has crashed, and how.
     """
 
     arguments: tuple[str, ...]
@@ -93,7 +93,7 @@ class Errand:
         chance, which may hold somebody else's files.
 
         Args:
-          interpreter: a Python of another environment; by default this one.
+            interpreter: a Python of another environment; by default this one.
         """
         return python(
             "from sdyscope import __main__; from sdyscope.process import child; "
@@ -129,9 +129,9 @@ def in_child(
     """Makes the function of a click command run in a child process.
 
     Args:
-      environment: makes of the command's parameters the variables that the child gets unless the
-        user has set them.
-      launcher: gives, of the command's parameters, what is called in place of `run`.
+        environment: makes of the command's parameters the variables that the child gets unless the
+            user has set them.
+        launcher: gives, of the command's parameters, what is called in place of `run`.
 
     The command line is parsed in the parent, which finds wrong usage at once, and again in the
     child, which runs the function. The parameter `verbose` is the frame's: it is taken off here.
@@ -160,16 +160,16 @@ def run(
     """Runs a command line in a child process and passes its answer on.
 
     Args:
-      name: what to call the command in an error, such as `sdyscope diff`.
-      arguments: the command line, without the name of the program.
-      environment: variables that the child gets unless they are set already.
-      verbose: whether to pass on, at the end, what the compiler logged.
+        name: what to call the command in an error, such as `sdyscope diff`.
+        arguments: the command line, without the name of the program.
+        environment: variables that the child gets unless they are set already.
+        verbose: whether to pass on, at the end, what the compiler logged.
 
     Returns:
-      The exit status.
+        The exit status.
 
     Raises:
-      CompilerError: when the child ended before it had an answer.
+        CompilerError: when the child ended before it had an answer.
     """
     sweep()
     with (
@@ -202,7 +202,7 @@ def _supervise(command: list[str], answer: BinaryIO, environment: Mapping[str, s
     """Runs the child to its end; a signal that stops this process stops the child first.
 
     Returns:
-      The child's exit status, negative when a signal ended it.
+        The child's exit status, negative when a signal ended it.
     """
     with supervised() as start:
         return start(command, stdout=answer, env=environment).wait()
@@ -215,8 +215,8 @@ def supervised() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     Yields a function that starts a child, as `subprocess.Popen` does, from any thread.
 
     Raises:
-      Stopped: at the end, when a signal came; whatever was started has ended or will.
-      TargetError: from the function, when there can be no child.
+        Stopped: at the end, when a signal came; whatever was started has ended or will.
+        TargetError: from the function, when there can be no child.
     """
     stopped: list[int] = []
     children: list[subprocess.Popen[bytes]] = []
@@ -290,11 +290,12 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
     words = compiler_log.last_words(log)
     reason = f": {words}" if words else "."
     if code >= 0:
+        # Only the compiler says why.
+        who = "compiler" if words else "program"
+        asked = "" if words else " Does the program call sys.exit()?"
         return CompilerError(
-            f"{name} was ended by the compiler or the program (exit status {code}), before "
-            f"sdyscope had an answer{reason}",
-            hint="Nothing was written. Does the program call sys.exit()? --verbose shows the "
-            "compiler's log.",
+            f"The {who} exited (status {code}) before {name} had an answer{reason}",
+            hint=f"Nothing was written.{asked} --verbose prints the compiler's log.",
         )
     signum = -code
     if signum == signal.SIGKILL and not words:
@@ -311,8 +312,8 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
     hint = (
         "Memory, or the threads that a process may have, ran out."
         if _NO_MEMORY.search(words)
-        else "Is the input a whole module of this JAX's version? --verbose shows what the compiler "
-        "logged."
+        else "Is the input a whole module of this JAX's version? --verbose prints the compiler's "
+        "log."
     )
     return CompilerError(
         f"{name} {deed} inside the compiler ({compiler_log.signal_name(signum)}){reason}",
@@ -343,8 +344,8 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     """Runs one command in this process, which the parent started for it, and ends the process.
 
     Args:
-      run_here: runs a command line in this process and returns its exit status.
-      errand: the attributes of an `Errand`.
+        run_here: runs a command line in this process and returns its exit status.
+        errand: the attributes of an `Errand`.
     """
     task = Errand(**errand)
     _serving.append(task)

@@ -27,12 +27,12 @@ class ChildWork:
     """A command line to run.
 
     Attributes:
-      name: what to call it in an error.
-      arguments: the command line, without the name of the program.
-      environment: variables that the child gets unless they are set already.
-      folder: the working directory.
-      interpreter: a Python of another environment; None for this one.
-      fixed: variables that the child gets, whatever the user has set.
+        name: what to call it in an error.
+        arguments: the command line, without the name of the program.
+        environment: variables that the child gets unless they are set already.
+        folder: the working directory.
+        interpreter: a Python of another environment; None for this one.
+        fixed: variables that the child gets, whatever the user has set.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Answer:
     """What came of one.
 
     Attributes:
-      data: what it answered; empty where it ended with an error.
-      messages: what Python wrote to standard error, the error included.
-      log: what the compiler logged that is worth a look, a line each.
-      error: how it ended before it had an answer; None where it came to its own end.
+        data: what it answered; empty where it ended with an error.
+        messages: what Python wrote to standard error, the error included.
+        log: what the compiler logged that is worth a look, a line each.
+        error: how it ended before it had an answer; None where it came to its own end.
     """
 
     data: bytes
@@ -66,13 +66,13 @@ def run_all(
     """Runs command lines, some at a time; what ends one of them ends no other.
 
     Args:
-      works: the command lines.
-      jobs: how many at a time.
-      notify: told how many are done.
+        works: the command lines.
+        jobs: how many at a time.
+        notify: told how many are done.
 
     Raises:
-      Stopped: a signal told this process to stop; all children have been told, too.
-      TargetError: there can be no child process.
+        Stopped: a signal told this process to stop; all children have been told, too.
+        TargetError: there can be no child process.
     """
     with child.supervised() as start, ThreadPoolExecutor(max(jobs, 1)) as pool:
         running = [pool.submit(_run, work, start) for work in works]

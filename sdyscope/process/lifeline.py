@@ -41,8 +41,8 @@ def end_with(parent: int, pipe: int) -> None:
     """From now on this process ends when its parent is gone.
 
     Args:
-      parent: the parent's process id.
-      pipe: the parent's file descriptor of its `wire`.
+        parent: the parent's process id.
+        pipe: the parent's file descriptor of its `wire`.
     """
     _tie[:] = [(os.getpid(), parent)]
     with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ def _be_signalled(parent: int, pipe: int) -> None:
     Linux's parent-death signal would also come when the thread that started this process ends.
 
     Raises:
-      OSError: this is not Linux.
+        OSError: this is not Linux.
     """
     # Opened anew: children that inherited one file description would share its one receiver.
     handle = os.open(f"/proc/{parent}/fd/{pipe}", os.O_RDONLY | os.O_NONBLOCK)
@@ -77,7 +77,7 @@ def fork() -> int:
     """Forks this process; the new one ends with it.
 
     Returns:
-      The new process's id; 0 in the new process.
+        The new process's id; 0 in the new process.
     """
     parent, pipe = os.getpid(), wire()
     process = os.fork()
@@ -98,7 +98,7 @@ def end_now(status: int) -> NoReturn:
     """Ends this process as Python does, but without freeing all that it holds, which takes long.
 
     Args:
-      status: the exit status.
+        status: the exit status.
     """
     ending: Any = threading
     with contextlib.suppress(Exception):  # Python has then said what went wrong.

@@ -124,7 +124,7 @@ def make_folder(folder: Path) -> None:
     """Makes a folder to write into, and those around it, unless they are there.
 
     Raises:
-      TargetError: it can't be made.
+        TargetError: it can't be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -17,8 +17,8 @@ class Interpreter:
     """A Python of another environment.
 
     Attributes:
-      executable: path of its executable.
-      folder: where it finds sdyscope; searched before its own folders.
+        executable: path of its executable.
+        folder: where it finds sdyscope; searched before its own folders.
     """
 
     executable: str
@@ -39,8 +39,8 @@ def python(code: str, interpreter: Interpreter | None = None) -> list[str]:
     TARGET is no module of the standard library.
 
     Args:
-      code: what it runs.
-      interpreter: which Python; by default this one, which finds modules where this process does.
+        code: what it runs.
+        interpreter: which Python; by default this one, which finds modules where this process does.
     """
     if interpreter is None:
         own = [entry for entry in sys.path if entry not in _added]

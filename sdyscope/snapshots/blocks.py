@@ -145,7 +145,7 @@ def blocks_between(
     Returns:
         None where a mesh is not known by its axes' names and sizes.
     """
-    meshes = _mesh(before.mesh), _mesh(after.mesh)
+    meshes = mesh_of(before.mesh), mesh_of(after.mesh)
     if meshes[0] is None or meshes[1] is None:
         return None
     moved: dict[_Said, dict[Key, int]] = {}
@@ -177,7 +177,7 @@ def blocks_between(
     return Blocks(tuple(sorted(changes, key=_order)), same, unknown, tuple(_totals(sums, unsummed)))
 
 
-def _mesh(words: str) -> Mesh | None:
+def mesh_of(words: str) -> Mesh | None:
     """The axes of a snapshot's mesh; the order of devices makes no other blocks."""
     sizes: dict[str, int] = {}
     for part in words.split("; "):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -16,12 +16,15 @@ from sdyscope.facts.snapshots import Item, StageText
 from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.items import DEVICES, compiled_cells
 from sdyscope.snapshots.values import Key
-from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.mesh import Mesh
 from sdyscope.words.counts import counted
+from sdyscope.words.mesh import axes_text
 
 
 def communicated(
-    compiled: Mapping[Partitioner, Compiled], meshes: Sequence[Mesh]
+    compiled: Mapping[Partitioner, Compiled],
+    meshes: Sequence[Mesh],
+    partitioners: Collection[Partitioner],
 ) -> Iterator[tuple[Key, Item]]:
     """What a device sends in a step, by kind, axes, scope and type.
 
@@ -30,6 +33,7 @@ def communicated(
     Args:
         compiled: the compiled programs.
         meshes: the meshes to name axes of.
+        partitioners: those of the snapshot, compiled or not.
     """
     tallies: dict[Key, dict[Partitioner, Tally]] = {}
     routes: dict[Key, dict[Partitioner, Counter[Route]]] = {}
@@ -53,7 +57,7 @@ def communicated(
             partitioner: _words(tally, routes[key][partitioner])
             for partitioner, tally in of_key.items()
         }
-        yield key, Item(compiled_cells(texts, compiled))
+        yield key, Item(compiled_cells(texts, partitioners))
 
 
 def _scope(part: Part) -> str:
@@ -67,21 +71,14 @@ def _type(part: Part) -> str:
 
 def _over(collective: Collective, mesh: Mesh | None) -> str:
     if collective.axes:
-        return f"{collective.kind} over {' x '.join(_axis(axis, mesh) for axis in collective.axes)}"
+        return f"{collective.kind} over {axes_text(collective.axes, mesh)}"
     if collective.axes is None and collective.group_size is not None:
         return f"{collective.kind} in groups of {collective.group_size:,}"
     return collective.kind
 
 
-def _axis(axis: AxisRef, mesh: Mesh | None) -> str:
-    size = "" if mesh is None else f"={mesh.axis_size(axis)}"
-    if axis.sub_axis_info is not None:
-        return f"{axis.name}:{axis.sub_axis_info}{size}"
-    return f"{axis.name}{size}"
-
-
 def _words(tally: Tally, routes: Counter[Route]) -> str:
-    text = f"{tally.tensors:,} × a step, a device sends {tally.sent:,} B"
+    text = f"{tally.tensors:,} × per step, a device sends {tally.sent:,} B"
     if None in routes:
         return text
     counts = Counter[str]()

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.graph import written_scope
-from sdyscope.snapshots.blocks import Blocks, blocks_between
+from sdyscope.snapshots.blocks import Blocks, blocks_between, mesh_of
 from sdyscope.snapshots.folding import fold, size
 from sdyscope.snapshots.items import (
     has_devices,
     in_order,
     reduced,
+    with_axes,
     without_devices,
     without_marks,
     without_places,
 )
 from sdyscope.snapshots.values import Key, Kind, Snapshot
 from sdyscope.snapshots.write import template_text
+from sdyscope.values.mesh import renamed_axes
 
 NotCompared: TypeAlias = Literal[Stage, "memory", "places", "on", "devices"]
 
@@ -111,6 +113,9 @@ class Comparison:
             devices of collectives work together (`devices`).
         blocks: on another mesh, what a device has of each tensor; null on the same one, and where a
             mesh is not known by its axes.
+        renamed: of meshes that differ in the names of axes alone, which is a difference of the
+            header, what each axis of the first is called in the second: what the first says of
+            tensors and collectives is compared by these names.
     """
 
     name: str
@@ -119,8 +124,18 @@ class Comparison:
     same: int
     not_compared: tuple[NotCompared, ...] = ()
     blocks: Blocks | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
-    __document__ = ("name", "same", "different", "header", "changes", "not_compared", "blocks")
+    __document__ = (
+        "name",
+        "same",
+        "different",
+        "header",
+        "changes",
+        "not_compared",
+        "blocks",
+        "renamed",
+    )
 
     @property
     def is_same(self) -> bool:
@@ -133,7 +148,13 @@ class Comparison:
         return sum(change.count for change in self.changes)
 
 
-def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comparison:
+def compare(
+    before: Snapshot,
+    after: Snapshot,
+    *,
+    as_asked: bool = True,
+    refused: Collection[Stage] = (),
+) -> Comparison:
     """What changed, at the stages that both have.
 
     Args:
@@ -141,10 +162,15 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
         after: the second, such as the program as it is now.
         as_asked: whether the stages of the second were asked for: one that the first does not have
             is a difference then.
+        refused: stages of the second that were asked for and that a compiler refused: one that the
+            first has is a difference then.
     """
     shared = tuple(s for s in STAGES if s in before.stages and s in after.stages)
     missing = tuple(s for s in STAGES if (s in before.stages) != (s in after.stages))
     first, second = (_as_written(reduced(each, shared)) for each in (before, after))
+    renamed = _renamed(first, second)
+    if renamed:
+        first = with_axes(first, renamed)
     left_out: tuple[NotCompared, ...] = missing
     if "compiled" in shared and _has_memory(first) != _has_memory(second):
         # Version 1 of the format did not have it.
@@ -167,14 +193,15 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
     header = [
         HeaderChange(word, old, new)
         for word, old, new in (
-            ("mesh", first.mesh, second.mesh),
+            ("mesh", before.mesh, second.mesh),
             ("partitioners", ", ".join(first.partitioners), ", ".join(second.partitioners)),
             ("hardware", first.hardware, second.hardware),
         )
         if old != new
     ]
-    if as_asked and not set(after.stages) <= set(before.stages):
-        # What is asked for and was never recorded is no agreement.
+    gone = set(refused) & set(before.stages)
+    if gone or (as_asked and not set(after.stages) <= set(before.stages)):
+        # What is asked for and is missing on one side is no agreement.
         header.append(HeaderChange("stages", ", ".join(before.stages), ", ".join(after.stages)))
     differing = _differing(first.items, second.items)
     changes = []
@@ -191,7 +218,16 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
             if type_ != key.type
         }
         blocks = blocks_between(first, second, became)
-    return Comparison(before.name, tuple(header), tuple(changes), same, left_out, blocks)
+    return Comparison(
+        before.name, tuple(header), tuple(changes), same, left_out, blocks, {**renamed}
+    )
+
+
+def _renamed(before: Snapshot, after: Snapshot) -> Mapping[str, str]:
+    """What the axes of the first are called in the second, where nothing else of a mesh differs."""
+    if any("; " in each.mesh for each in (before, after)):
+        return {}  # Several meshes, or devices in an order of their own.
+    return renamed_axes(mesh_of(after.mesh), mesh_of(before.mesh))
 
 
 def _as_written(snapshot: Snapshot) -> Snapshot:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sdyscope.annotations import Annotation, split_scope
@@ -104,7 +104,9 @@ class Decided:
 
 
 def values_inside(
-    sides: Sequence[Decided], is_row: Callable[[Partitioner, ValueId], bool]
+    sides: Sequence[Decided],
+    is_row: Callable[[Partitioner, ValueId], bool],
+    partitioners: Collection[Partitioner],
 ) -> Iterator[tuple[Key, Item]]:
     """For the tensors of a type in a scope, every sharding that one of them has.
 
@@ -115,6 +117,7 @@ def values_inside(
     Args:
         sides: the propagations.
         is_row: whether a value is looked at elsewhere.
+        partitioners: those of the snapshot, propagated or not.
     """
     texts_by_key: dict[Key, dict[Partitioner, set[str]]] = {}
     for side in sides:
@@ -138,7 +141,7 @@ def values_inside(
             key = Key("value", name, value_type_text(type_.shape, type_.dtype))
             texts_by_key.setdefault(key, {}).setdefault(partitioner, set()).update(texts)
     for key, said in texts_by_key.items():
-        shared = set.intersection(*said.values()) if len(said) == len(sides) else set()
+        shared = set.intersection(*said.values()) if len(said) == len(partitioners) else set()
         for text in shared:
             yield key, Item((StageText("propagated", text),))
         for partitioner, own in said.items():

@@ -9,6 +9,7 @@ from operator import itemgetter
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.snapshots.values import Key, Snapshot
+from sdyscope.words.mesh import axis_spans
 
 #: What stands for what the stage before says.
 ALIKE = "="
@@ -144,3 +145,31 @@ def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:
             items[key] = counted(less)
     hardware = snapshot.hardware if "compiled" in kept else ""
     return replace(snapshot, stages=kept, hardware=hardware, items=items)
+
+
+def with_axes(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
+    """A snapshot whose mesh axes have other names.
+
+    Args:
+        snapshot: the snapshot.
+        names: the new name of each axis.
+    """
+
+    def renamed(text: str) -> str:
+        pieces, end = [], 0
+        for begin, stop, axis in axis_spans(text, tuple(names)):
+            pieces += [text[end:begin], names[axis]]
+            end = stop
+        return "".join((*pieces, text[end:]))
+
+    items: dict[Key, tuple[Item, ...]] = {}
+    for key, of_key in snapshot.items.items():
+        items[replace(key, over=renamed(key.over))] = counted(
+            replace(
+                item, cells=tuple(replace(cell, text=renamed(cell.text)) for cell in item.cells)
+            )
+            for item in of_key
+        )
+    axes = [axis.partition("=") for axis in snapshot.mesh.split(", ")]
+    mesh = ", ".join(f"{names.get(name, name)}={size}" for name, _, size in axes)
+    return replace(snapshot, mesh=mesh, items=items)

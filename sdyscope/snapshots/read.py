@@ -35,6 +35,12 @@ _HEADER = ("mesh", "partitioners", "stages", "hardware")
 #: Shardy's form, as versions before 4 wrote it: of what has priorities with the mesh's symbol.
 _QUOTED = re.compile(r"(\[.*\].*)|<@[^,]*, (\[.*)>")
 
+#: What older files say in other words: of memory, of collectives, and a part of an axis with its
+#: size, which it has in it.
+_COPIES = re.compile(r"^(a device holds [\d,]+ B, [\d,]+ B of it )copies\b")
+_A_STEP = re.compile(r"^([\d,]+ × )a step, ")
+_SIZED_PART = re.compile(r"(:\(\d+\)(\d+))=\2\b")
+
 #: Stages that had another name before this version.
 _RENAMED = 3
 OLD_WORDS: Mapping[str, Stage] = {"partitioned": "compiled"}
@@ -327,7 +333,7 @@ class _Reader:
         type_ = ""
         if len(fields) > named_first + 1:
             type_ = self.unescaped(fields[-1], number, columns[named_first + 1])
-        return Key(kind, "", type_, over), template
+        return Key(kind, "", type_, _SIZED_PART.sub(r"\1", over)), template
 
     def cell(self, line: str, number: int, start: int, snapshot: Snapshot) -> StageText:
         word, _, text = line[start:].partition(" ")
@@ -393,7 +399,8 @@ class _Reader:
 
 
 def _cell(stage: Stage, text: str, partitioner: Partitioner | None = None) -> StageText:
-    """A cell; axes that an older version wrote in quotes have none."""
+    """A cell in today's words; axes that an older version wrote in quotes have none."""
+    text = _A_STEP.sub(r"\1per step, ", _COPIES.sub(r"\1replicated", text))
     shardy = _QUOTED.fullmatch(text)
     return StageText(stage, axis_text(shardy[1] or shardy[2]) if shardy else text, partitioner)
 

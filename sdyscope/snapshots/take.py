@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from sdyscope.analysis.naming.structure import Marks
 from sdyscope.annotations import Annotation
-from sdyscope.errors import ConversionError, TargetError
+from sdyscope.errors import CompilerError, ConversionError, TargetError
+from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.snapshots import STAGES, Item, Stage, StageText
 from sdyscope.facts.tensors import Tensor
@@ -40,6 +41,7 @@ def take(
     *,
     on: Hardware | str | None = None,
     name: str | None = None,
+    partial: bool | None = None,
 ) -> Snapshot:
     """What a program's shardings are, under every partitioner that it is lowered under.
 
@@ -49,14 +51,17 @@ def take(
             is compiled. What was requested is not known of a module read from a file.
         on: what to compile for, as ``Inspection.compiled`` takes it.
         name: what to call it; by default the program's name.
+        partial: whether a stage that a compiler refuses is left out, as long as another is there;
+            by default where no stages are named.
 
     Raises:
-        CompilerError: the program can't be lowered under a partitioner that was asked for, can't be
-            propagated, or can't be compiled.
+        CompilerError: the program can't be lowered under a partitioner that was asked for, or a
+            compiler refuses a stage that is not left out.
         TargetError: what was requested is asked of a file, or there is no such hardware.
     """
     for failure in staged.failures.values():
         raise failure
+    partial = stages is None if partial is None else partial
     is_known = staged.program is not None and staged.traced is not None
     if stages is None:
         stages = DEFAULT if is_known else DEFAULT[1:]
@@ -67,23 +72,38 @@ def take(
             hint="Leave requested out of the stages.",
         )
     chosen = tuple(stage for stage in STAGES if stage in stages)
+    refused: dict[Stage, CompilerError] = {}
+    compiled: dict[Partitioner, Compiled] = {}
     taken = _Taken(staged, chosen)
+    if "compiled" in chosen:
+        for partitioner in staged.lowered:
+            try:
+                compiled[partitioner] = staged.compiled(partitioner, on)
+            except CompilerError as error:
+                refused.setdefault("compiled", error)
+    if "propagated" in chosen:
+        for partitioner in staged.lowered:
+            try:
+                taken.propagate(partitioner)
+            except CompilerError as error:
+                refused.setdefault("propagated", error)
+    there = {"propagated": bool(taken.decided), "compiled": bool(compiled)}
+    chosen = taken.stages = tuple(stage for stage in chosen if there.get(stage, True))
+    if refused and not (partial and chosen):
+        raise next(iter(refused.values()))
     rows = list(taken.rows())
     partitioners = tuple(staged.lowered)
     if "propagated" in chosen:
-        rows += values_inside(
-            [taken.decided(partitioner) for partitioner in partitioners], taken.is_row
-        )
+        rows += values_inside(tuple(taken.decided.values()), taken.is_row, partitioners)
     hardware = ""
     if "compiled" in chosen:
         # Not above: all that names collectives comes with them, and every command gets here.
         from sdyscope.snapshots.collectives import communicated
         from sdyscope.snapshots.memory import stored
 
-        compiled = {partitioner: staged.compiled(partitioner, on) for partitioner in partitioners}
         hardware = str(next(iter(compiled.values())).hardware)
-        rows += communicated(compiled, taken.meshes)
-        rows += stored(staged, compiled)
+        rows += communicated(compiled, taken.meshes, partitioners)
+        rows += stored(staged, compiled, partitioners)
     rows += taken.not_understood()
     grouped: dict[Key, list[Item]] = {}
     for key, item in rows:
@@ -107,18 +127,19 @@ class _Taken:
         self.meshes = _meshes(staged)
         axed = [mesh for mesh in self.meshes if mesh.axes]
         self.mesh = axed[0] if len(axed) == 1 else None
-        self._decided: dict[Partitioner, Decided] = {}
+        self.decided: dict[Partitioner, Decided] = {}
         self._written: dict[Partitioner, set[tuple[int, int]]] = {}
         self._ops: dict[Key, list[int]] = {}
         self._marks: Marks | None = None
 
-    def decided(self, partitioner: Partitioner) -> Decided:
-        """What propagation decided."""
-        if partitioner not in self._decided:
-            graph = self.staged.graph(partitioner)
-            propagated = self.staged.propagated(partitioner)
-            self._decided[partitioner] = Decided(propagated, graph, self.mesh)
-        return self._decided[partitioner]
+    def propagate(self, partitioner: Partitioner) -> None:
+        """Asks what a partitioner decides.
+
+        Raises:
+            CompilerError: it refuses the program.
+        """
+        propagated = self.staged.propagated(partitioner)
+        self.decided[partitioner] = Decided(propagated, self.staged.graph(partitioner), self.mesh)
 
     def is_row(self, partitioner: Partitioner, value: tuple[int, int]) -> bool:
         """Whether a value has a block of its own, as a constraint has."""
@@ -172,13 +193,13 @@ class _Taken:
         """What a stage says of a tensor; None where it says nothing of such tensors."""
         if stage == "requested":
             return _requested(tensor.requested)
-        if stage == "compiled":
+        if stage == "compiled" or (stage == "propagated" and partitioner not in self.decided):
             return None
         if there is None:
             return _ABSENT
         if stage == "lowered":
             return self.lowered(there, partitioner)
-        return in_memory(self.decided(partitioner).tensor(there), there.memory)
+        return in_memory(self.decided[partitioner].tensor(there), there.memory)
 
     def lowered(self, there: Annotation, partitioner: Partitioner) -> str:
         """What the module says."""

@@ -62,11 +62,11 @@ class Language:
     Nothing is loaded before the first ``parse``.
 
     Args:
-      grammar: file name in ``grammars/``, as ``"shardy.lark"``.
-      starts: the rules that a text can be parsed as.
-      transformer: a Lark transformer: a method a rule (and a terminal, if its text needs work).
-      names: what to call a terminal in an error ("an axis name in quotes"), by its name in the
-        grammar. Terminals that are a fixed text are called by that text, in quotes.
+        grammar: file name in ``grammars/``, as ``"shardy.lark"``.
+        starts: the rules that a text can be parsed as.
+        transformer: a Lark transformer: a method a rule (and a terminal, if its text needs work).
+        names: what to call a terminal in an error ("an axis name in quotes"), by its name in the
+            grammar. Terminals that are a fixed text are called by that text, in quotes.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Language:
         """The value of ``text`` read as ``rule``.
 
         Raises:
-          SyntaxTextError: with the place, and what could stand there.
+            SyntaxTextError: with the place, and what could stand there.
         """
         try:
             return self._parser.parse(text, start=rule)

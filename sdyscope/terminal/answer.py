@@ -24,9 +24,9 @@ def print_answer(
     """Prints a document.
 
     Args:
-      answer: the document.
-      blocks: makes what is printed without `--json`.
-      as_json: whether `--json` was given.
+        answer: the document.
+        blocks: makes what is printed without `--json`.
+        as_json: whether `--json` was given.
     """
     if as_json:
         answers().write_bytes(encode(answer))

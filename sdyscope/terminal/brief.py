@@ -51,8 +51,8 @@ def shortened(document: dict[str, Any], command: Sequence[str]) -> bytes:
     """A document in fewer than `LIMIT` tokens, as UTF-8 JSON with a line for each key.
 
     Args:
-      document: the whole document: dictionaries, lists and scalars, `schema` first.
-      command: the command line that it answers, without the name of the program.
+        document: the whole document: dictionaries, lists and scalars, `schema` first.
+        command: the command line that it answers, without the name of the program.
     """
     rest = {key: value for key, value in document.items() if key != "schema"}
     name, *words = command

@@ -22,9 +22,9 @@ class Band:
     """A part of the horizontal axis with a name.
 
     Attributes:
-      name: what stands below it.
-      start: where it begins, of the length of the axis.
-      end: where it ends.
+        name: what stands below it.
+        start: where it begins, of the length of the axis.
+        end: where it ends.
     """
 
     name: str
@@ -37,13 +37,14 @@ class Area:
     """A curve above zero.
 
     Attributes:
-      values: its heights, at even distances.
-      top: what the height of the picture stands for; several pictures with one top can be compared.
-      base: up to this height it is drawn lightly.
-      labels: what stands beside the top, the middle and the bottom.
-      mark: which value is marked below.
-      bands: parts of the axis.
-      rows: how many lines it is high.
+        values: its heights, at even distances.
+        top: what the height of the picture stands for; several pictures with one top can be
+            compared.
+        base: up to this height it is drawn lightly.
+        labels: what stands beside the top, the middle and the bottom.
+        mark: which value is marked below.
+        bands: parts of the axis.
+        rows: how many lines it is high.
     """
 
     values: Sequence[float]
@@ -60,9 +61,9 @@ class ChartSpan:
     """A part of a timeline in which something goes on.
 
     Attributes:
-      start: where it begins, of the length of the timeline.
-      end: where it ends.
-      dark: whether it is drawn darkly.
+        start: where it begins, of the length of the timeline.
+        end: where it ends.
+        dark: whether it is drawn darkly.
     """
 
     start: float
@@ -75,9 +76,9 @@ class Track:
     """A line of a timeline.
 
     Attributes:
-      name: what stands before it.
-      spans: what is drawn.
-      tone: in what colour what is dark is drawn.
+        name: what stands before it.
+        spans: what is drawn.
+        tone: in what colour what is dark is drawn.
     """
 
     name: str
@@ -90,8 +91,8 @@ class Timeline:
     """Lines on one scale of time.
 
     Attributes:
-      tracks: the lines.
-      length: how long they are, in words.
+        tracks: the lines.
+        length: how long they are, in words.
     """
 
     tracks: Sequence[Track]
@@ -112,10 +113,10 @@ def track_lines(
     """The lines of a timeline.
 
     Args:
-      tracks: what is drawn.
-      length: how long it is, in words.
-      width: characters in a line; None for as many as are usual.
-      plain: whether to do with ASCII.
+        tracks: what is drawn.
+        length: how long it is, in words.
+        width: characters in a line; None for as many as are usual.
+        plain: whether to do with ASCII.
     """
     margin = max((len(track.name) for track in tracks), default=0)
     columns = max(min(width or _WIDTH, _WIDEST) - margin - 2, 8)
@@ -165,9 +166,9 @@ def area_lines(area: Area, width: int | None, *, plain: bool = False) -> list[li
     """The lines of a picture.
 
     Args:
-      area: the picture.
-      width: characters in a line; None for as many as are usual.
-      plain: whether to do with ASCII.
+        area: the picture.
+        width: characters in a line; None for as many as are usual.
+        plain: whether to do with ASCII.
     """
     margin = max(map(len, area.labels))
     columns = max(min(width or _WIDTH, _WIDEST) - margin - 2, 8)

@@ -81,9 +81,9 @@ class Column:
     """One column.
 
     Attributes:
-      header: its title.
-      align: numbers and sizes are on the right, everything else on the left.
-      fold: whether a long cell may go on in the next line; otherwise the column keeps its width.
+        header: its title.
+        align: numbers and sizes are on the right, everything else on the left.
+        fold: whether a long cell may go on in the next line; otherwise the column keeps its width.
     """
 
     header: str
@@ -116,10 +116,10 @@ class Table:
     """Rows under columns.
 
     Attributes:
-      columns: the columns.
-      rows: one tuple of cells a row, as many as there are columns; a bare string is a plain cell.
-        A `Heading` between them begins a group, a `Note` is about the row above it.
-      title: a line above the table, empty for none.
+        columns: the columns.
+        rows: one tuple of cells a row, as many as there are columns; a bare string is a plain cell.
+            A `Heading` between them begins a group, a `Note` is about the row above it.
+        title: a line above the table, empty for none.
     """
 
     columns: tuple[Column, ...]
@@ -154,8 +154,8 @@ def fitted(make: Callable[[bool], _Table], columns: int | None) -> _Table:
     """A table, or where it is wider than a line, a brief one of the same.
 
     Args:
-      make: makes the table, brief or not.
-      columns: how many characters a line has; None for any number.
+        make: makes the table, brief or not.
+        columns: how many characters a line has; None for any number.
     """
     table = make(False)
     return table if columns is None or table.whole_width <= columns else make(True)
@@ -292,9 +292,9 @@ def column_widths(
     columns give way, first those that fold.
 
     Args:
-      columns: the columns.
-      rows: the text of each cell, rows of one cell a column.
-      available: characters in a line; None for any number.
+        columns: the columns.
+        rows: the text of each cell, rows of one cell a column.
+        available: characters in a line; None for any number.
     """
     whole, least = [], []
     for index, column in enumerate(columns):

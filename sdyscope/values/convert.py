@@ -168,7 +168,7 @@ def name_axes(
             low = 0 if atom is None else max(stride, atom.digit.stride)
             if atom is None or atom.top % top or top % low or low % atom.digit.stride:
                 raise ConversionError(
-                    f"a split into {size} over every {stride} devices follows no axes of {mesh}"
+                    f"a split {size} ways (device stride {stride}) follows no axes of {mesh}"
                 )
             refs.append(_sub_axis(mesh, atom, atom.top // top, top // low))
             top = low

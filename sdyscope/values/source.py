@@ -64,10 +64,10 @@ class SourceLocation:
     """One frame of a traceback: a place in a source file.
 
     Attributes:
-      file: Path of the file, as Python or MLIR gives it.
-      line: Line, counted from 1; 0 when not known.
-      column: Column, as Python and MLIR give it (JAX counts from 0); 0 when not known.
-      function: Name of the function that contains the line; empty when not known.
+        file: path of the file, as Python or MLIR gives it.
+        line: line, counted from 1; 0 when not known.
+        column: column, as Python and MLIR give it (JAX counts from 0); 0 when not known.
+        function: name of the function that contains the line; empty when not known.
     """
 
     file: FilePath
@@ -114,10 +114,10 @@ class Sites:
     """Which lines of a program tell its ops apart.
 
     Attributes:
-      wrappers: Functions that only put a sharding on what they are given, as (file, name): whoever
-        calls them says more.
-      shared: The author's lines behind which most of the program stands in a library: a trainer's
-        `train_step`, say. There the library's lines say more.
+        wrappers: functions that only put a sharding on what they are given, as (file, name):
+            whoever calls them says more.
+        shared: the author's lines behind which most of the program stands in a library: a trainer's
+            `train_step`, say. There the library's lines say more.
     """
 
     wrappers: frozenset[tuple[str, str]] = frozenset()
@@ -146,8 +146,8 @@ def callers(
     They tell apart what several layers compute by one function.
 
     Args:
-        stack: A call stack, innermost first.
-        sites: Which lines of the program tell its ops apart.
+        stack: a call stack, innermost first.
+        sites: which lines of the program tell its ops apart.
     """
     index = _own_index(stack, sites)
     if index is None:
@@ -197,8 +197,8 @@ def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
     """Which lines of a program tell its ops apart, from all its call stacks.
 
     Args:
-      stacks: distinct call stacks, innermost first, and whether what stands there only puts a
-        sharding on a value.
+        stacks: distinct call stacks, innermost first, and whether what stands there only puts a
+            sharding on a value.
     """
     known = [(stack, own, only) for stack, only in stacks if (own := _own(stack))]
     counts = Counter(

@@ -181,9 +181,9 @@ def savings(compiled: Memory | PredictedMemory, top: int, columns: int | None = 
     """A row for each tensor that could be sharded further, what saves most first.
 
     Args:
-      compiled: the document.
-      top: how many rows; 0 for all.
-      columns: the width to keep to. Where the table is wider, the types are left out.
+        compiled: the document.
+        top: how many rows; 0 for all.
+        columns: the width to keep to. Where the table is wider, the types are left out.
     """
     return fitted(lambda brief: _savings_table(compiled, top, brief=brief), columns)
 
@@ -216,8 +216,8 @@ def largest(compiled: Memory, top: int) -> Table:
     """A row for each of the largest arguments and results, where only blocks are known.
 
     Args:
-      compiled: the document.
-      top: how many rows; 0 for all.
+        compiled: the document.
+        top: how many rows; 0 for all.
     """
     tensors = sorted(compiled.tensors, key=lambda tensor: -tensor.stored.bytes)[: top or None]
     return Table(
@@ -318,9 +318,9 @@ def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> I
     """What the numbers are, what was left out, and what was found.
 
     Args:
-      compiled: the document.
-      top: how many rows the table of savings has at most; 0 for all.
-      partitioners: of whose program this is told.
+        compiled: the document.
+        top: how many rows the table of savings has at most; 0 for all.
+        partitioners: of whose program this is told.
     """
     for paragraph in _footer(compiled, top):
         yield replace(paragraph)

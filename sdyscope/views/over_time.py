@@ -60,8 +60,8 @@ def picture(over_time: MemoryOverTime, top: int) -> Area:
     """What is held from the first instruction to the last.
 
     Args:
-      over_time: memory over a step.
-      top: bytes that the height stands for, of all pictures that are compared.
+        over_time: memory over a step.
+        top: bytes that the height stands for, of all pictures that are compared.
     """
     moments = over_time.moments
     length = max(over_time.instructions, 1)
@@ -94,9 +94,10 @@ def held(over_time: MemoryOverTime, top: int, columns: int | None) -> Table:
     """A row for each of the largest things that are held at the peak.
 
     Args:
-      over_time: memory over a step.
-      top: how many rows; 0 for all.
-      columns: the width to keep to. Where the table is wider, annotations and blocks are left out.
+        over_time: memory over a step.
+        top: how many rows; 0 for all.
+        columns: the width to keep to. Where the table is wider, annotations and blocks are left
+            out.
     """
     return fitted(lambda brief: _held(over_time, top, brief=brief), columns)
 

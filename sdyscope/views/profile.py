@@ -55,10 +55,10 @@ def measured(
     """What a program took.
 
     Args:
-      program: the program.
-      top: how many rows of each table to show; 0 for all.
-      columns: how wide the terminal is; None for any width.
-      title: what comes before its heading.
+        program: the program.
+        top: how many rows of each table to show; 0 for all.
+        columns: how wide the terminal is; None for any width.
+        title: what comes before its heading.
     """
     yield (*title, *heading(program))
     if program.over_time is not None:
@@ -309,10 +309,10 @@ def differences(title: str, rows: Sequence[Difference], top: int, noise: float) 
     """A row for each of what changed most.
 
     Args:
-      title: what the rows are.
-      rows: what changed, the most first.
-      top: how many rows; 0 for all.
-      noise: what changed by a smaller part is not marked.
+        title: what the rows are.
+        rows: what changed, the most first.
+        top: how many rows; 0 for all.
+        noise: what changed by a smaller part is not marked.
     """
     cells: list[Row] = []
     for row in rows[: top or None]:

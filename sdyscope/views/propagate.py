@@ -86,7 +86,7 @@ class ValueTable(Table):
     """A row a value.
 
     Attributes:
-      unlisted: how many values inside that came to be sharded have no row.
+        unlisted: how many values inside that came to be sharded have no row.
     """
 
     unlisted: int = 0
@@ -98,10 +98,11 @@ def table(
     """A row a value: arguments, results and constraints, then by scope what came to be sharded.
 
     Args:
-      document: the document.
-      everything: whether to list every value inside, sharded or not.
-      columns: the width to keep to. Where the table is wider, files go without their folders, and
-        columns are left out: that of blocks, and that of requests when everything is as requested.
+        document: the document.
+        everything: whether to list every value inside, sharded or not.
+        columns: the width to keep to. Where the table is wider, files go without their folders, and
+            columns are left out: that of blocks, and that of requests when everything is as
+            requested.
     """
     scopes, unlisted = _scopes(document, everything)
     return fitted(

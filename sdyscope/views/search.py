@@ -208,9 +208,9 @@ def traffic(search: Search, columns: int | None = None) -> Table | None:
     """What a device sends by kind and axes, as it is and as it would be; None without a best.
 
     Args:
-      search: the document.
-      columns: the width to keep to. Where the table is wider, what is predicted is left out if
-        something better is known.
+        search: the document.
+        columns: the width to keep to. Where the table is wider, what is predicted is left out if
+            something better is known.
     """
     best = search.chosen
     if best is None:

@@ -14,6 +14,7 @@ from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.snapshots import (
     comparison_text,
     item_text,
+    renamed_axes_text,
     snapshot_name,
     stage_texts,
     uncompared_parts_text,
@@ -83,6 +84,8 @@ def comparison(compared: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Para
     yield Paragraph(f"{compared.name}: {text}", "good" if compared.is_same else "bad")
     if compared.not_compared:
         yield Paragraph(uncompared_parts_text(compared.not_compared), "warning", 2, 2)
+    if compared.renamed:
+        yield Paragraph(renamed_axes_text(compared.renamed), "warning", 2, 2)
     if compared.header:
         yield Paragraph("")
     for change in compared.header:

@@ -19,6 +19,7 @@ from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT, partitioner_name
 from sdyscope.words.places import file_text
 from sdyscope.words.source import (
+    AS_LOWERED,
     AS_NOW,
     BLOCK,
     collectives_text,
@@ -41,6 +42,8 @@ def heading(document: SourceDocument) -> Iterator[Paragraph]:
         parts.append(f"compiled for {document.hardware}")
     yield Paragraph("; ".join(parts))
     yield from provenance(document.propagations, document.failures)
+    if not document.propagations:
+        yield Paragraph(AS_LOWERED, "warning")
 
 
 def listings(

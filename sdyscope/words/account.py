@@ -10,6 +10,9 @@ from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
 
+#: Why nothing is known of the compiled stage where nobody asked for it.
+NO_COMPILE: Final = "Left out by --no-compile."
+
 
 def account_title(account: Account, of: str = "") -> str:
     """``not known (2)``, ``not known of before.mlir (2)``."""

@@ -21,7 +21,7 @@ def limit_texts(limits: StepLimits) -> list[str]:
             f"overlapped, {least}{time_text(limits.sequential)} with none overlapped"
         )
     if limits.step is not None:
-        rates = "and as much longer as in the traces"
+        rates = "scaled as in the traces"
         known = "" if limits.off is None else f", known to be off by {limits.off:.0%}"
         if limits.is_measured:
             rates = f"at rates measured on {limits.device_kind}"

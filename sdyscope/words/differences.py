@@ -407,7 +407,7 @@ class _CompiledDiff(Protocol):
     @property
     def is_memory_compared(self) -> bool | None: ...
     @property
-    def causes_missing(self) -> str: ...
+    def causes_missing(self) -> Remark | str: ...
 
 
 def compiled_verdict(compiled: _CompiledDiff) -> str:
@@ -482,7 +482,7 @@ def compiled_remarks(diff: _CompiledDiff) -> Iterator[str]:
     if diff.is_memory_compared and diff.has_text:
         yield "memory: arguments and results, which is all that a text says of it"
     if diff.causes_missing:
-        reason = diff.causes_missing.rstrip(".")
+        reason = remark_text(diff.causes_missing).rstrip(".")
         yield f"where differences begin is not known: propagation failed: {reason}"
 
 

@@ -87,18 +87,18 @@ class Finding:
     """One thing found, in words.
 
     Attributes:
-      rule: stable name of the rule: `lowered-differs`.
-      severity: `error`: the compiler was told something else than was asked for, or numbers are
-        wrong; `warning`: it costs more than it should, or may be another thing than was meant;
-        `note`: worth knowing.
-      message: one sentence.
-      tensor: path or scope of the tensor; empty for what is about the whole module.
-      kind: what the tensor is; empty likewise.
-      source: line of user code, where there is one.
-      partitioner: whose module it is about; null for all.
-      expected: what was asked for, in words; empty where the message says it all.
-      found: what is there, in words; empty likewise.
-      hint: what to do; empty where there is nothing to say.
+        rule: stable name of the rule: `lowered-differs`.
+        severity: `error`: the compiler was told something else than was asked for, or numbers are
+            wrong; `warning`: it costs more than it should, or may be another thing than was meant;
+            `note`: worth knowing.
+        message: one sentence.
+        tensor: path or scope of the tensor; empty for what is about the whole module.
+        kind: what the tensor is; empty likewise.
+        source: line of user code, where there is one.
+        partitioner: whose module it is about; null for all.
+        expected: what was asked for, in words; empty where the message says it all.
+        found: what is there, in words; empty likewise.
+        hint: what to do; empty where there is nothing to say.
     """
 
     rule: str
@@ -118,15 +118,15 @@ class Check:
     """What `check` found: the document of `sdyscope check --json`.
 
     Attributes:
-      schema: name and version of this form.
-      name: the program's name, or the module's.
-      passed: whether there is nothing worse than a note.
-      partitioners: whose modules were compared.
-      tensors: how many tensors were looked at.
-      compared: how many comparisons of a request with a module were made.
-      agreed: how many of those agree.
-      findings: what was found, errors first.
-      account: what is not known of the program, at the stages that were looked at.
+        schema: name and version of this form.
+        name: the program's name, or the module's.
+        passed: whether there is nothing worse than a note.
+        partitioners: whose modules were compared.
+        tensors: how many tensors were looked at.
+        compared: how many comparisons of a request with a module were made.
+        agreed: how many of those agree.
+        findings: what was found, errors first.
+        account: what is not known of the program, at the stages that were looked at.
     """
 
     schema: Literal["sdyscope.check/2"] = "sdyscope.check/2"

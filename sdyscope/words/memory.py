@@ -122,8 +122,8 @@ def agreement_text(equal: bool | None) -> str:
 
 
 def unknown_text(tensors: int) -> str:
-    """How many tensors are where nobody says."""
-    return f"{counted(tensors, 'tensor is', 'tensors are')} somewhere that nobody says"
+    """How many tensors have no known placement."""
+    return f"{counted(tensors, 'tensor has', 'tensors have')} no known placement"
 
 
 def chosen_text(tensors: int) -> str:

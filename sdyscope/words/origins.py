@@ -57,15 +57,15 @@ class OriginAnnotationDocument:
     """An annotation of the program that axes of a collective come from.
 
     Attributes:
-      kind: what is annotated; `type`: JAX wrote it for the type of a value on Explicit axes.
-      name: pytree path of an argument or result, scope of anything else.
-      spec: what is written there, as JAX writes it where it can be.
-      axes: those of the collective's axes that come from it.
-      role: `has`: the axes of the value that is moved or summed; `needed`: of the sharding that it
-        is needed with, or that another tensor of the same op has.
-      source: its line; null where none is known.
-      recorded: whether the partitioner recorded it; otherwise the axes were followed along the data
-        flow to the nearest annotation with them.
+        kind: what is annotated; `type`: JAX wrote it for the type of a value on Explicit axes.
+        name: pytree path of an argument or result, scope of anything else.
+        spec: what is written there, as JAX writes it where it can be.
+        axes: those of the collective's axes that come from it.
+        role: `has`: the axes of the value that is moved or summed; `needed`: of the sharding that
+            it is needed with, or that another tensor of the same op has.
+        source: its line; null where none is known.
+        recorded: whether the partitioner recorded it; otherwise the axes were followed along the
+            data flow to the nearest annotation with them.
     """
 
     kind: NamedKind
@@ -82,34 +82,34 @@ class OriginDocument:
     """Why a tensor is communicated.
 
     Attributes:
-      kind: `reduction`: an op sums over a dimension in pieces; `resharding`: a value is needed with
-        another sharding; `lookup`: an op takes elements by their indices; `exchange`: an op reaches
-        into other blocks; `rearrangement`: an op cuts, joins, pads, turns or sorts a dimension in
-        pieces; `split`: XLA splits an op itself; `program`: the program says so itself
-        in a `shard_map`; `unknown`: none of these was found.
-      known: whether it leads to an annotation, or to the program's own collective.
-      value: the value that is moved, or summed; empty where it was not found.
-      form: the op that gives it the form in which it is moved, whose sharding is another
-        (`transpose`); empty where it is moved as it is.
-      carried: whether it is what a loop carries: `value` is then the name of what the loop begins
-        with, which is another tensor.
-      before: sharding that it has.
-      after: sharding that it is needed with; empty where that is not known, and of a sum.
-      op: the op that needs it; `return` where the program returns it.
-      result: name of the result as which it is returned; empty otherwise.
-      scope: that op's scope, without the program's own name.
-      source: that op's line; null where the module has none.
-      annotations: where the axes come from.
-      otherwise: annotations that the axes of the value, or of another dimension that is summed or
-        gathered, come from without those that are named, the first ten of them.
-      otherwise_count: how many those are.
-      words: all of it in a sentence, as every view prints it.
-      followed: whether the op was found along the value in the compiled program, since XLA names
-        the collective after what makes the value, or not at all.
-      may_split: whether XLA may split the op over these axes itself, without these annotations.
-      uncertain: whether the value is only the nearest that could be meant: what is communicated has
-        the shape of no block of it and is not known to be taken from it alone, or was followed to
-        another.
+        kind: `reduction`: an op sums over a dimension in pieces; `resharding`: a value is needed
+            with another sharding; `lookup`: an op takes elements by their indices; `exchange`: an
+            op reaches into other blocks; `rearrangement`: an op cuts, joins, pads, turns or sorts a
+            dimension in pieces; `split`: XLA splits an op itself; `program`: the program says so
+            itself in a `shard_map`; `unknown`: none of these was found.
+        known: whether it leads to an annotation, or to the program's own collective.
+        value: the value that is moved, or summed; empty where it was not found.
+        form: the op that gives it the form in which it is moved, whose sharding is another
+            (`transpose`); empty where it is moved as it is.
+        carried: whether it is what a loop carries: `value` is then the name of what the loop begins
+            with, which is another tensor.
+        before: sharding that it has.
+        after: sharding that it is needed with; empty where that is not known, and of a sum.
+        op: the op that needs it; `return` where the program returns it.
+        result: name of the result as which it is returned; empty otherwise.
+        scope: that op's scope, without the program's own name.
+        source: that op's line; null where the module has none.
+        annotations: where the axes come from.
+        otherwise: annotations that the axes of the value, or of another dimension that is summed or
+            gathered, come from without those that are named, the first ten of them.
+        otherwise_count: how many those are.
+        words: all of it in a sentence, as every view prints it.
+        followed: whether the op was found along the value in the compiled program, since XLA names
+            the collective after what makes the value, or not at all.
+        may_split: whether XLA may split the op over these axes itself, without these annotations.
+        uncertain: whether the value is only the nearest that could be meant: what is communicated
+            has the shape of no block of it and is not known to be taken from it alone, or was
+            followed to another.
     """
 
     kind: OriginKind

@@ -107,6 +107,8 @@ def file_text(file: str) -> str:
     Relative to the working directory, from at most two folders above; of an installed package,
     below `site-packages`; of any other file the last two parts behind `…/`.
     """
+    if file == IN_TEXT:
+        return "the module's text"
     return _file_text(file, tuple(_here()), _full)
 
 
@@ -204,10 +206,10 @@ class OpDocument:
     """An operation.
 
     Attributes:
-      op: its kind.
-      name: its scope without the program's own name, and what JAX calls it.
-      ssa: its SSA name in the lowered module; empty where it has no result.
-      source: its line of user code.
+        op: its kind.
+        name: its scope without the program's own name, and what JAX calls it.
+        ssa: its SSA name in the lowered module; empty where it has no result.
+        source: its line of user code.
     """
 
     op: str

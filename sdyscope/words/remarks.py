@@ -250,6 +250,8 @@ def remark_text(remark: Remark | str) -> str:
         return remark
     if remark.kind == "unread line":
         return _unread_line(remark.count, remark.said)
+    if remark.kind == "sides not propagated":
+        return _sides_not_propagated(remark)
     count = remark.count
     is_one = count == 1
     first = ", ".join(name for name, _ in remark.names[:_NAMED])
@@ -297,6 +299,12 @@ def _there(remark: Remark) -> str:
     if not accelerators:
         return f"no {remark.said}"
     return f"{' and '.join(accelerators)}, and the program is for {remark.count:,} devices"
+
+
+def _sides_not_propagated(remark: Remark) -> str:
+    """Which of two sides, and why, each side's reason after its name."""
+    reasons = zip(remark.names, (remark.said, remark.other), strict=False)
+    return "; ".join(f"{side}: {reason.rstrip('.')}" for (side, _), reason in reasons)
 
 
 def _unread_line(number: int, error: str) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from sdyscope.facts.snapshots import Item
 from sdyscope.words.counts import counted
+from sdyscope.words.mesh import axis_text
 
 #: What a page of two snapshots has not, and what makes it.
 NO_VIEWS = (
@@ -88,6 +89,13 @@ def uncompared_parts_text(what: Iterable[str]) -> str:
     """What was not compared, a sentence without its period."""
     names = " and ".join(_NOT_COMPARED.get(part, part) for part in what)
     return f"not compared: {names}, which one side does not have"
+
+
+def renamed_axes_text(names: Mapping[str, str]) -> str:
+    """By which names axes were compared, a sentence without its period."""
+    changed = {name: other for name, other in names.items() if name != other}
+    was, now = (", ".join(map(axis_text, part)) for part in (changed, changed.values()))
+    return f"compared with {was} called {now}, as the sizes are the same"
 
 
 _NOT_COMPARED: Final[Mapping[str, str]] = {

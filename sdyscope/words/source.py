@@ -30,6 +30,9 @@ def measured_text(measured: Measured) -> str:
     )
 
 
+#: What the shardings are of a program that no partitioner propagates.
+AS_LOWERED = "The shardings are those that the lowered module says: it was not propagated."
+
 #: What the text of a module's lines is.
 AS_NOW = (
     "The text is that of the files as they are now; the module does not say whether they have "

@@ -279,7 +279,7 @@ def test_a_damaged_golden_file_is_an_error_and_stays(project, ci, damage):
     (folder / "golden.snap").write_text(damage)
     done = ci("--update")
     assert done.status == 2
-    assert "snapshot could not be done: golden.snap:1:" in done.out
+    assert "snapshot errored: golden.snap:1:" in done.out
     assert (folder / "golden.snap").read_text() == damage
 
 

@@ -1,5 +1,7 @@
 """`sdyscope diff`."""
 
+from pathlib import Path
+
 import pytest
 from own_process import in_own_process
 
@@ -246,3 +248,19 @@ def test_propagated_of_directories(sdyscope, mlp_files, mlp_texts, tmp_path):
         (folder / "other.mlir").write_text(mlp_texts["shardy"].replace("@jit_step", "@jit_other"))
     done = sdyscope("diff", tmp_path / "run1", tmp_path / "run2", "--at", "propagated")
     assert (done.status, done.out) == (0, "2 programs in both: all the same\n")
+
+
+def test_what_all_pairs_of_two_directories_have_in_common_is_said_once(
+    sdyscope, mlp_texts, tmp_path, monkeypatch
+):
+    for folder in ("before", "after"):
+        (tmp_path / folder).mkdir()
+        for name in ("first", "second"):
+            (tmp_path / folder / f"{name}.mlir").write_text(mlp_texts["shardy"])
+    monkeypatch.setattr(
+        "sdyscope.commands.diff._lowered_by",
+        lambda inspection: f"JAX of {Path(inspection.file).parent.name}",
+    )
+    done = sdyscope("diff", tmp_path / "before", tmp_path / "after")
+    assert "2 programs in both" in done.out
+    assert done.out.count("JAX of before") == 1

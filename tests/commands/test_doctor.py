@@ -85,7 +85,9 @@ def test_when_xla_ends_the_process_it_is_one_sentence():
     done = doctor(XLA_FLAGS="--no_such_flag=1")
     assert (done.returncode, done.stdout) == (2, "")
     first, *_ = done.stderr.splitlines()
-    assert first.startswith("error: sdyscope doctor was ended by the compiler")
+    assert first.startswith(
+        "error: The compiler exited (status 1) before sdyscope doctor had an answer"
+    )
     assert "Unknown flag in XLA_FLAGS: --no_such_flag=1" in first
 
 

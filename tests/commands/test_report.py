@@ -220,7 +220,7 @@ def test_a_run_that_was_is_shown(sdyscope, target, tmp_path):
     sdyscope(*words, "--run").said("Leave one out.")
     told["tensors"][0]["shape"] = [1, 2]
     file.write_text(json.dumps(told))
-    sdyscope(*words).said(f"{told['tensors'][0]['path']} is another one there")
+    sdyscope(*words).said(f"{told['tensors'][0]['path']} differs there")
     file.write_text("{}")
     sdyscope(*words).said("This is not a run document")
 

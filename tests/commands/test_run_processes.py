@@ -198,7 +198,7 @@ def test_wrong_results_of_one_process_are_found_and_placed(programs):
 def test_a_process_that_ends_itself_is_named_at_once(programs):
     done = run(f"{programs}:exits", "--timeout", 100)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "the program (exit status 3), before sdyscope had an answer" in done.stderr
+    assert "The program exited (status 3) before" in done.stderr
 
 
 def test_a_killed_process_is_named_and_the_other_one_stopped(programs):

@@ -83,5 +83,5 @@ def test_git_applies_the_diff(tmp_path):
     assert diff.startswith("--- a/sub/m.py\n+++ b/sub/m.py\n")
     subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, check=True)
     assert file.read_text() == new
-    with pytest.raises(TargetError, match="is another"):
+    with pytest.raises(TargetError, match="line 1 differs"):
         applied(diff, "x\ny\nz\n", "sub/m.py")

@@ -147,7 +147,7 @@ def test_what_the_system_refuses_is_no_internal_error(command):
 def test_an_exit_on_the_way_is_not_the_command_s_status(start, code):
     status, out, err = end(start(code))
     assert (status, out) == (2, "")
-    assert "(exit status 1), before sdyscope had an answer" in err
+    assert "exited (status 1) before" in err
 
 
 def test_crash_after_the_answer_does_not_spoil_it(start):

@@ -65,7 +65,7 @@ def test_layers_that_could_be_sharded_are_one_row(differing):
 def test_without_a_compile_it_says_so(open_page, unconstrained):
     for view in ("memory", "communication"):
         page = open_page(unconstrained.html, f"#{view}")
-        assert "Not compiled" in page.inner_text(".missing")
+        assert "Left out by --no-compile" in page.inner_text(".missing")
 
 
 def test_unknown_by_the_compiler(open_page, mlp):

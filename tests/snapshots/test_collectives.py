@@ -36,7 +36,8 @@ ENTRY %e (p: f32[2]) -> f32[2] {{
         under: Compiled("f", under, Hardware("cpu"), 4, "cpu", hlo, topology=None)
         for under in partitioners
     }
-    items = {key: (item,) for key, item in communicated(compiled, [Mesh.of({"a": 2, "b": 2})])}
+    meshes = [Mesh.of({"a": 2, "b": 2})]
+    items = {key: (item,) for key, item in communicated(compiled, meshes, partitioners)}
     return Snapshot("f", "a=2, b=2", partitioners, ("compiled",), "cpu:4", items)
 
 

@@ -23,6 +23,8 @@ from sdyscope.ci.run import summed
 from sdyscope.commands import opening
 from sdyscope.page.markdown import sentence
 from sdyscope.process import child, output
+from sdyscope.snapshots import Snapshot, read_snapshots
+from sdyscope.targets import model_names
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.differences import (
     across_text,
@@ -52,6 +54,13 @@ PROGRAMS = {
     ),
     "shardy-guide": ("shardy-guide", (), ("result",)),
     "rng-gotcha": ("rng-gotcha", (), ("result",)),
+    "parallel-3d": ("parallel-3d", ("layers=2", "optimizer=sgd"), ("result[2]",)),
+    "levanter-gpt2": ("levanter-gpt2", ("layers=1",), ("result[2]",)),
+    "axlearn-transformer": (
+        "axlearn-transformer",
+        ("layers=2",),
+        ("result[0].model['emb']['weight']",),
+    ),
     "indivisible": ("docs/indivisible.py:program", (), ("result",)),
     "sub-axes": ("{folder}/sub_axes.py:program", (), ("result[0]",)),
 }
@@ -66,6 +75,7 @@ class Said:
         terminal: by command line, what is printed without it, with single spaces.
         page: the data of the page, by view.
         markdown: the report as Markdown.
+        snapshot: what each stage says of each tensor, and of collectives, under Shardy.
         ci: what `ci` writes of its check and lint, by form.
     """
 
@@ -73,6 +83,7 @@ class Said:
     terminal: dict[str, str]
     page: dict[str, object]
     markdown: str
+    snapshot: Snapshot
     ci: dict[str, str]
 
     def printed(self, words, command):
@@ -158,12 +169,15 @@ def forms(word, settings, values, folder):
             terminal[command] = " ".join(run(*words, *more).split()) if document else ""
         run("report", word, *given, "-o", folder / "page.html")
         run("report", word, *given, "-o", folder / "report.md")
+        stages = "requested,lowered,propagated,compiled"
+        golden = run("snapshot", word, *given, "--stages", stages)
     inspection = opened["shardy", "gspmd"].programs[0]
     return Said(
         documents,
         terminal,
         dict(embedded((folder / "page.html").read_text())),
         (folder / "report.md").read_text(),
+        read_snapshots(golden)[0],
         of_ci(inspection, folder),
     )
 
@@ -219,7 +233,15 @@ def findings(document):
     ]
 
 
-@pytest.fixture(params=PROGRAMS)
+#: Those that take longest, only with `-m thorough`.
+LARGE = ("parallel-3d", "levanter-gpt2", "axlearn-transformer")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.thorough if name in LARGE else ()) for name in PROGRAMS
+    ]
+)
 def said(request, say):
     return say(request.param)
 
@@ -248,6 +270,38 @@ def test_collectives_of_one_row(said):
             assert said.printed(words, "comms"), words
     collectives = said.documents["comms"]["programs"][0]["collectives"]
     assert sum(row["of"] for row in rows) == len(collectives)
+
+
+def snapshot_texts(said, stage):
+    """What the snapshot says at a stage, by kind and name, of what is there once."""
+    snapshot = said.snapshot.at((stage,))
+    return {
+        (key.kind, key.name): items[0].cells[0].text
+        for key, items in snapshot.items.items()
+        if len(items) == 1 and len(items[0].cells) == 1
+    }
+
+
+def test_shardings_in_a_snapshot(said):
+    """An argument or result has the words that `explain` has of it."""
+    written = snapshot_texts(said, "propagated")
+    compared = 0
+    for command, document in said.documents.items():
+        for value in document.get("values", ()) if command.startswith("explain") else ():
+            text = written.get((value["value"]["kind"], value["value"]["name"]))
+            decided = value["decided"].get("shardy")
+            if text is not None and decided is not None:
+                assert text == decided["sharding"]["short"], value["value"]["name"]
+                compared += 1
+    assert compared or not any(kind == "result" for kind, _ in written)
+
+
+def test_collectives_in_a_snapshot(said):
+    """The kind and axes of each are those of the terminal and of the page."""
+    rows = [row for row in said.page["communication"]["rows"] if row["program"] == 0]
+    ours = {f"{row['kind']} over {row['over']}" for row in rows if row["over"]}
+    written = {key.over for key in said.snapshot.items if key.kind == "collective"}
+    assert ours == {words for words in written if " over " in words}
 
 
 def test_estimates(said):
@@ -368,7 +422,9 @@ def test_explanations(said):
 
 def test_every_kind_of_thing_is_said(say):
     """The programs above do say something of each kind, or the tests above would be empty."""
-    every = [say(name) for name in PROGRAMS]
+    assert set(model_names()) <= set(PROGRAMS)
+    every = [say(name) for name in PROGRAMS if name not in LARGE]
+    assert any(key.kind == "collective" for one in every for key in one.snapshot.items)
     assert sum(len(one.documents["lint --partitioner both"]["findings"]) for one in every) > 5
     assert any(one.documents["check"]["findings"] for one in every)
     assert any("because" in one.terminal["comms"] for one in every)

@@ -35,7 +35,7 @@ def test_files_of_several_folders_are_named_relative_to_the_first_that_holds_the
         ("/w/x/lib.py", "../lib.py"),
         ("/w/other/lib.py", "…/other/lib.py"),  # From what is beside it the next is the root.
         ("<string>", "<string>"),
-        ("-", "-"),
+        ("-", "the module's text"),
         ("lib/own.py", "lib/own.py"),
     ],
 )

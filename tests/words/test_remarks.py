@@ -12,8 +12,11 @@ from sdyscope.words.remarks import (
     remark_texts,
 )
 
+#: What begins with a reader's words, or with the name of a side.
+_CLAUSES = {"unread line", "sides not propagated"}
 
-@pytest.mark.parametrize("kind", sorted({*get_args(RemarkKind)} - {"unread line"}))
+
+@pytest.mark.parametrize("kind", sorted({*get_args(RemarkKind)} - _CLAUSES))
 def test_each_remark_is_a_sentence(kind):
     text = remark_text(
         Remark(kind, "It says {so}.", 3, 4, (("a", 0), ("b", 1234)), "crashed", "So {it} is.")
@@ -29,6 +32,14 @@ def test_each_remark_is_a_sentence(kind):
         (
             Remark("no choice", count=1),
             "1 of the arguments can only stay as it is: no axis divides it.",
+        ),
+        (
+            Remark("sides not propagated", "XLA refuses it.", names=(("JAX 0.7.2", 0),)),
+            "JAX 0.7.2: XLA refuses it",
+        ),
+        (
+            Remark("sides not propagated", "It is old.", names=(("a", 0), ("b", 0)), other="No."),
+            "a: It is old; b: No",
         ),
         (
             Remark("no choice", count=7),

@@ -90,7 +90,7 @@ class Page {
       this.shown = name;
       this.main.replaceChildren(view.root);
       this.main.dataset.view = name;
-      const { title, account } = this.report.views.find((one) => one.name === name);
+      const { title, account } = this.report.views.find((view) => view.name === name);
       const line = document.getElementById("account");
       line.hidden = !account;
       line.replaceChildren(link(this.state, "overview", { at: "account" }, account));
@@ -119,20 +119,20 @@ class Page {
 
   /** Says that the address names a view that there is not. */
   #unknown(name) {
-    this.told?.remove();
-    this.told = name ? missing(`This page has no view called “${name}”.`) : null;
-    if (this.told) this.main.prepend(this.told);
+    this.notice?.remove();
+    this.notice = name ? missing(`This page has no view called “${name}”.`) : null;
+    if (this.notice) this.main.prepend(this.notice);
   }
 
   async #mount(name) {
     const root = el("div.view", { data: { view: name } });
     try {
-      const [found, data, shared] = await Promise.all([
+      const [viewModule, data, shared] = await Promise.all([
         module(`${name}/view.js`),
         part(name),
         part("shared"),
       ]);
-      if (!found) throw new Error(`The page has no module ${name}.js.`);
+      if (!viewModule) throw new Error(`The page has no module ${name}.js.`);
       if (data?.unavailable) {
         root.append(missing(data.unavailable));
         return { root };
@@ -146,7 +146,7 @@ class Page {
         announce,
       };
       root.append(context.slots.root);
-      return { root, ...(await found.mount(root, context)) };
+      return { root, ...(await viewModule.mount(root, context)) };
     } catch (error) {
       console.error(error);
       root.replaceChildren(missing(`This view could not be shown: ${error.message}`, "bad"));

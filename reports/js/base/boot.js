@@ -14,8 +14,8 @@
   const side = sides ? (/^#([ab])\//.exec(location.hash)?.[1] ?? "") : "";
 
   function embedded(kind) {
-    const found = document.querySelectorAll(`script[data-${kind}]`);
-    return new Map(Array.from(found, (element) => [element.dataset[kind], element]));
+    const elements = document.querySelectorAll(`script[data-${kind}]`);
+    return new Map(Array.from(elements, (element) => [element.dataset[kind], element]));
   }
 
   function bytes(base64) {
@@ -38,10 +38,10 @@
 
   async function makeUrl(name) {
     const text = await moduleText(name);
-    const imported = new Set(Array.from(text.matchAll(IMPORT), (found) => found[2]));
-    const made = new Map();
-    for (const other of imported) made.set(other, await url(beside(name, other)));
-    const linked = text.replace(IMPORT, (_, before, other) => `${before}"${made.get(other)}"`);
+    const imported = new Set(Array.from(text.matchAll(IMPORT), (match) => match[2]));
+    const urls = new Map();
+    for (const other of imported) urls.set(other, await url(beside(name, other)));
+    const linked = text.replace(IMPORT, (_, before, other) => `${before}"${urls.get(other)}"`);
     const lines = [linked, `\n//# sourceURL=sdyscope/${name}\n`];
     return URL.createObjectURL(new Blob(lines, { type: "text/javascript" }));
   }

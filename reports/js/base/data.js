@@ -1,11 +1,11 @@
 // The data that is embedded in the page, unpacked when it is first asked for.
 
-const made = new Map();
+const parts = new Map();
 
 /** The data of this name, or null. */
 export function part(name) {
-  if (!made.has(name)) made.set(name, globalThis.sdyscope.part(name));
-  return made.get(name);
+  if (!parts.has(name)) parts.set(name, globalThis.sdyscope.part(name));
+  return parts.get(name);
 }
 
 /** A module of the page, loaded when it is first needed; null where there is none. */

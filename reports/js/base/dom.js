@@ -69,8 +69,8 @@ export function append(element, children) {
 
 /** The elements of a template that have a data-slot, by its value, and the whole as `root`. */
 export function template(id) {
-  const found = document.getElementById(id);
-  const root = found ? found.content.cloneNode(true) : document.createDocumentFragment();
+  const element = document.getElementById(id);
+  const root = element ? element.content.cloneNode(true) : document.createDocumentFragment();
   const slots = { root };
   for (const slot of root.querySelectorAll("[data-slot]")) slots[slot.dataset.slot] = slot;
   return slots;

@@ -19,8 +19,8 @@ export function size(bytes) {
 }
 
 /** "1 tensor", "2,000 tensors". */
-export function count(number, one, many = `${one}s`) {
-  return `${whole(number)} ${number === 1 ? one : many}`;
+export function count(number, singular, plural = `${singular}s`) {
+  return `${whole(number)} ${number === 1 ? singular : plural}`;
 }
 
 const apart = new Intl.NumberFormat("en-US");

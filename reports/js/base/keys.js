@@ -35,13 +35,13 @@ export class Keys {
     const sequence = before ? `${before} ${event.key}` : event.key;
     this.pending = "";
     for (const wanted of [sequence, event.key]) {
-      const found = this.all().find((one) => one.keys === wanted);
-      if (found) {
+      const shortcut = this.all().find((entry) => entry.keys === wanted);
+      if (shortcut) {
         event.preventDefault();
-        found.run(event);
+        shortcut.run(event);
         return;
       }
-      if (this.all().some((one) => one.keys.startsWith(`${wanted} `))) {
+      if (this.all().some((entry) => entry.keys.startsWith(`${wanted} `))) {
         this.pending = wanted;
         this.since = now;
         return;

@@ -172,7 +172,7 @@ export class GridTable {
     if (!room) return;
     const width = (chars) => chars * character + padding;
     let kept = this.columns;
-    const shows = (name) => kept.some((one) => one.name === name);
+    const shows = (name) => kept.some((column) => column.name === name);
     const chars = (wish) => (typeof wish === "function" ? wish(shows) : wish);
     kept = kept.filter((column) => chars(column.chars) > 0);
     const least = (column) => width(chars(column.least));
@@ -255,15 +255,15 @@ export class GridTable {
         this.drawn.delete(index);
       }
     }
-    const made = document.createDocumentFragment();
+    const fragment = document.createDocumentFragment();
     for (let index = first; index < last; index += 1) {
       if (!this.drawn.has(index)) {
         const row = this.#row(index);
         this.drawn.set(index, row);
-        made.append(row);
+        fragment.append(row);
       }
     }
-    this.body.append(made);
+    this.body.append(fragment);
     this.element.setAttribute(
       "aria-activedescendant",
       this.drawn.has(this.active) ? `${this.prefix}-${this.active}` : "",
@@ -300,7 +300,7 @@ export class GridTable {
       }
       column.render(cell, line, this.shows);
       if (at === 0 && this.below.length && known.open === null) {
-        const said = this.below.map((one) => one.below(line));
+        const said = this.below.map((part) => part.below(line));
         cell.append(el("span.grid-below", {}, said));
       }
       row.append(cell);

@@ -9,8 +9,8 @@ import { coloured, spec } from "../base/spec.js";
 /** Fills the slot with the largest cause, if one is known. */
 export async function causeOf(slot, data, { state, shared }) {
   const differences = await part("differences");
-  const found = differences?.compiled;
-  const cause = found?.causes?.[0];
+  const compiled = differences?.compiled;
+  const cause = compiled?.causes?.[0];
   if (!cause?.begins || !cause.sent) return;
   const { begins } = cause;
   slot.append(
@@ -26,8 +26,8 @@ export async function causeOf(slot, data, { state, shared }) {
       {},
       data.programs
         .slice(0, 2)
-        .map((one, at) => [
-          el("dt", { data: { side: String(at) } }, partitionerName(one.partitioner)),
+        .map((program, at) => [
+          el("dt", { data: { side: String(at) } }, partitionerName(program.partitioner)),
           el(
             "dd",
             {},

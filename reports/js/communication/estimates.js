@@ -9,33 +9,33 @@ import { timeline } from "./timeline.js";
 export function estimates(data, state) {
   if (data.unavailable) return [el("p.muted", { dir: "auto" }, data.unavailable)];
   const most = Math.max(
-    ...data.programs.flatMap((one) => one.roofs.map((roof) => roof.seconds ?? 0)),
+    ...data.programs.flatMap((estimate) => estimate.roofs.map((roof) => roof.seconds ?? 0)),
   );
   return [
     el("p.estimate-words", {}, data.words),
-    ...data.programs.map((one) => program(one, most, state)),
+    ...data.programs.map((estimate) => program(estimate, most, state)),
   ];
 }
 
-function program(one, most, state) {
+function program(estimate, most, state) {
   return el(
     "div.estimate",
     {},
     el(
       "p.estimate-title",
       { dir: "auto" },
-      el("strong", {}, partitionerName(one.partitioner)),
-      `: ${one.words.join("; ")}`,
+      el("strong", {}, partitionerName(estimate.partitioner)),
+      `: ${estimate.words.join("; ")}`,
     ),
     most
       ? el(
           "ul.estimate-bars",
           {},
-          one.roofs.map((roof) => bar(roof, most)),
+          estimate.roofs.map((roof) => bar(roof, most)),
         )
       : null,
-    one.step ? timeline(one.step, state) : null,
-    one.notes.map((words) => el("p.muted", { dir: "auto" }, words)),
+    estimate.step ? timeline(estimate.step, state) : null,
+    estimate.notes.map((words) => el("p.muted", { dir: "auto" }, words)),
   );
 }
 

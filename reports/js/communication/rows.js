@@ -61,7 +61,7 @@ function members(row, context) {
   return el(
     "div.collective-open",
     {},
-    all.map((one) => member(one, row, context)),
+    all.map((collective) => member(collective, row, context)),
     row.of > all.length && row.members.length > all.length
       ? button(`Show ${count(left, "more collective")} like these`, () =>
           state.set({ members: "1" }),
@@ -72,26 +72,26 @@ function members(row, context) {
   );
 }
 
-function member(one, row, context) {
+function member(collective, row, context) {
   const facts = [
     [
       "HLO name",
       el(
         "code",
         {},
-        el("bdi", {}, `%${one.name}`),
-        one.line ? el("span.muted", {}, ` line ${whole(one.line)}`) : null,
+        el("bdi", {}, `%${collective.name}`),
+        collective.line ? el("span.muted", {}, ` line ${whole(collective.line)}`) : null,
       ),
     ],
-    ["sent per step", `${size(one.sent)}, ×${whole(one.count)}`],
-    ["measured per step", one.measured],
+    ["sent per step", `${size(collective.sent)}, ×${whole(collective.count)}`],
+    ["measured per step", collective.measured],
     [
       "replica groups",
-      one.groups ? el("code.groups", {}, el("bdi", {}, one.groups)) : "all devices",
+      collective.groups ? el("code.groups", {}, el("bdi", {}, collective.groups)) : "all devices",
     ],
     ["group size", row.groupSize === null ? null : count(row.groupSize, "device")],
     ["runs", row.asynchronous ? "asynchronously: the device does other work meanwhile" : null],
-    ["channel", one.channel === null ? null : whole(one.channel)],
+    ["channel", collective.channel === null ? null : whole(collective.channel)],
   ];
   return el(
     "section.member",
@@ -100,7 +100,7 @@ function member(one, row, context) {
     el(
       "ol.member-parts",
       {},
-      one.parts.map((part) => partItem(part, context)),
+      collective.parts.map((part) => partItem(part, context)),
     ),
   );
 }
@@ -124,14 +124,14 @@ function partItem(part, context) {
       ? el(
           "ul.member-annotations",
           {},
-          part.annotations.map((one) =>
+          part.annotations.map((origin) =>
             el(
               "li",
               {},
-              one.axes.length ? [coloured(one.axes.join(", ")), " "] : null,
-              `${one.role}: `,
-              annotation(one, context),
-              one.followed ? el("span.muted", {}, ` (${one.followed})`) : null,
+              origin.axes.length ? [coloured(origin.axes.join(", ")), " "] : null,
+              `${origin.role}: `,
+              annotation(origin, context),
+              origin.followed ? el("span.muted", {}, ` (${origin.followed})`) : null,
             ),
           ),
         )
@@ -139,16 +139,16 @@ function partItem(part, context) {
   );
 }
 
-function annotation(one, { shared, state }) {
-  const source = shared.source(one.source);
-  const isPath = one.kind === "argument" || one.kind === "result";
+function annotation(origin, { shared, state }) {
+  const source = shared.source(origin.source);
+  const isPath = origin.kind === "argument" || origin.kind === "result";
   return [
-    isPath ? null : `${one.kind} `,
+    isPath ? null : `${origin.kind} `,
     isPath
-      ? link(state, "tensors", { tensor: one.name }, one.name)
-      : link(state, "tensors", { q: one.name }, one.name || source),
+      ? link(state, "tensors", { tensor: origin.name }, origin.name)
+      : link(state, "tensors", { q: origin.name }, origin.name || source),
     " ",
-    one.spec ? spec(one.spec) : null,
+    origin.spec ? spec(origin.spec) : null,
     source ? sourceLink(state, source) : null,
   ];
 }

@@ -24,7 +24,7 @@ export function timeline(step, state) {
           el(
             "ol.exposed-list",
             {},
-            step.exposed.map((one) => exposed(one, state)),
+            step.exposed.map((collective) => exposed(collective, state)),
           ),
           step.more ? el("p.muted", {}, `${count(step.more, "more")}`) : null,
         ]
@@ -89,37 +89,37 @@ function bar(from, to, below, share, time) {
   });
 }
 
-function exposed(one, state) {
+function exposed(collective, state) {
   return el(
     "li.exposed",
     {},
     el(
       "span.collective-sent",
       {},
-      el("span.collective-size", {}, one.exposed),
+      el("span.collective-size", {}, collective.exposed),
       el(
         "span.pair-track",
         { "aria-hidden": "true" },
-        el("span", { data: { time: "exposed" }, style: { width: `${100 * one.share}%` } }),
+        el("span", { data: { time: "exposed" }, style: { width: `${100 * collective.share}%` } }),
       ),
     ),
     el(
       "span.exposed-what",
       {},
-      el("strong", {}, one.kind),
-      one.over ? ` over ${one.over}` : null,
-      el("span.muted", {}, ` ${whole(one.count)} ×, ${one.time} in all`),
-      one.why ? el("span.muted.exposed-why", { dir: "auto" }, one.why) : null,
+      el("strong", {}, collective.kind),
+      collective.over ? ` over ${collective.over}` : null,
+      el("span.muted", {}, ` ${whole(collective.count)} ×, ${collective.time} in all`),
+      collective.why ? el("span.muted.exposed-why", { dir: "auto" }, collective.why) : null,
     ),
     el(
       "span.exposed-way",
       {},
-      el("span", { title: one.words }, one.way),
+      el("span", { title: collective.words }, collective.way),
       el(
         "span.muted.exposed-why",
         { dir: "auto" },
-        one.scope,
-        one.line ? [" ", sourceLink(state, one.line)] : null,
+        collective.scope,
+        collective.line ? [" ", sourceLink(state, collective.line)] : null,
       ),
     ),
   );

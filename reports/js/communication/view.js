@@ -39,7 +39,11 @@ export function mount(_root, context) {
   );
   segments(
     slots.partitioner,
-    programs.map((one) => [one.partitioner, partitionerName(one.partitioner), one.count]),
+    programs.map((program) => [
+      program.partitioner,
+      partitionerName(program.partitioner),
+      program.count,
+    ]),
     (under) => state.set({ under: under === programs[0].partitioner ? "" : under, open: "" }),
   );
   slots.search.addEventListener("input", () => state.set({ q: slots.search.value }));
@@ -62,8 +66,8 @@ export function mount(_root, context) {
     trace?.update(sort);
     const chosen = by in BY ? by : "kind";
     press(slots.by, chosen);
-    const found = programs.findIndex((one) => one.partitioner === under);
-    const program = Math.max(found, 0);
+    const index = programs.findIndex((candidate) => candidate.partitioner === under);
+    const program = Math.max(index, 0);
     press(slots.partitioner, programs[program]?.partitioner);
     if (slots.search.value !== q) slots.search.value = q;
     slots.bars.replaceChildren(...barList(data, chosen, pick, all, state));
@@ -114,24 +118,24 @@ export function mount(_root, context) {
 }
 
 function named(row, open) {
-  return Boolean(open) && (row.key === open || row.members.some((one) => one.name === open));
+  return Boolean(open) && (row.key === open || row.members.some((member) => member.name === open));
 }
 
 // --- in all --------------------------------------------------------------------------------------
 
 function totals(data) {
   const { programs } = data;
-  const most = Math.max(...programs.map((one) => one.sent), 1);
+  const most = Math.max(...programs.map((program) => program.sent), 1);
   return [
     el("h2.view-title", {}, data.title),
     el(
       "div.sent-totals",
       {},
-      programs.map((one, number) =>
+      programs.map((program, number) =>
         el(
           "div.sent-total",
           {},
-          el("span.sent-name", {}, partitionerName(one.partitioner)),
+          el("span.sent-name", {}, partitionerName(program.partitioner)),
           el(
             "span.sent-stack",
             { role: "img", "aria-label": stackWords(data, number) },
@@ -150,8 +154,8 @@ function totals(data) {
           el(
             "span.sent-value",
             {},
-            el("strong", {}, size(one.sent)),
-            el("span.muted", {}, ` in ${count(one.count, "collective")}`),
+            el("strong", {}, size(program.sent)),
+            el("span.muted", {}, ` in ${count(program.count, "collective")}`),
           ),
         ),
       ),
@@ -175,7 +179,7 @@ function stackWords(data, number) {
 
 /** One axis has its colour; several together are grey. */
 function colourOf(label) {
-  const axes = label.split(" x ").map((one) => one.replace(/[:=].*$/s, ""));
+  const axes = label.split(" x ").map((axis) => axis.replace(/[:=].*$/s, ""));
   return axes.length === 1 ? axisColour(axes[0]) : "var(--line-strong)";
 }
 
@@ -269,6 +273,6 @@ function textOf(row, shared) {
     shared.source(row.source),
     row.tensor,
     row.why,
-    ...row.members.flatMap((one) => [one.name, ...one.parts.map((part) => part.words)]),
+    ...row.members.flatMap((member) => [member.name, ...member.parts.map((part) => part.words)]),
   ].join("\n");
 }

@@ -13,8 +13,8 @@ export function places(data) {
   const causes = compiled?.causes ?? [];
   const collectives = compiled?.collectives ?? [];
   const key = (value) => `${value.ssa}\n${value.name}`;
-  const left = new Map(beginnings.map((one) => [key(one.begins), one]));
-  const found = causes.map((cause, number) => {
+  const left = new Map(beginnings.map((beginning) => [key(beginning.begins), beginning]));
+  const withCause = causes.map((cause, number) => {
     const beginning = cause.begins ? (left.get(key(cause.begins)) ?? null) : null;
     if (beginning) left.delete(key(cause.begins));
     return {
@@ -22,7 +22,7 @@ export function places(data) {
       constraint: cause.constraint ?? null,
       cause,
       beginning,
-      collectives: collectives.filter((one) => one.cause === number),
+      collectives: collectives.filter((collective) => collective.cause === number),
     };
   });
   const rest = [...left.values()]
@@ -34,7 +34,7 @@ export function places(data) {
       collectives: [],
     }))
     .sort((a, b) => held(b) - held(a));
-  return [...found, ...rest];
+  return [...withCause, ...rest];
 }
 
 /** How many bytes a device holds more or less from a place on, whichever way. */
@@ -44,5 +44,5 @@ function held({ beginning }) {
 
 /** Collectives that differ although no sharding does. */
 export function withoutPlace(data) {
-  return (data.compiled?.collectives ?? []).filter((one) => one.cause === null);
+  return (data.compiled?.collectives ?? []).filter((collective) => collective.cause === null);
 }

@@ -11,10 +11,10 @@ import { changeText, collectiveTable } from "./tables.js";
 const VALUES = 30;
 
 /** A card; `open` shows what follows. */
-export function place(one, at, context) {
+export function place(entry, at, context) {
   const { open, state, shared } = context;
   const toggle = () => state.set({ open: open ? "0" : at ? String(at + 1) : "", list: "" });
-  const { begins, constraint, cause } = one;
+  const { begins, constraint, cause } = entry;
   const source = shared.source((begins ?? constraint).source);
   const layers = cause && cause.layers > 1 ? ` and ${count(cause.layers - 1, "layer")} more` : "";
   return el(
@@ -33,11 +33,11 @@ export function place(one, at, context) {
         layers,
         source ? el("code.source", {}, el("bdi", {}, source)) : null,
       ),
-      el("span.place-effect", {}, effect(one)),
+      el("span.place-effect", {}, effect(entry)),
     ),
     el("div.place-sides", {}, begins ? sides(begins, context) : lone(constraint, context)),
     open
-      ? el("div.place-open", {}, source ? sourceLink(state, source) : null, follows(one, context))
+      ? el("div.place-open", {}, source ? sourceLink(state, source) : null, follows(entry, context))
       : null,
   );
 }
@@ -78,8 +78,8 @@ function lone(constraint) {
   );
 }
 
-function follows(one, context) {
-  const { cause, beginning, collectives } = one;
+function follows(entry, context) {
+  const { cause, beginning, collectives } = entry;
   return [
     beginning ? because(beginning) : null,
     cause ? el("p", { dir: "auto" }, cause.words, ".") : null,

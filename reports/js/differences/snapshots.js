@@ -24,7 +24,7 @@ export function snapshots({ data, slots, state }) {
   return {
     update({ all = "" }) {
       slots.programs.replaceChildren(
-        ...data.snapshots.map((one) => program(one, data.labels, all, state)),
+        ...data.snapshots.map((comparison) => program(comparison, data.labels, all, state)),
       );
     },
   };
@@ -32,11 +32,13 @@ export function snapshots({ data, slots, state }) {
 
 /** The axes that shardings name: a snapshot has no mesh but in words. */
 function axesOf(compared) {
-  const items = compared.flatMap((one) =>
-    one.changes.flatMap((change) => [...change.before, ...change.after]),
+  const items = compared.flatMap((comparison) =>
+    comparison.changes.flatMap((change) => [...change.before, ...change.after]),
   );
   const texts = items.flatMap((item) => item.cells.map((cell) => cell.text));
-  const names = texts.flatMap((text) => Array.from(text.matchAll(/'([^']+)'/g), (one) => one[1]));
+  const names = texts.flatMap((text) =>
+    Array.from(text.matchAll(/'([^']+)'/g), (match) => match[1]),
+  );
   return Object.fromEntries([...new Set(names)].map((name) => [name, 0]));
 }
 
@@ -54,20 +56,20 @@ function only(names, label) {
   ];
 }
 
-function program(one, labels, all, state) {
-  const found = one.changes;
-  const shown = all ? found : found.slice(0, SHOWN);
+function program(comparison, labels, all, state) {
+  const changes = comparison.changes;
+  const shown = all ? changes : changes.slice(0, SHOWN);
   return el(
     "section",
     {},
     el(
       "div.section-bar",
       {},
-      el("h2.section-title", {}, el("bdi", {}, one.name)),
-      el("output.toolbar-count", {}, one.words),
+      el("h2.section-title", {}, el("bdi", {}, comparison.name)),
+      el("output.toolbar-count", {}, comparison.words),
     ),
-    one.notCompared.length ? el("p.note", { data: { tone: "warning" } }, one.notCompared) : null,
-    one.header.map((change) =>
+    comparison.notes.map((words) => el("p.note", { data: { tone: "warning" } }, words)),
+    comparison.header.map((change) =>
       el(
         "p",
         {},
@@ -79,11 +81,11 @@ function program(one, labels, all, state) {
       ),
     ),
     shown.length ? table(shown, labels) : null,
-    found.length > shown.length
+    changes.length > shown.length
       ? el(
           "p",
           {},
-          button(`Show ${count(found.length - shown.length, "more difference")}`, () =>
+          button(`Show ${count(changes.length - shown.length, "more difference")}`, () =>
             state.set({ all: "1" }),
           ),
         )
@@ -156,13 +158,13 @@ function row(change, labels) {
 
 /** What each stage says, by its name; of several items one below the other. */
 function stages(items) {
-  const found = new Map();
+  const texts = new Map();
   items.forEach((item, number) => {
     for (const { stage, partitioner, text } of item.cells) {
       const name = partitioner ? `${stage} ${partitioner}` : stage;
       const key = items.length > 1 ? `${name}\n${number}` : name;
-      found.set(key, item.count > 1 ? `×${item.count} ${text}` : text);
+      texts.set(key, item.count > 1 ? `×${item.count} ${text}` : text);
     }
   });
-  return found;
+  return texts;
 }

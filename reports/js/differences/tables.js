@@ -53,17 +53,19 @@ export function kindTable(compiled, labels) {
         ? [size(tally.sent), el("span.muted.compared-times", {}, ` ×${whole(tally.count)}`)]
         : "–",
     );
-  const row = (name, one, two) =>
+  const row = (name, first, second) =>
     el(
       "tr",
       {},
       el("th", { scope: "row" }, name),
-      cell(one),
-      cell(two),
-      el("td.end", {}, changeText(two.sent - one.sent)),
+      cell(first),
+      cell(second),
+      el("td.end", {}, changeText(second.sent - first.sent)),
     );
   return table("Totals", head(labels, ["sent by a device"]), [
-    ...kinds.map(([kind, over, one, two]) => row([kind, " over ", coloured(over)], one, two)),
+    ...kinds.map(([kind, over, first, second]) =>
+      row([kind, " over ", coloured(over)], first, second),
+    ),
     row(el("strong", {}, "total"), a.total, b.total),
   ]);
 }
@@ -132,14 +134,14 @@ function table(label, thead, rows) {
 
 /** Collectives that differ: what each side communicates, and for which op. */
 export function collectiveTable(collectives, { labels, shared, state }) {
-  const side = (one) => {
-    if (!one.tensors) return el("td.end.muted", {}, "–");
-    const [[shape, number] = ["", 0]] = one.shapes;
-    const more = one.shapes.length - 1;
+  const side = (communicated) => {
+    if (!communicated.tensors) return el("td.end.muted", {}, "–");
+    const [[shape, number] = ["", 0]] = communicated.shapes;
+    const more = communicated.shapes.length - 1;
     return el(
       "td.end",
-      { title: one.origins.join("\n") },
-      size(one.sent),
+      { title: communicated.origins.join("\n") },
+      size(communicated.sent),
       el(
         "code.muted.compared-shape",
         {},
@@ -150,21 +152,23 @@ export function collectiveTable(collectives, { labels, shared, state }) {
   return table(
     "Collectives that differ",
     head(labels, ["collective", "for"]),
-    collectives.map((one) =>
+    collectives.map((difference) =>
       el(
         "tr",
         {},
-        el("th", { scope: "row" }, one.kind, " over ", coloured(one.over)),
+        el("th", { scope: "row" }, difference.kind, " over ", coloured(difference.over)),
         el(
           "td.compared-for",
           {},
-          el("bdi", {}, one.scope || one.primitive || "no scope"),
-          one.layers > 1 ? el("span.muted", {}, ` ${one.layers} layers`) : null,
-          one.sources.length ? sourceLink(state, shared.source(one.sources[0])) : null,
+          el("bdi", {}, difference.scope || difference.primitive || "no scope"),
+          difference.layers > 1 ? el("span.muted", {}, ` ${difference.layers} layers`) : null,
+          difference.sources.length
+            ? sourceLink(state, shared.source(difference.sources[0]))
+            : null,
         ),
-        side(one.a),
-        side(one.b),
-        el("td.end", {}, one.otherwise || changeText(one.sent)),
+        side(difference.a),
+        side(difference.b),
+        el("td.end", {}, difference.otherwise || changeText(difference.sent)),
       ),
     ),
   );
@@ -173,27 +177,27 @@ export function collectiveTable(collectives, { labels, shared, state }) {
 /** What is lowered differently. */
 export function loweredPart(lowered, context) {
   if (lowered.unavailable) return [el("p.muted", { dir: "auto" }, lowered.unavailable)];
-  const made = [];
-  for (const words of lowered.meshes) made.push(el("p", { dir: "auto" }, words));
-  if (lowered.tensors.length) made.push(tensorTable(lowered.tensors, context));
-  if (lowered.ops.length) made.push(...opTable(lowered.ops, context));
-  if (!made.length) {
-    made.push(el("p.muted", { dir: "auto" }, lowered.words));
+  const parts = [];
+  for (const words of lowered.meshes) parts.push(el("p", { dir: "auto" }, words));
+  if (lowered.tensors.length) parts.push(tensorTable(lowered.tensors, context));
+  if (lowered.ops.length) parts.push(...opTable(lowered.ops, context));
+  if (!parts.length) {
+    parts.push(el("p.muted", { dir: "auto" }, lowered.words));
   }
-  made.push(...lowered.notes.map((words) => el("p.muted", { dir: "auto" }, words)));
-  return made;
+  parts.push(...lowered.notes.map((words) => el("p.muted", { dir: "auto" }, words)));
+  return parts;
 }
 
 function tensorTable(tensors, { labels, state }) {
-  const side = (one) =>
+  const side = (value) =>
     el(
       "td",
-      { title: one?.words },
-      one
+      { title: value?.words },
+      value
         ? [
-            spec(one.sharding || "–"),
-            el("code.muted", {}, ` ${type(one.dtype, one.shape)}`),
-            one.beside ? el("bdi", {}, ` ${one.beside}`) : null,
+            spec(value.sharding || "–"),
+            el("code.muted", {}, ` ${type(value.dtype, value.shape)}`),
+            value.beside ? el("bdi", {}, ` ${value.beside}`) : null,
           ]
         : el("span.muted", {}, "not there"),
     );
@@ -204,22 +208,22 @@ function tensorTable(tensors, { labels, state }) {
       labels.map((words) => el("th", { scope: "col" }, el("bdi", {}, words))),
       el("th", { scope: "col" }, "what"),
     ),
-    tensors.map((one) =>
+    tensors.map((tensor) =>
       el(
         "tr",
         {},
         el(
           "th",
           { scope: "row" },
-          link(state, "tensors", { tensor: one.name }, one.name, one.a ? "a" : "b"),
-          one.otherName
-            ? [" → ", link(state, "tensors", { tensor: one.otherName }, one.otherName, "b")]
+          link(state, "tensors", { tensor: tensor.name }, tensor.name, tensor.a ? "a" : "b"),
+          tensor.otherName
+            ? [" → ", link(state, "tensors", { tensor: tensor.otherName }, tensor.otherName, "b")]
             : null,
-          el("span.muted", {}, ` ${one.kind}`),
+          el("span.muted", {}, ` ${tensor.kind}`),
         ),
-        side(one.a),
-        side(one.b),
-        el("td", {}, one.what.join(", ") || onlyIn(one.change, labels)),
+        side(tensor.a),
+        side(tensor.b),
+        el("td", {}, tensor.what.join(", ") || onlyIn(tensor.change, labels)),
       ),
     ),
   );
@@ -245,8 +249,8 @@ function changes(ours, theirs) {
 
 function opTable(ops, { labels }) {
   const shown = ops.slice(0, OPS);
-  const types = (found) =>
-    Object.entries(found)
+  const types = (counts) =>
+    Object.entries(counts)
       .map(([text, number]) => `${number} more of ${text}`)
       .join(", ");
   return [

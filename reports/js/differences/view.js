@@ -22,9 +22,9 @@ export function mount(_root, context) {
   if (data.across === "snapshots") return snapshots(context);
   const labels = data.labels.map(partitionerName);
   const shared = { ...context, labels };
-  const found = places(data);
+  const entries = places(data);
   slots.totals.append(...totals(data, labels));
-  slots.causesSection.hidden = !found.length;
+  slots.causesSection.hidden = !entries.length;
   const rest = withoutPlace(data);
   slots.restSection.hidden = !rest.length;
   // Between two kinds of hardware shardings are not compared.
@@ -36,15 +36,15 @@ export function mount(_root, context) {
   slots.loweredSection.hidden = data.across === "hardware";
   slots.lowered.append(...loweredPart(data.lowered, shared));
   slots.notes.append(...notes(data, labels));
-  slots.count.textContent = count(found.length, "place");
+  slots.count.textContent = count(entries.length, "place");
 
   function update({ open = "1", all = "", list = "" }) {
     const opened = Number(open) - 1;
-    const shown = all ? found : found.slice(0, Math.max(SHOWN, opened + 1));
+    const shown = all ? entries : entries.slice(0, Math.max(SHOWN, opened + 1));
     slots.causes.replaceChildren(
-      ...shown.map((one, at) => place(one, at, { ...shared, open: at === opened, list })),
+      ...shown.map((entry, at) => place(entry, at, { ...shared, open: at === opened, list })),
     );
-    const left = found.length - shown.length;
+    const left = entries.length - shown.length;
     slots.more.hidden = !left;
     slots.more.replaceChildren(
       button(`Show ${count(left, "more place")}`, () => state.set({ all: "1" })),
@@ -52,7 +52,7 @@ export function mount(_root, context) {
   }
   const move = (by) => {
     const now = Number(state.params.open ?? "1");
-    const next = Math.min(Math.max(now + by, 1), found.length);
+    const next = Math.min(Math.max(now + by, 1), entries.length);
     if (next) state.set({ open: String(next) });
     slots.causes.children[next - 1]?.scrollIntoView({ block: "nearest" });
   };
@@ -81,11 +81,13 @@ function totals(data, labels) {
 }
 
 /** What an upgrade changes in all, of every version. */
-function summary(found) {
-  if (!found) return [];
+function summary(comparison) {
+  if (!comparison) return [];
   return [
-    ...found.lines.map(({ words, tone }) => el("p.note", { dir: "auto", data: { tone } }, words)),
-    ...(found.rows.length ? [el("div.compared-figures", {}, figureTable(found))] : []),
+    ...comparison.lines.map(({ words, tone }) =>
+      el("p.note", { dir: "auto", data: { tone } }, words),
+    ),
+    ...(comparison.rows.length ? [el("div.compared-figures", {}, figureTable(comparison))] : []),
   ];
 }
 
@@ -118,8 +120,8 @@ function tables(data, labels) {
 }
 
 function notes(data, labels) {
-  const found = [];
-  const say = (words, tone) => found.push(el("p.note", { dir: "auto", data: { tone } }, words));
+  const elements = [];
+  const say = (words, tone) => elements.push(el("p.note", { dir: "auto", data: { tone } }, words));
   for (const words of data.propagated.notCompared ?? []) say(words);
   (data.propagated.exactness ?? []).forEach((exactness, at) => {
     if (exactness !== "exact") say(`The propagation of ${labels[at]} is ${exactness}.`, "bad");
@@ -130,5 +132,5 @@ function notes(data, labels) {
   for (const [at, side] of sides.entries()) {
     for (const words of side.notes) say(`${labels[at]}: ${words}`);
   }
-  return found;
+  return elements;
 }

@@ -13,8 +13,10 @@ export function mount(_root, { data, slots, state, shared }) {
   segments(
     slots.severity,
     ["", ...SEVERITIES].map((severity) => {
-      const found = data.findings.filter((one) => !severity || one.severity === severity);
-      return [severity, severity ? TITLES[severity] : "All", found.length];
+      const ofSeverity = data.findings.filter(
+        (finding) => !severity || finding.severity === severity,
+      );
+      return [severity, severity ? TITLES[severity] : "All", ofSeverity.length];
     }),
     (severity) => state.set({ severity }),
   );
@@ -23,7 +25,7 @@ export function mount(_root, { data, slots, state, shared }) {
   function update({ severity = "", rule = "" }) {
     press(slots.severity, severity);
     const shown = data.findings.filter(
-      (one) => (!severity || one.severity === severity) && (!rule || one.rule === rule),
+      (finding) => (!severity || finding.severity === severity) && (!rule || finding.rule === rule),
     );
     slots.count.textContent = `${shown.length} of ${count(data.findings.length, "finding")}`;
     slots.list.replaceChildren(...groups(shown, shared, state));
@@ -38,7 +40,7 @@ export function mount(_root, { data, slots, state, shared }) {
 /** What stands where nothing was found. */
 function nothing(data) {
   if (data.findings.length) return el("p.missing", {}, "No finding is of this kind.");
-  const looked = count(data.rules - new Set(data.notRun.map((one) => one.rule)).size, "rule");
+  const looked = count(data.rules - new Set(data.notRun.map((entry) => entry.rule)).size, "rule");
   return el(
     "div.findings-none",
     {},

@@ -131,16 +131,16 @@ function collectives(item, { model, values }) {
         {},
         sent
           .slice(0, LISTED)
-          .map((one) =>
+          .map((collective) =>
             el(
               "li",
               {},
-              el("strong", {}, one.kind),
+              el("strong", {}, collective.kind),
               " ",
-              coloured(one.axes),
-              ` ${one.shape}, ${size(one.sent)} sent`,
-              one.count > 1 ? ` in ${whole(one.count)} runs` : "",
-              one.why ? el("p.muted", { dir: "auto" }, one.why) : null,
+              coloured(collective.axes),
+              ` ${collective.shape}, ${size(collective.sent)} sent`,
+              collective.count > 1 ? ` in ${whole(collective.count)} runs` : "",
+              collective.why ? el("p.muted", { dir: "auto" }, collective.why) : null,
             ),
           ),
       ),
@@ -188,7 +188,7 @@ function flow(title, uses, end, context, actions) {
         const [use] = list;
         const node = model.node(model.from[use]);
         const moving = values.partitioners.filter((partitioner) =>
-          list.some((one) => values.moves[partitioner]?.has(one)),
+          list.some((use) => values.moves[partitioner]?.has(use)),
         );
         const sharding = values.sharding(node, model.result[use], context.partitioner);
         return el(
@@ -210,7 +210,7 @@ function valueBytes(use, { model, values }) {
 }
 
 function movesWords(list, moving, { model, values }) {
-  const use = list.find((one) => values.moves[moving[0]].has(one));
+  const use = list.find((use) => values.moves[moving[0]].has(use));
   const dims = values.moves[moving[0]].get(use);
   return el(
     "p.graph-mark-words",

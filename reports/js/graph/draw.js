@@ -24,7 +24,7 @@ export class Drawing {
    * Draws a picture.
    *
    * @param {object} picture what `Layout` made.
-   * @param {object} context `{model, values, partitioner, chosen, found, reaching}`.
+   * @param {object} context `{model, values, partitioner, chosen, matches, reaching}`.
    */
   draw(picture, context) {
     const layers = ["groups", "crossing", "edges", "reaching", "items"].map((name) =>
@@ -85,7 +85,7 @@ function openGroup(item, box, context) {
     text("graph-title", box.x + 27, box.y + 19, title),
   );
   const room = box.width - 56 - textWidth(title, "title");
-  const words = [lines[0], ...marks.map(([, one]) => one)].join(" · ");
+  const words = [lines[0], ...marks.map(([, caption]) => caption)].join(" · ");
   if (room > textWidth(words, "note")) {
     group.append(text("graph-note", box.x + box.width - 12, box.y + 19, words, "end"));
   }
@@ -169,10 +169,10 @@ function closed(item, box, context) {
   return group;
 }
 
-function mark(group, item, { values, chosen, found }) {
+function mark(group, item, { values, chosen, matches }) {
   if (item === chosen) group.dataset.chosen = "";
   if (values.different[item]) group.dataset.differs = "";
-  if (found?.has(item)) group.dataset.found = "";
+  if (matches?.has(item)) group.dataset.match = "";
   const standing = values.standing?.(item);
   if (standing) group.dataset.decided = standing;
 }
@@ -244,10 +244,10 @@ function line(edge, context) {
   let moves = 0;
   let differs = false;
   for (const list of edge.lists) {
-    const one = values.summary(list, partitioner);
-    if (one.most > most) [largest, most] = [one.largest, one.most];
-    moves += one.moves;
-    differs ||= one.differs;
+    const summary = values.summary(list, partitioner);
+    if (summary.most > most) [largest, most] = [summary.largest, summary.most];
+    moves += summary.moves;
+    differs ||= summary.differs;
   }
   const sharding = values.sharding(
     model.node(model.from[largest]),

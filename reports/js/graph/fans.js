@@ -21,7 +21,7 @@ export class Fans {
     this.blocks = [];
     /** For each member its block, and where it is in it. */
     this.members = new Map();
-    for (const { hub, fromHub, items } of found(drawn)) this.#add(hub, fromHub, items, sizeOf);
+    for (const { hub, fromHub, items } of fansOf(drawn)) this.#add(hub, fromHub, items, sizeOf);
   }
 
   #add(hub, fromHub, items, sizeOf) {
@@ -86,7 +86,7 @@ export class Fans {
 }
 
 /** The items that have one edge only, where many have it to or from the same one. */
-function found(drawn) {
+function fansOf(drawn) {
   const uses = new Map();
   for (const { from, to } of drawn) {
     for (const item of [from, to]) uses.set(item, (uses.get(item) ?? 0) + 1);

@@ -65,7 +65,7 @@ export function labels(model, values, item, partitioner) {
   const type = model.nodes.type(node);
   const spec = sharding?.short && sharding.short !== "-" ? clip(sharding.short, LONGEST) : null;
   const sent = values.sent(item, partitioner);
-  for (const one of merged(sent ?? [])) marks.push(["sent", one]);
+  for (const caption of merged(sent ?? [])) marks.push(["sent", caption]);
   if (sent === null && values.sums[partitioner]?.has(item)) marks.push(["sums", "Σ sums parts"]);
   if (values.different[item]) marks.push(["differs", "≠"]);
   const note = model.nodes.name(node);
@@ -76,20 +76,20 @@ export function labels(model, values, item, partitioner) {
 
 /** "all-reduce model 64 KiB", as often as it is there. */
 function merged(sent) {
-  const found = new Map();
-  for (const one of sent) {
-    const words = `${one.kind}${one.axes ? ` ${one.axes}` : ""}`;
-    const known = found.get(words) ?? { count: 0, sent: 0 };
-    found.set(words, { count: known.count + 1, sent: known.sent + one.sent });
+  const totals = new Map();
+  for (const collective of sent) {
+    const words = `${collective.kind}${collective.axes ? ` ${collective.axes}` : ""}`;
+    const known = totals.get(words) ?? { count: 0, sent: 0 };
+    totals.set(words, { count: known.count + 1, sent: known.sent + collective.sent });
   }
-  return [...found].map(
+  return [...totals].map(
     ([words, { count, sent: bytes }]) => `${count > 1 ? `${count} × ` : ""}${words} ${size(bytes)}`,
   );
 }
 
 function sentWords(sent) {
-  const bytes = sent.reduce((sum, one) => sum + one.sent, 0);
-  const names = new Set(sent.map((one) => one.name)).size;
+  const bytes = sent.reduce((sum, collective) => sum + collective.sent, 0);
+  const names = new Set(sent.map((collective) => collective.name)).size;
   return `${whole(names)} ${names === 1 ? "collective" : "collectives"} ${size(bytes)}`;
 }
 

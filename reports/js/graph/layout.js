@@ -33,7 +33,7 @@ export class Layout {
     this.model = model;
     this.dagre = dagre;
     this.sizeOf = sizeOf;
-    this.made = new Map();
+    this.layouts = new Map();
   }
 
   /**
@@ -52,7 +52,7 @@ export class Layout {
     const boxes = new Map();
     const edges = [];
     const laid = lanes.map((lane) => (open.has(lane) ? this.group(lane) : null));
-    const heights = laid.map((one, at) => one?.height ?? this.sizeOf(lanes[at]).height);
+    const heights = laid.map((picture, at) => picture?.height ?? this.sizeOf(lanes[at]).height);
     const height = Math.max(0, ...heights);
     const sizes = lanes.map((lane, at) => laid[at] ?? this.sizeOf(lane));
     const widest = Math.max(0, ...sizes.map(({ width }) => width));
@@ -96,7 +96,7 @@ export class Layout {
   /** The layout of an open group: its size, and where its children and edges are in it. */
   group(group) {
     const key = this.#key(group);
-    const known = this.made.get(group);
+    const known = this.layouts.get(group);
     if (known?.key === key) return known;
     const { model } = this;
     const children = model.childrenOf.get(group);
@@ -107,28 +107,28 @@ export class Layout {
         .map((child) => [child, this.group(child)]),
     );
     const chained = model.groupKind(group) === "repeated" && children.length > CHAIN;
-    const made =
+    const layout =
       chained || children.length > MOST
         ? this.#columns(group, children, edges, inner)
         : this.#layered(group, children, edges, inner);
-    made.key = key;
-    this.made.set(group, made);
-    return made;
+    layout.key = key;
+    this.layouts.set(group, layout);
+    return layout;
   }
 
   /** Which groups are open inside this one. */
   #key(group) {
-    const found = [];
+    const groups = [];
     const look = (at) => {
       for (const child of this.model.childrenOf.get(at)) {
         if (this.model.isGroup(child) && this.open.has(child)) {
-          found.push(child);
+          groups.push(child);
           look(child);
         }
       }
     };
     look(group);
-    return found.join(",");
+    return groups.join(",");
   }
 
   #isUpward(group) {
@@ -330,7 +330,7 @@ export class Layout {
   /** What goes from one lane to another, between what is drawn of it. */
   #crossing(boxes, open) {
     const { model } = this;
-    const found = new Map();
+    const joined = new Map();
     const outer = new Map();
     const outerOf = (item) => {
       if (!outer.has(item)) outer.set(item, this.#outer(item, open));
@@ -340,10 +340,10 @@ export class Layout {
       const from = outerOf(pair.from);
       const to = outerOf(pair.to);
       const key = `${from},${to}`;
-      if (!found.has(key)) found.set(key, { from, to, lists: [] });
-      found.get(key).lists.push(pair.uses);
+      if (!joined.has(key)) joined.set(key, { from, to, lists: [] });
+      joined.get(key).lists.push(pair.uses);
     }
-    const drawn = [...found.values()].filter(({ from, to }) => boxes.has(from) && boxes.has(to));
+    const drawn = [...joined.values()].filter(({ from, to }) => boxes.has(from) && boxes.has(to));
     return this.#across(drawn, boxes);
   }
 
@@ -394,16 +394,16 @@ export class Layout {
   /** What goes from a thing to other lanes, and comes from there, as it is drawn. */
   reaching(item, picture) {
     const { model } = this;
-    const found = new Map();
+    const joined = new Map();
     for (const use of model.level(ROOT).across) {
       if (!model.isIn(model.from[use], item) && !model.isIn(model.to[use], item)) continue;
       const from = model.drawn(model.from[use], this.open);
       const to = model.drawn(model.to[use], this.open);
       const key = `${from},${to}`;
-      if (!found.has(key)) found.set(key, { from, to, lists: [[]] });
-      found.get(key).lists[0].push(use);
+      if (!joined.has(key)) joined.set(key, { from, to, lists: [[]] });
+      joined.get(key).lists[0].push(use);
     }
-    return this.#across([...found.values()], picture.boxes);
+    return this.#across([...joined.values()], picture.boxes);
   }
 }
 

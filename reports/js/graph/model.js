@@ -116,9 +116,9 @@ export class GraphModel {
 
   /** The items from a lane down to this one. */
   path(item) {
-    const found = [];
-    for (let at = item; at !== ROOT; at = this.parent[at]) found.push(at);
-    return found.reverse();
+    const items = [];
+    for (let at = item; at !== ROOT; at = this.parent[at]) items.push(at);
+    return items.reverse();
   }
 
   /** Whether an item is another one, or in it. */
@@ -144,14 +144,14 @@ export class GraphModel {
 
   /** The deepest group that both are in. */
   common(a, b) {
-    let one = this.parent[a];
-    let two = this.parent[b];
-    while (one !== two) {
-      if (one === ROOT || two === ROOT) return ROOT;
-      if (this.depth[one] >= this.depth[two]) one = this.parent[one];
-      else two = this.parent[two];
+    let first = this.parent[a];
+    let second = this.parent[b];
+    while (first !== second) {
+      if (first === ROOT || second === ROOT) return ROOT;
+      if (this.depth[first] >= this.depth[second]) first = this.parent[first];
+      else second = this.parent[second];
     }
-    return one;
+    return first;
   }
 
   /** The outermost item around this one, itself included, that is drawn: its groups are open. */
@@ -311,31 +311,31 @@ export class GraphModel {
    */
   level(group) {
     this.#levels();
-    const found = this.levels.get(group);
-    if (found.edges) return found;
+    const level = this.levels.get(group);
+    if (level.edges) return level;
     const edges = new Map();
     const add = (from, to, door, use) => {
       const key = `${from},${to},${door}`;
       if (!edges.has(key)) edges.set(key, { from, to, door, uses: [] });
       edges.get(key).uses.push(use);
     };
-    for (const use of found.across) {
+    for (const use of level.across) {
       const from = this.childOf(group, this.from[use]);
       const to = this.childOf(group, this.to[use]);
       if (from !== to) add(from, to, null, use);
     }
-    for (const use of found.entering) {
+    for (const use of level.entering) {
       const common = this.common(this.from[use], this.to[use]);
       const door = this.childOf(common, this.from[use]);
       add(null, this.childOf(group, this.to[use]), door, use);
     }
-    for (const use of found.leaving) {
+    for (const use of level.leaving) {
       const common = this.common(this.from[use], this.to[use]);
       const door = this.childOf(common, this.to[use]);
       add(this.childOf(group, this.from[use]), null, door, use);
     }
-    found.edges = [...edges.values()];
-    return found;
+    level.edges = [...edges.values()];
+    return level;
   }
 
   /** What goes from lane to lane: by the groups that it leaves and enters, and the lanes' own ops. */
@@ -365,7 +365,7 @@ export class GraphModel {
     if (this.isGroup(item)) {
       const { entering, leaving } = this.level(item);
       const lanes = this.levels.get(ROOT).across;
-      const within = (one) => this.isIn(one, item);
+      const within = (node) => this.isIn(node, item);
       return {
         takes: [...entering, ...lanes.filter((use) => within(this.to[use]))],
         gives: [...leaving, ...lanes.filter((use) => within(this.from[use]))],

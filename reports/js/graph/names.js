@@ -96,8 +96,8 @@ export class GraphNames {
     };
     for (let item = model.firstGroup; item < model.count; item += 1) look(item);
     for (let item = 0; item < model.nodeCount; item += 1) look(item);
-    const found = [...first, ...second].slice(0, most);
-    found.total = count;
-    return found;
+    const items = [...first, ...second].slice(0, most);
+    items.total = count;
+    return items;
   }
 }

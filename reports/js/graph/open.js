@@ -50,9 +50,9 @@ export function openAtFirst(model) {
 /** The open groups that an address names. */
 export function readOpen(model, text) {
   const open = new Set(lanes(model));
-  for (const one of text.split(",")) {
-    const group = model.firstGroup + Number(one);
-    if (/^\d+$/.test(one) && model.isGroup(group)) open.add(group);
+  for (const word of text.split(",")) {
+    const group = model.firstGroup + Number(word);
+    if (/^\d+$/.test(word) && model.isGroup(group)) open.add(group);
   }
   return open;
 }

@@ -31,7 +31,8 @@ export function outline(context, open, chosen, actions) {
   list(ROOT, 0);
   const tree = el("ul", { role: "tree", "aria-label": "Groups and ops" }, rows);
   const items = [...tree.querySelectorAll("[role=treeitem]")];
-  const current = items.find((one) => one.getAttribute("aria-selected") === "true") ?? items[0];
+  const current =
+    items.find((treeItem) => treeItem.getAttribute("aria-selected") === "true") ?? items[0];
   if (current) current.tabIndex = 0;
   tree.addEventListener("keydown", (event) => press(event, actions));
   return tree;
@@ -94,7 +95,9 @@ function press(event, actions) {
       else {
         const level = Number(at.getAttribute("aria-level"));
         go(
-          items.slice(0, number).findLast((one) => Number(one.getAttribute("aria-level")) < level),
+          items
+            .slice(0, number)
+            .findLast((treeItem) => Number(treeItem.getAttribute("aria-level")) < level),
         );
       }
     },

@@ -37,7 +37,9 @@ export class GraphPanes {
 
   /** Shows a pane for each partitioner. */
   setPartitioners(partitioners) {
-    this.panes = partitioners.map((one) => this.#pane(one, partitioners.length > 1));
+    this.panes = partitioners.map((partitioner) =>
+      this.#pane(partitioner, partitioners.length > 1),
+    );
     this.root.replaceChildren(...this.panes.map(({ column }) => column));
     this.root.dataset.count = String(partitioners.length);
     this.fitted = false;
@@ -141,17 +143,17 @@ export class GraphPanes {
 
   /** How many boxes there are, without the open groups. */
   get seen() {
-    return [...this.picture.boxes.values()].filter((one) => !one.open).length;
+    return [...this.picture.boxes.values()].filter((box) => !box.open).length;
   }
 
   /** Draws what was laid out: what is chosen, and what a search found. */
-  draw({ chosen, found = null }) {
+  draw({ chosen, matches = null }) {
     this.chosen = chosen;
     const { model, values, layout } = this.graph;
     const reaching =
       chosen === undefined || this.open.has(chosen) ? [] : layout.reaching(chosen, this.picture);
     for (const { drawing, partitioner } of this.panes) {
-      drawing.draw(this.picture, { model, values, partitioner, chosen, found, reaching });
+      drawing.draw(this.picture, { model, values, partitioner, chosen, matches, reaching });
     }
     this.#near();
     this.#moved();

@@ -10,7 +10,7 @@ import { GraphValues } from "./values.js";
 let opened = null;
 
 /** The graphs of the page; null where there is none. */
-export function openGraphs({ report, shared }) {
+export function openGraphs({ shared }) {
   opened ??= (async () => {
     const [data, dagre, tensors] = await Promise.all([
       part("graph"),
@@ -18,15 +18,15 @@ export function openGraphs({ report, shared }) {
       part("tensors"),
     ]);
     if (!data || data.unavailable || !dagre) return null;
-    return new Graphs(data, dagre, tensors, shared, report.meshes);
+    return new Graphs(data, dagre, tensors, shared);
   })();
   return opened;
 }
 
 class Graphs {
-  constructor(data, dagre, tensors, shared, meshes) {
-    Object.assign(this, { data, dagre, tensors, shared, meshes });
-    this.made = new Map();
+  constructor(data, dagre, tensors, shared) {
+    Object.assign(this, { data, dagre, tensors, shared });
+    this.graphs = new Map();
   }
 
   /**
@@ -35,13 +35,13 @@ class Graphs {
    * @returns {{model: GraphModel, values: GraphValues, names: GraphNames, layout: Layout}}
    */
   of(all) {
-    if (!this.made.has(all)) {
+    if (!this.graphs.has(all)) {
       const model = new GraphModel(this.data, all);
-      const values = new GraphValues(model, this.tensors, this.shared, this.meshes);
+      const values = new GraphValues(model, this.tensors, this.shared);
       const names = new GraphNames(model, values);
-      this.made.set(all, { model, values, names, layout: this.layout(model, values) });
+      this.graphs.set(all, { model, values, names, layout: this.layout(model, values) });
     }
-    return this.made.get(all);
+    return this.graphs.get(all);
   }
 
   /** Where things stand whose labels say these values. */

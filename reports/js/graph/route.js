@@ -149,9 +149,9 @@ function isThrough(a, b, box, gap) {
       if (a[axis] <= least || a[axis] >= most) return false;
       continue;
     }
-    const [one, two] = [(least - a[axis]) / by, (most - a[axis]) / by];
-    from = Math.max(from, Math.min(one, two));
-    to = Math.min(to, Math.max(one, two));
+    const [first, second] = [(least - a[axis]) / by, (most - a[axis]) / by];
+    from = Math.max(from, Math.min(first, second));
+    to = Math.min(to, Math.max(first, second));
     if (from >= to) return false;
   }
   return true;

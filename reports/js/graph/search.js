@@ -11,12 +11,12 @@ const LISTED = 30;
 
 export class GraphSearch {
   /**
-   * @param {object} slots `search`, the field, and `found`, the list.
+   * @param {object} slots `search`, the field, and `list`, the list.
    * @param {object} owner `graph()` is `{model, values, names}`; `choose(item)`, `settled(text)`
    *   when nothing more is typed, `leave()` and `announce(words)`.
    */
-  constructor({ search, found }, owner) {
-    Object.assign(this, { search, found, owner });
+  constructor({ search, list }, owner) {
+    Object.assign(this, { search, list, owner });
     search.addEventListener("input", () => this.#typed());
     search.addEventListener("keydown", (event) => this.#key(event));
     search.addEventListener("blur", () => setTimeout(() => this.#close(), 200));
@@ -48,12 +48,12 @@ export class GraphSearch {
 
   #list() {
     const { results } = this;
-    this.found.hidden = !this.text;
+    this.list.hidden = !this.text;
     const rows = results.slice(0, LISTED).map((item, number) => this.#row(item, number));
     const more = (results.total ?? 0) - rows.length;
     if (!results.length) rows.push(el("li.muted", {}, "Nothing in the graph has all of this."));
     else if (more > 0) rows.push(el("li.muted", {}, `and ${whole(more)} more`));
-    this.found.replaceChildren(...rows);
+    this.list.replaceChildren(...rows);
   }
 
   #row(item, number) {
@@ -106,6 +106,6 @@ export class GraphSearch {
   }
 
   #close() {
-    if (!this.found.contains(document.activeElement)) this.found.hidden = true;
+    if (!this.list.contains(document.activeElement)) this.list.hidden = true;
   }
 }

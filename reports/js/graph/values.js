@@ -2,19 +2,15 @@
 
 import { Table } from "../base/data.js";
 
-const QUOTED = /(["'])((?:\\.|(?!\1).)*)\1/g;
-
 export class GraphValues {
   /**
    * @param {GraphModel} model the graph.
    * @param {object|null} tensors the part of the tensors' table.
    * @param {Shared} shared shardings and source lines.
-   * @param {object[]} meshes those of the report.
    */
-  constructor(model, tensors, shared, meshes) {
+  constructor(model, tensors, shared) {
     this.model = model;
     this.shared = shared;
-    this.axisNames = new Set(meshes.flatMap((mesh) => Object.keys(mesh.axes)));
     this.partitioners = model.data.partitioners;
     this.tensors = tensors?.columns ? new Table(tensors) : null;
     this.rows = new Map();
@@ -22,7 +18,6 @@ export class GraphValues {
     if (this.tensors) this.#readRows();
     this.#readMarks();
     this.#readDifferences();
-    this.axesOf = new Map();
   }
 
   #readRows() {
@@ -73,19 +68,16 @@ export class GraphValues {
   /** The mesh axes of a sharding, in its order; null where it has none because nothing is known. */
   axes(sharding) {
     if (!sharding?.short || sharding.short === "-") return null;
-    if (!this.axesOf.has(sharding)) {
-      const text = sharding.spec ?? sharding.short;
-      const names = Array.from(text.matchAll(QUOTED), (found) => found[2]);
-      this.axesOf.set(sharding, [...new Set(names.filter((name) => this.axisNames.has(name)))]);
-    }
-    return this.axesOf.get(sharding);
+    return sharding.axes ?? [];
   }
 
   /** Whether two partitioners put a value elsewhere. */
   differs(node, result = 0) {
     if (this.partitioners.length < 2) return false;
-    const [one, two] = this.partitioners.map((p) => this.sharding(node, result, p));
-    return one?.place !== undefined && two?.place !== undefined && one.place !== two.place;
+    const [first, second] = this.partitioners.map((p) => this.sharding(node, result, p));
+    return (
+      first?.place !== undefined && second?.place !== undefined && first.place !== second.place
+    );
   }
 
   #readDifferences() {
@@ -119,8 +111,8 @@ export class GraphValues {
       const moves = new Map();
       const sums = new Set();
       const inside = { moves: new Int32Array(model.count), sums: new Int32Array(model.count) };
-      const found = model.data.marks[partitioner];
-      const table = found && new Table(found);
+      const marks = model.data.marks[partitioner];
+      const table = marks && new Table(marks);
       const count = (array, node) => {
         for (let at = node; at !== -1; at = model.parent[at]) array[at] += 1;
       };
@@ -151,12 +143,12 @@ export class GraphValues {
     const table = new Table(sent);
     const byItem = new Map();
     for (let row = 0; row < table.length; row += 1) {
-      const one = Object.fromEntries(
+      const collective = Object.fromEntries(
         Object.keys(table.columns).map((name) => [name, table.get(name, row)]),
       );
-      for (let at = one.node; at !== -1; at = model.parent[at]) {
+      for (let at = collective.node; at !== -1; at = model.parent[at]) {
         if (!byItem.has(at)) byItem.set(at, []);
-        byItem.get(at).push(one);
+        byItem.get(at).push(collective);
       }
     }
     return byItem;
@@ -169,22 +161,22 @@ export class GraphValues {
     const known = this.summaries.get(partitioner);
     if (!known.has(uses)) {
       const { model } = this;
-      const made = { largest: uses[0], most: -1, moves: 0, differs: false };
+      const summary = { largest: uses[0], most: -1, moves: 0, differs: false };
       for (const use of uses) {
         const node = model.node(model.from[use]);
         const bytes = this.bytes(node, model.result[use]);
-        if (bytes > made.most) [made.largest, made.most] = [use, bytes];
-        if (this.moves[partitioner]?.has(use)) made.moves += 1;
-        made.differs ||= this.differs(node, model.result[use]);
+        if (bytes > summary.most) [summary.largest, summary.most] = [use, bytes];
+        if (this.moves[partitioner]?.has(use)) summary.moves += 1;
+        summary.differs ||= this.differs(node, model.result[use]);
       }
-      known.set(uses, made);
+      known.set(uses, summary);
     }
     return known.get(uses);
   }
 
   /** The collectives of an item, or in a group, most bytes first; null where none are known. */
   sent(item, partitioner) {
-    const found = this.collectives[partitioner];
-    return found && (found.get(item) ?? []).slice().sort((a, b) => b.sent - a.sent);
+    const byItem = this.collectives[partitioner];
+    return byItem && (byItem.get(item) ?? []).slice().sort((a, b) => b.sent - a.sent);
   }
 }

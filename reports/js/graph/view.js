@@ -169,8 +169,8 @@ class GraphView {
     const isSame = mode === this.mode && !isOpened;
     const { q = "" } = params;
     if (q !== this.sought || isOpened) {
-      const found = this.search.items(q);
-      this.found = found && new Set(found.map((one) => model.drawn(one, open)));
+      const items = this.search.items(q);
+      this.matches = items && new Set(items.map((match) => model.drawn(match, open)));
     }
     const wasChosen = this.chosen;
     const wasSought = this.sought;
@@ -181,14 +181,14 @@ class GraphView {
       this.#redraw(hold);
       this.slots.count.textContent = `${count(ops, "op")}, ${whole(this.panes.seen)} boxes`;
     } else if (item !== wasChosen || q !== wasSought) {
-      this.panes.draw({ chosen: item, found: this.found });
+      this.panes.draw({ chosen: item, matches: this.matches });
     }
   }
 
   /** Lays out and draws what is shown. */
   #redraw(hold = null) {
     this.panes.lay(this.graph, this.open, hold);
-    this.panes.draw({ chosen: this.chosen, found: this.found });
+    this.panes.draw({ chosen: this.chosen, matches: this.matches });
   }
 
   /** The open groups; without a word of it, as many as are well seen at once. */
@@ -301,16 +301,16 @@ class GraphView {
     const hadFocus = tree.contains(document.activeElement);
     const focused = hadFocus ? document.activeElement.dataset.item : null;
     const { scrollTop } = tree;
-    const made = outline(
+    const list = outline(
       { ...this.graph, partitioner: this.panes.panes[0].partitioner },
       this.open,
       this.chosen,
       { choose: (item) => this.#choose(item), toggle: (item) => this.#toggle(item) },
     );
-    tree.replaceChildren(made);
+    tree.replaceChildren(list);
     tree.scrollTop = scrollTop;
-    const again = hadFocus && made.querySelector(`[data-item="${focused}"]`);
+    const again = hadFocus && list.querySelector(`[data-item="${focused}"]`);
     if (again) again.focus();
-    else made.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
+    else list.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
   }
 }

@@ -75,14 +75,14 @@ export class Text {
 
   /** The lines that functions begin at, where they can be folded. */
   get functions() {
-    const found = [];
+    const starts = [];
     const { ends, functions } = this.module;
     for (let line = 0; line < ends.length; line += 1) {
       if (ends[line] <= line || functions[line] < 0) continue;
-      found.push(line);
+      starts.push(line);
       line = ends[line];
     }
-    return found;
+    return starts;
   }
 
   /** The number of a line in the module as it is written. */
@@ -131,14 +131,14 @@ export class Text {
   }
 
   #byTensor() {
-    const found = new Map();
+    const definitions = new Map();
     for (let definition = 0; definition < this.module.names.length; definition += 1) {
       for (const name of this.tensorNames(definition)) {
         const own = name.replace(/#\d+$/, "");
-        if (!found.has(own)) found.set(own, definition);
+        if (!definitions.has(own)) definitions.set(own, definition);
       }
     }
-    return found;
+    return definitions;
   }
 
   /** Whether a definition is an argument of a region or function. */
@@ -204,10 +204,10 @@ export class Text {
   search(query) {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
     if (!words.length) return [];
-    const found = [];
+    const matches = [];
     this.haystacks().forEach((text, at) => {
-      if (words.every((word) => text.includes(word))) found.push(this.starts[at]);
+      if (words.every((word) => text.includes(word))) matches.push(this.starts[at]);
     });
-    return found;
+    return matches;
   }
 }

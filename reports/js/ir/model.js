@@ -51,7 +51,7 @@ export class Module {
       this.firstToken[line] = this.tokens.length;
       this.#names(text, line, scope);
       if (OPENS.test(text)) {
-        const isFunction = current >= 0 && !opened.some((one) => one.isFunction);
+        const isFunction = current >= 0 && !opened.some((region) => region.isFunction);
         opened.push({ line, scope: isFunction ? (scope.outer ?? scope) : scope, isFunction });
         scope = { names: new Map(), outer: scope };
       }
@@ -62,9 +62,9 @@ export class Module {
 
   #names(text, line, scope) {
     const defined = [];
-    for (const found of bare(text).matchAll(NAME)) {
-      const name = found[0];
-      if (defines(text, found.index, found.index + name.length)) {
+    for (const match of bare(text).matchAll(NAME)) {
+      const name = match[0];
+      if (defines(text, match.index, match.index + name.length)) {
         const definition = this.names.push(name) - 1;
         this.definedAt.push(line);
         this.tokens.push(definition);
@@ -86,15 +86,15 @@ export class Module {
 
   /** The lines in which a definition is used, each once. */
   uses(definition) {
-    const found = [];
+    const lines = [];
     for (let line = this.definedAt[definition]; line < this.lines.length; line += 1) {
       for (let at = this.firstToken[line]; at < this.firstToken[line + 1]; at += 1) {
-        if (this.tokens[at] !== definition || found.at(-1) === line) continue;
-        if (line !== this.definedAt[definition]) found.push(line);
+        if (this.tokens[at] !== definition || lines.at(-1) === line) continue;
+        if (line !== this.definedAt[definition]) lines.push(line);
       }
       if (line > this.definedAt[definition] && this.functions[line] < 0) break;
     }
-    return found;
+    return lines;
   }
 
   /** "%4", or "silu:%4" outside the main function. */
@@ -110,29 +110,29 @@ export class Module {
     const [wanted, name] =
       at < 0 ? ["main", address] : [address.slice(0, at), address.slice(at + 1)];
     const own = name.replace(/#\d+$/, "");
-    for (let one = 0; one < this.names.length; one += 1) {
-      if (this.names[one] !== own) continue;
-      if ((this.functionNames[this.functions[this.definedAt[one]]] ?? "main") === wanted)
-        return one;
+    for (let definition = 0; definition < this.names.length; definition += 1) {
+      if (this.names[definition] !== own) continue;
+      if ((this.functionNames[this.functions[this.definedAt[definition]]] ?? "main") === wanted)
+        return definition;
     }
     return -1;
   }
 
   /** The lines in sight when those that start these regions are folded. */
   visible(folded) {
-    const found = [];
+    const lines = [];
     for (let line = 0; line < this.lines.length; line += 1) {
-      found.push(line);
+      lines.push(line);
       if (folded.has(line) && this.ends[line] > line) line = this.ends[line] - 1;
     }
-    return found;
+    return lines;
   }
 }
 
 /** The text with spaces for strings and comments, in which names are no names. */
 function bare(text) {
   if (!text.includes('"') && !text.includes("/")) return text;
-  return text.replace(QUOTED, (found) => " ".repeat(found.length));
+  return text.replace(QUOTED, (match) => " ".repeat(match.length));
 }
 
 /** Whether a name is defined where it stands: `%4 =`, `%4:2 =`, or an argument `%arg0: type`. */
@@ -147,16 +147,16 @@ const TOKEN =
 
 /** The pieces of a line: `[kind, text]`; the kind is empty for what has no colour. */
 export function tokens(text) {
-  const found = [];
+  const pieces = [];
   let from = 0;
   for (const match of text.matchAll(TOKEN)) {
-    if (match.index > from) found.push(["", text.slice(from, match.index)]);
+    if (match.index > from) pieces.push(["", text.slice(from, match.index)]);
     const [kind] = Object.entries(match.groups).find(([, value]) => value !== undefined);
-    found.push([kind, match[0]]);
+    pieces.push([kind, match[0]]);
     from = match.index + match[0].length;
   }
-  if (from < text.length) found.push(["", text.slice(from)]);
-  return found;
+  if (from < text.length) pieces.push(["", text.slice(from)]);
+  return pieces;
 }
 
 /**
@@ -167,7 +167,7 @@ export function tokens(text) {
  * @returns {object[]} `{change, pieces}`; no change where nothing is marked.
  */
 export function marked(pieces, marks) {
-  const found = [{ change: "", pieces: [] }];
+  const runs = [{ change: "", pieces: [] }];
   const cuts = [];
   for (let at = 0; at < marks.length; at += 3) {
     cuts.push([marks[at], marks[at + 2]], [marks[at + 1], ""]);
@@ -177,13 +177,13 @@ export function marked(pieces, marks) {
     let rest = words;
     while (cuts.length && cuts[0][0] < from + rest.length) {
       const [at, change] = cuts.shift();
-      if (at > from) found.at(-1).pieces.push([kind, rest.slice(0, at - from)]);
+      if (at > from) runs.at(-1).pieces.push([kind, rest.slice(0, at - from)]);
       rest = rest.slice(at - from);
       from = at;
-      found.push({ change, pieces: [] });
+      runs.push({ change, pieces: [] });
     }
-    found.at(-1).pieces.push([kind, rest]);
+    runs.at(-1).pieces.push([kind, rest]);
     from += rest.length;
   }
-  return found.filter((one) => one.pieces.length);
+  return runs.filter((run) => run.pieces.length);
 }

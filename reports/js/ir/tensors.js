@@ -29,8 +29,8 @@ export class Tensors {
   place(row, partitioner) {
     if (row < 0) return null;
     for (const stage of ["propagated", "lowered"]) {
-      const found = this.shared.sharding(this.table.get(`${stage}.${partitioner}`, row));
-      if (found?.short && found.short !== "-") return found;
+      const sharding = this.shared.sharding(this.table.get(`${stage}.${partitioner}`, row));
+      if (sharding?.short && sharding.short !== "-") return sharding;
     }
     return null;
   }

@@ -103,7 +103,7 @@ export class TextPane {
       this.goal = line;
       return;
     }
-    let at = this.lines.findIndex((one) => one >= line);
+    let at = this.lines.findIndex((start) => start >= line);
     if (at < 0) at = this.lines.length - 1;
     else if (this.lines[at] > line) at -= 1;
     const top = at * this.height;
@@ -134,14 +134,14 @@ export class TextPane {
       row.remove();
       this.drawn.delete(at);
     }
-    const made = document.createDocumentFragment();
+    const fragment = document.createDocumentFragment();
     for (let at = first; at < last; at += 1) {
       if (this.drawn.has(at)) continue;
       const row = this.#row(at);
       this.drawn.set(at, row);
-      made.append(row);
+      fragment.append(row);
     }
-    this.body.append(made);
+    this.body.append(fragment);
   }
 
   #row(at) {

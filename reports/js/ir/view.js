@@ -27,7 +27,7 @@ export async function mount(_root, context) {
   let matchSet = new Set();
   let again = false;
 
-  const partitioners = data.modules.map((one) => one.partitioner);
+  const partitioners = data.modules.map((lowered) => lowered.partitioner);
   segments(
     slots.stage,
     STAGES.map((stage) => [stage, stage[0].toUpperCase() + stage.slice(1)]),
@@ -72,22 +72,24 @@ export async function mount(_root, context) {
         stage: at,
         isFirst: at === STAGES[0] && under === partitioners[0],
       };
-      const read = (found) => {
-        const made =
-          found?.text === undefined ? missing(found) : new Text(found, about, shared, tensors);
-        known.set(key, made);
-        return made;
+      const read = (content) => {
+        const result =
+          content?.text === undefined
+            ? missing(content)
+            : new Text(content, about, shared, tensors);
+        known.set(key, result);
+        return result;
       };
-      if (at === STAGES[0]) read(data.modules.find((one) => one.partitioner === under));
+      if (at === STAGES[0]) read(data.modules.find((lowered) => lowered.partitioner === under));
       else known.set(key, part(`ir-propagated-${under}`).then(read));
     }
     return known.get(key);
   }
 
   /** Why there is no text. */
-  function missing(found) {
-    const said = context.report.unavailable.find((one) => one.stage === "propagated");
-    return { unavailable: found?.unavailable ?? said?.reason ?? "It was not propagated." };
+  function missing(content) {
+    const said = context.report.unavailable.find((stage) => stage.stage === "propagated");
+    return { unavailable: content?.unavailable ?? said?.reason ?? "It was not propagated." };
   }
 
   const pane = new TextPane({
@@ -177,13 +179,13 @@ export async function mount(_root, context) {
     const at = STAGES.includes(params.at) ? params.at : STAGES[0];
     press(slots.partitioner, under);
     press(slots.stage, at);
-    const found = textOf(under, at);
-    if (found instanceof Promise) {
+    const answer = textOf(under, at);
+    if (answer instanceof Promise) {
       slots.count.textContent = "Reading …";
-      found.then(() => context.state.view === "ir" && update(context.state.params));
+      answer.then(() => context.state.view === "ir" && update(context.state.params));
       return;
     }
-    const why = found.unavailable ? el("p.missing", { dir: "auto" }, found.unavailable) : null;
+    const why = answer.unavailable ? el("p.missing", { dir: "auto" }, answer.unavailable) : null;
     if (slots.text.firstChild !== pane.root || why) slots.text.replaceChildren(why ?? pane.root);
     if (why) {
       text = null;
@@ -191,16 +193,16 @@ export async function mount(_root, context) {
       wanted = { under, at, of: params.of ?? "", folded: new Set() };
       slots.count.textContent = "";
       showDetails();
-    } else show(found, under, at, params);
+    } else show(answer, under, at, params);
   }
 
-  function show(found, under, stage, params) {
+  function show(answer, under, stage, params) {
     const { q = "", line = "", value = "", of = "", near = "", places = "" } = params;
     const { fold: folds = "" } = params;
     const before = wanted;
-    const fresh = text !== found;
-    text = found;
-    if (fresh) whileIdle((more) => found.prepare(more));
+    const fresh = text !== answer;
+    text = answer;
+    if (fresh) whileIdle((more) => answer.prepare(more));
     if (slots.search.value !== q) slots.search.value = q;
     slots.places.checked = places !== "0";
     slots.foldAll.textContent = folds ? "Unfold all" : "Fold all";
@@ -223,21 +225,21 @@ export async function mount(_root, context) {
           : folds
               .split(".")
               .filter(Boolean)
-              .map((one) => text.foldAt(Number(one))),
+              .map((number) => text.foldAt(Number(number))),
       ),
     };
     if (fresh || wanted.q !== before.q) {
       matches = text.search(wanted.q);
       matchSet = new Set(matches);
-      const first = matches.find((one) => one >= pane.firstLine()) ?? matches[0];
+      const first = matches.find((match) => match >= pane.firstLine()) ?? matches[0];
       if (wanted.q && first !== undefined && wanted.line === null) pane.later(first);
     }
     // What is looked at is not folded away.
     const goal = wanted.line !== before.line || fresh || again ? wanted.line : null;
     again = false;
     if (goal !== null) {
-      for (const one of wanted.folded) {
-        if (one < goal && goal < text.module.ends[one]) wanted.folded.delete(one);
+      for (const fold of wanted.folded) {
+        if (fold < goal && goal < text.module.ends[fold]) wanted.folded.delete(fold);
       }
     }
     pane.show(text.module.visible(wanted.folded), { widest: text.widest, digits: text.digits });

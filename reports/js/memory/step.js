@@ -9,12 +9,12 @@ const HELD = 12;
 
 /** The pictures, all on one scale, and what draws a moment in them. */
 export function charts(steps, state) {
-  const top = Math.max(...steps.map((one) => one.peak), 1);
-  const made = steps.map((step) => chart(step, top, state));
+  const top = Math.max(...steps.map((step) => step.peak), 1);
+  const pictures = steps.map((step) => chart(step, top, state));
   return {
-    elements: made.map((one) => one.element),
+    elements: pictures.map((picture) => picture.element),
     update(at) {
-      for (const one of made) one.update(at);
+      for (const picture of pictures) picture.update(at);
     },
   };
 }
@@ -88,7 +88,7 @@ function chart(step, top, state) {
         /^\d+$/.test(chosen) && Number(chosen) < moments ? Number(chosen) : step.moment;
       range.value = String(moment);
       cursor.style.setProperty("left", `${at(moment)}%`);
-      const held = step.categories.map((one) => [one.name, one.bytes[moment]]);
+      const held = step.categories.map((category) => [category.name, category.bytes[moment]]);
       const total = held.reduce((sum, [, bytes]) => sum + bytes, 0);
       range.setAttribute("aria-valuetext", size(total));
       const parts = held
@@ -109,10 +109,10 @@ function area(step, top) {
   const { positions, instructions } = step;
   const x = (position) => (1000 * position) / Math.max(instructions, 1);
   const below = positions.map(() => 0);
-  const paths = step.categories.map((one) => {
-    const upper = positions.map((_, moment) => below[moment] + one.bytes[moment]);
+  const paths = step.categories.map((category) => {
+    const upper = positions.map((_, moment) => below[moment] + category.bytes[moment]);
     const path = svg("path", {
-      data: { held: one.name },
+      data: { held: category.name },
       d: outline(positions, instructions, x, upper, below, top),
     });
     upper.forEach((bytes, moment) => {
@@ -160,8 +160,8 @@ function legend(step) {
   return el(
     "ul.step-legend",
     {},
-    step.categories.map((one) =>
-      el("li.step-key", { data: { held: one.name }, title: one.words }, one.name),
+    step.categories.map((category) =>
+      el("li.step-key", { data: { held: category.name }, title: category.words }, category.name),
     ),
   );
 }
@@ -169,7 +169,7 @@ function legend(step) {
 /** What is held at the peak, what takes most first. */
 export function heldAtPeak(step, { all, several, state }) {
   const under = several ? ` under ${step.partitioners.map(partitionerName).join(" and ")}` : "";
-  const most = Math.max(...step.held.map((one) => one.bytes), 1);
+  const most = Math.max(...step.held.map((buffer) => buffer.bytes), 1);
   const shown = all ? step.held : step.held.slice(0, HELD);
   const left = step.held.length - shown.length;
   return [
@@ -177,7 +177,7 @@ export function heldAtPeak(step, { all, several, state }) {
     el(
       "ol.savings",
       {},
-      shown.map((one) => holding(one, most, state)),
+      shown.map((buffer) => holding(buffer, most, state)),
     ),
     left ? button(`Show ${whole(left)} more`, () => state.set({ all: "held" })) : null,
     step.more && all ? el("p.muted", {}, `${count(step.more, "more")}, ${size(step.rest)}`) : null,
@@ -185,23 +185,23 @@ export function heldAtPeak(step, { all, several, state }) {
   ].filter(Boolean);
 }
 
-function holding(one, most, state) {
-  const name = one.tensor
-    ? link(state, "tensors", { tensor: one.tensor }, one.name)
-    : el("bdi", {}, one.name);
+function holding(buffer, most, state) {
+  const name = buffer.tensor
+    ? link(state, "tensors", { tensor: buffer.tensor }, buffer.name)
+    : el("bdi", {}, buffer.name);
   return el(
     "li.saving.holding",
     {},
     el(
       "span.collective-sent",
       {},
-      el("span.collective-size", {}, size(one.bytes)),
+      el("span.collective-size", {}, size(buffer.bytes)),
       el(
         "span.pair-track",
         { "aria-hidden": "true" },
         el("span", {
-          data: { held: one.category },
-          style: { width: `${(100 * one.bytes) / most}%` },
+          data: { held: buffer.category },
+          style: { width: `${(100 * buffer.bytes) / most}%` },
         }),
       ),
     ),
@@ -209,15 +209,17 @@ function holding(one, most, state) {
       "span.saving-name",
       {},
       name,
-      one.count > 1 ? el("span.muted", {}, ` (${whole(one.count)})`) : null,
-      el("code.muted.saving-type", {}, one.array),
+      buffer.count > 1 ? el("span.muted", {}, ` (${whole(buffer.count)})`) : null,
+      el("code.muted.saving-type", {}, buffer.array),
     ),
     el(
       "span.saving-change",
       {},
-      el("span.step-key", { data: { held: one.category } }, one.category),
-      one.line ? [" ", sourceLink(state, one.line)] : null,
-      one.origins.length ? el("span.muted.holding-origins", {}, one.origins.join(", ")) : null,
+      el("span.step-key", { data: { held: buffer.category } }, buffer.category),
+      buffer.line ? [" ", sourceLink(state, buffer.line)] : null,
+      buffer.origins.length
+        ? el("span.muted.holding-origins", {}, buffer.origins.join(", "))
+        : null,
     ),
   );
 }

@@ -25,7 +25,10 @@ export function mount(_root, { data, slots, state }) {
   const distinct = distinctPrograms(programs);
   segments(
     slots.partitioner,
-    distinct.map(([names, one]) => [one.partitioner, names.map(partitionerName).join(" and ")]),
+    distinct.map(([names, program]) => [
+      program.partitioner,
+      names.map(partitionerName).join(" and "),
+    ]),
     (under) => state.set({ under: under === programs[0].partitioner ? "" : under, all: "" }),
   );
   slots.partitioner.hidden = distinct.length < 2;
@@ -36,7 +39,7 @@ export function mount(_root, { data, slots, state }) {
   slots.charts.append(...drawn.elements);
 
   function update({ under = "", open = "", all = "", at = "" }) {
-    const step = steps.find((one) => one.partitioners.includes(under)) ?? steps[0];
+    const step = steps.find((step) => step.partitioners.includes(under)) ?? steps[0];
     drawn.update(at);
     const several = steps.length > 1;
     if (step) {
@@ -52,37 +55,37 @@ export function mount(_root, { data, slots, state }) {
 
 /** Partitioners whose groups and suggestions are the same are told of once. */
 function distinctPrograms(programs) {
-  const found = new Map();
-  for (const one of programs) {
-    const key = JSON.stringify([one.groups, one.savings]);
-    if (!found.has(key)) found.set(key, [[], one]);
-    found.get(key)[0].push(one.partitioner);
+  const distinct = new Map();
+  for (const program of programs) {
+    const key = JSON.stringify([program.groups, program.savings]);
+    if (!distinct.has(key)) distinct.set(key, [[], program]);
+    distinct.get(key)[0].push(program.partitioner);
   }
-  return [...found.values()];
+  return [...distinct.values()];
 }
 
 // --- in all --------------------------------------------------------------------------------------
 
 function totals(programs) {
-  const known = programs.filter((one) => one.needs);
+  const known = programs.filter((program) => program.needs);
   if (!known.length) return [];
-  const most = Math.max(...known.map((one) => one.needs.total), 1);
+  const most = Math.max(...known.map((program) => program.needs.total), 1);
   return [
     el(
       "div.needs",
       {},
-      known.map((one) => needsRow(one, most)),
+      known.map((program) => needsRow(program, most)),
     ),
     needsTable(known),
   ];
 }
 
-function needsRow(one, most) {
-  const { needs } = one;
+function needsRow(program, most) {
+  const { needs } = program;
   return el(
     "div.sent-total",
     {},
-    el("span.sent-name", {}, partitionerName(one.partitioner)),
+    el("span.sent-name", {}, partitionerName(program.partitioner)),
     el(
       "span.needs-stack",
       {
@@ -108,14 +111,14 @@ function needsRow(one, most) {
 function needsTable(known) {
   const row = (name, words, bytes) => [
     el("span.legend-item", { data: { part: name } }, words),
-    ...known.map((one) => size(bytes(one.needs))),
+    ...known.map((program) => size(bytes(program.needs))),
   ];
-  const parts = memoryParts(known.map((one) => one.needs));
+  const parts = memoryParts(known.map((program) => program.needs));
   const [aliases, aliasWords] = known[0].needs.aliases;
-  const donated = known.some((one) => one.needs.aliases[2]);
+  const donated = known.some((program) => program.needs.aliases[2]);
   return miniTable(
     "part",
-    known.map((one) => partitionerName(one.partitioner)),
+    known.map((program) => partitionerName(program.partitioner)),
     [
       ...parts.map(([name, words]) => row(name, words, (needs) => memoryPart(needs, name))),
       ...(donated
@@ -128,10 +131,10 @@ function needsTable(known) {
 
 // --- groups --------------------------------------------------------------------------------------
 
-function groups(one, state) {
-  const most = Math.max(...one.groups.map((group) => group.stored), 1);
-  const padded = one.groups.some((group) => group.stored !== group.device);
-  const shared = one.groups.some((group) => group.shared);
+function groups(program, state) {
+  const most = Math.max(...program.groups.map((group) => group.stored), 1);
+  const padded = program.groups.some((group) => group.stored !== group.device);
+  const shared = program.groups.some((group) => group.shared);
   const heads = [
     "group",
     "tensors",
@@ -142,7 +145,7 @@ function groups(one, state) {
     shared && "reused",
   ];
   const section = (kind, title) => {
-    const members = one.groups.filter((group) => group.kind === kind);
+    const members = program.groups.filter((group) => group.kind === kind);
     if (!members.length) return [];
     return [
       el("tr.groups-head", {}, el("th", { colspan: "8", scope: "colgroup" }, title)),
@@ -165,7 +168,7 @@ function groups(one, state) {
         el("tbody", {}, section("argument", "arguments"), section("result", "results")),
       ),
     ),
-    el("p.muted.groups-words", {}, el("span.redundant-key", {}), one.legend.join(" ")),
+    el("p.muted.groups-words", {}, el("span.redundant-key", {}), program.legend.join(" ")),
   ];
 }
 
@@ -202,14 +205,14 @@ function groupRow(group, { most, padded, shared, state }) {
 
 // --- what could be saved -------------------------------------------------------------------------
 
-function savings(one, { open, all, state }) {
-  const beyond = one.beyond.map((words) => el("p.muted", {}, words));
-  if (!one.savings.length) return beyond.length ? beyond : [el("p.muted", {}, one.saved)];
-  const most = Math.max(...one.savings.map((row) => row.saves), 1);
-  const shown = all ? one.savings : one.savings.slice(0, SAVINGS);
-  const left = one.savings.length - shown.length;
+function savings(program, { open, all, state }) {
+  const beyond = program.beyond.map((words) => el("p.muted", {}, words));
+  if (!program.savings.length) return beyond.length ? beyond : [el("p.muted", {}, program.saved)];
+  const most = Math.max(...program.savings.map((row) => row.saves), 1);
+  const shown = all ? program.savings : program.savings.slice(0, SAVINGS);
+  const left = program.savings.length - shown.length;
   return [
-    el("p.savings-words", {}, one.saved, " It costs communication; sdyscope search tries it."),
+    el("p.savings-words", {}, program.saved, " It costs communication; sdyscope search tries it."),
     el(
       "ol.savings",
       {},

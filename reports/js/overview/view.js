@@ -54,20 +54,24 @@ function facts(report) {
   return parts.map((words) => el("span", {}, el("bdi", {}, words)));
 }
 
-function headlines(found, state) {
-  const items = found.map((one) => {
-    const { params } = parse(`#${one.view}?${one.query}`);
-    const words = link(state, one.view, params, one.words);
+function headlines(list, state) {
+  const items = list.map((headline) => {
+    const { params } = parse(`#${headline.view}?${headline.query}`);
+    const words = link(state, headline.view, params, headline.words);
     return el(
       "li.headline",
-      { data: { tone: one.tone } },
-      el("span.headline-mark", { "aria-hidden": "true" }, STATES[one.tone] ?? "•"),
+      { data: { tone: headline.tone } },
+      el("span.headline-mark", { "aria-hidden": "true" }, STATES[headline.tone] ?? "•"),
       el(
         "div",
         {},
         el("p.headline-words", {}, words),
-        one.detail
-          ? el("p.headline-detail", { dir: "auto" }, withLine(state, one.detail, one.line))
+        headline.detail
+          ? el(
+              "p.headline-detail",
+              { dir: "auto" },
+              withLine(state, headline.detail, headline.line),
+            )
           : null,
       ),
     );
@@ -79,29 +83,29 @@ function headlines(found, state) {
 function edits({ words, remedies }, state) {
   return [
     el("p.muted", {}, words),
-    ...remedies.map((one, at) =>
+    ...remedies.map((remedy, at) =>
       el(
         "article.edit",
         {},
-        el("h3.edit-title", {}, one.title),
+        el("h3.edit-title", {}, remedy.title),
         el(
           "ul.edit-changes",
           {},
-          one.changes.map(([change, line]) =>
+          remedy.changes.map(([change, line]) =>
             el("li", {}, el("bdi", {}, change), line ? [" ", sourceLink(state, line)] : null),
           ),
         ),
         miniTable(
           "figure",
           ["now", "then"],
-          one.figures.map(([name, now, then]) => [name, now, el("strong", {}, then)]),
+          remedy.figures.map(([name, now, then]) => [name, now, el("strong", {}, then)]),
         ),
-        el("p.note", { data: { tone: one.tone } }, one.proof),
+        el("p.note", { data: { tone: remedy.tone } }, remedy.proof),
         el(
           "details.edit-patch",
           { open: at === 0 },
           el("summary", {}, "Patch"),
-          el("pre", { dir: "ltr", tabindex: "0" }, el("code", {}, one.patch)),
+          el("pre", { dir: "ltr", tabindex: "0" }, el("code", {}, remedy.patch)),
         ),
       ),
     ),
@@ -183,23 +187,23 @@ function argumentsCard({ arguments: total, apart, groups }) {
 }
 
 function memoryCard({ memory }) {
-  const most = Math.max(...memory.map((one) => one.total), 1);
+  const most = Math.max(...memory.map((program) => program.total), 1);
   const same = (name) =>
-    memory.every((one) => memoryPart(one, name) === memoryPart(memory[0], name));
+    memory.every((program) => memoryPart(program, name) === memoryPart(memory[0], name));
   return card(
     "Memory per device",
     size(memory[0].total),
     memory.length > 1 ? `under ${partitionerName(memory[0].partitioner)}` : "",
     el("p.card-words", {}, "as the compiler counts it"),
-    ...memory.map((one) =>
+    ...memory.map((program) =>
       el(
         "div.stack-row",
         {},
-        el("span.stack-name", {}, partitionerName(one.partitioner)),
+        el("span.stack-name", {}, partitionerName(program.partitioner)),
         el(
           "span.stack",
           {},
-          one.parts.map(([name, words, part]) =>
+          program.parts.map(([name, words, part]) =>
             el("span.stack-part", {
               data: { part: name },
               title: `${words}: ${size(part)}`,
@@ -207,7 +211,7 @@ function memoryCard({ memory }) {
             }),
           ),
         ),
-        el("span.stack-value", {}, size(one.total)),
+        el("span.stack-value", {}, size(program.total)),
       ),
     ),
     el(
@@ -225,18 +229,18 @@ function memoryCard({ memory }) {
 }
 
 function commsCard({ comms }) {
-  const kinds = [...new Set(comms.flatMap((one) => one.kinds.map(([kind]) => kind)))];
-  const number = (one, kind) => one.kinds.find(([name]) => name === kind)?.[1] ?? 0;
+  const kinds = [...new Set(comms.flatMap((program) => program.kinds.map(([kind]) => kind)))];
+  const number = (program, kind) => program.kinds.find(([name]) => name === kind)?.[1] ?? 0;
   return card(
     "Collectives per step",
     whole(comms[0].count),
     `${size(comms[0].sent)} sent by a device`,
     miniTable(
       "kind",
-      comms.map((one) => partitionerName(one.partitioner)),
+      comms.map((program) => partitionerName(program.partitioner)),
       [
-        ...kinds.map((kind) => [kind, ...comms.map((one) => whole(number(one, kind)))]),
-        ["sent", ...comms.map((one) => size(one.sent))],
+        ...kinds.map((kind) => [kind, ...comms.map((program) => whole(number(program, kind)))]),
+        ["sent", ...comms.map((program) => size(program.sent))],
       ],
     ),
   );
@@ -274,10 +278,12 @@ function program(data) {
     `ops for ${partitionerName(partitioner)}`,
     whole(number),
   ]);
-  for (const one of data.propagations) {
+  for (const propagation of data.propagations) {
     rows.push([
-      `${partitionerName(one.partitioner)}'s propagation`,
-      one.steps ? `${one.exactness}, ${count(one.steps, "step")}` : one.exactness,
+      `${partitionerName(propagation.partitioner)}'s propagation`,
+      propagation.steps
+        ? `${propagation.exactness}, ${count(propagation.steps, "step")}`
+        : propagation.exactness,
     ]);
   }
   return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
@@ -306,19 +312,19 @@ export function bars(rows) {
 }
 
 function notes(data) {
-  const found = [];
+  const elements = [];
   for (const { words, tone } of data.missing) {
-    found.push(el("p.note", { dir: "auto", data: { tone } }, words));
+    elements.push(el("p.note", { dir: "auto", data: { tone } }, words));
   }
   for (const words of data.account) {
-    found.push(el("p.note", { dir: "auto", data: { tone: "warning" } }, words));
+    elements.push(el("p.note", { dir: "auto", data: { tone: "warning" } }, words));
   }
   const said = [
     ...data.notes,
-    ...data.propagations.flatMap((one) =>
-      one.notes.map((note) => `${partitionerName(one.partitioner)}: ${note}`),
+    ...data.propagations.flatMap((propagation) =>
+      propagation.notes.map((note) => `${partitionerName(propagation.partitioner)}: ${note}`),
     ),
   ];
-  found.push(...said.map((words) => el("p.note", { dir: "auto" }, words)));
-  return found;
+  elements.push(...said.map((words) => el("p.note", { dir: "auto" }, words)));
+  return elements;
 }

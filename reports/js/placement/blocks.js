@@ -10,7 +10,7 @@ function digitsOf(digits, number) {
   return value;
 }
 
-const product = (numbers) => numbers.reduce((all, one) => all * one, 1);
+const product = (numbers) => numbers.reduce((all, number) => all * number, 1);
 
 /** A sharding over a number of devices, as the page has it; see reports/README.md. */
 export class Blocks {
@@ -28,14 +28,14 @@ export class Blocks {
     this.unreduced = sharding.unreduced ?? [];
     this.manual = sharding.manualDigits ?? [];
     this.shards = this.dims.map((digits) => product(digits.map(([size]) => size)));
-    const told = [...this.dims.flat(), ...this.unreduced, ...this.manual];
-    this.replicas = this.only === null ? devices / product(told.map(([size]) => size)) : 1;
+    const digits = [...this.dims.flat(), ...this.unreduced, ...this.manual];
+    this.replicas = this.only === null ? devices / product(digits.map(([size]) => size)) : 1;
   }
 
   /** The number whose digits are meant: of a device that stands in no regular order, its place. */
   #position(device) {
     if (!this.order) return device;
-    this.places ??= new Map(this.order.map((one, position) => [one, position]));
+    this.places ??= new Map(this.order.map((device, position) => [device, position]));
     return this.places.get(device);
   }
 
@@ -93,30 +93,30 @@ export class Blocks {
     });
     const free = gaps(fixed, this.devices);
     const count = product(free.map(([size]) => size));
-    const found = [];
-    for (let number = 0; number < count && (this.order || found.length < most); number += 1) {
+    const holders = [];
+    for (let number = 0; number < count && (this.order || holders.length < most); number += 1) {
       let rest = number;
       let position = base;
       for (const [size, stride] of free) {
         position += (rest % size) * stride;
         rest = Math.floor(rest / size);
       }
-      found.push(this.order ? this.order[position] : position);
+      holders.push(this.order ? this.order[position] : position);
     }
-    return found.sort((a, b) => a - b).slice(0, most);
+    return holders.sort((a, b) => a - b).slice(0, most);
   }
 }
 
 /** The digits of numbers below `count` that are not among some, the least significant first. */
 function gaps(digits, count) {
-  const found = [];
+  const missing = [];
   let top = 1;
   for (const [size, stride] of [...digits].sort((a, b) => a[1] - b[1])) {
-    if (stride > top) found.push([stride / top, top]);
+    if (stride > top) missing.push([stride / top, top]);
     top = size * stride;
   }
-  if (count > top) found.push([count / top, top]);
-  return found;
+  if (count > top) missing.push([count / top, top]);
+  return missing;
 }
 
 /** What a device holds of each dimension, in words: "rows 64..95 of 128 and all 256 columns". */
@@ -129,12 +129,12 @@ export function heldWords(blocks, block) {
     const name = names?.[dim] ?? `dim ${dim}`;
     const [from, to] = blocks.range(dim, block[dim]);
     if (blocks.shards[dim] === 1) return names ? `all ${size} ${name}` : `all ${size} of ${name}`;
-    const one = to === from + 1 ? `${from}` : `${from}..${to - 1}`;
+    const range = to === from + 1 ? `${from}` : `${from}..${to - 1}`;
     const padding = blocks.extent(dim) - (to - from);
     const padded = padding ? ` and ${padding} of padding` : "";
     const label = names && to === from + 1 ? name.slice(0, -1) : name;
     if (to === from) return `nothing but padding of ${name}`;
-    return `${label} ${one} of ${size}${padded}`;
+    return `${label} ${range} of ${size}${padded}`;
   });
   return parts.length < 3
     ? parts.join(" and ")

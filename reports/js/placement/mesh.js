@@ -49,13 +49,13 @@ export function deviceOrder(mesh) {
 
 /** The index along each axis of a position in a mesh. */
 export function coordinates(mesh, position) {
-  const found = {};
+  const indices = {};
   let rest = position;
   for (const [name, length] of Object.entries(mesh.axes).reverse()) {
-    found[name] = rest % length;
+    indices[name] = rest % length;
     rest = Math.floor(rest / length);
   }
-  return found;
+  return indices;
 }
 
 /**
@@ -100,7 +100,7 @@ function panelsPicture(plan) {
     const at = coordinates(mesh, panel * perPanel);
     return before.map(([name]) => ({ axis: name, words: `${name} ${at[name]}` }));
   });
-  const words = [...titles.map(joined), `${columns[0]} ${columns[1]}`].map((one) => one.length);
+  const words = [...titles.map(joined), `${columns[0]} ${columns[1]}`].map((title) => title.length);
   const named = Math.max(64, Math.max(...words) * CHARACTER + BETWEEN);
   const perLine = Math.min(panels, Math.max(1, Math.min(4, Math.floor(width / named))));
   const lines = Math.ceil(panels / perLine);
@@ -192,10 +192,10 @@ function sideLength([name, length]) {
 
 /** The names of the axes of a panel, along it. */
 function brackets({ columns, rows }, wide, tall, wordsAt = -11, lineAt = -6) {
-  const made = [];
+  const elements = [];
   if (columns[0]) {
     const words = `${columns[0]} ${columns[1]}`;
-    made.push(
+    elements.push(
       bracket(0, lineAt, wide, lineAt, columns[0]),
       label(words, wide / 2, wordsAt + (wordsAt > 0 ? 6 : 0), columns[0], "middle"),
     );
@@ -204,9 +204,9 @@ function brackets({ columns, rows }, wide, tall, wordsAt = -11, lineAt = -6) {
     const words = label(`${rows[0]} ${rows[1]}`, 0, 0, rows[0], "middle");
     const middle = Math.max(tall, sideLength(rows)) / 2;
     words.setAttribute("transform", `translate(-11 ${middle}) rotate(-90)`);
-    made.push(bracket(-6, 0, -6, tall, rows[0]), words);
+    elements.push(bracket(-6, 0, -6, tall, rows[0]), words);
   }
-  return made;
+  return elements;
 }
 
 function device(mesh, position, deviceAt, row, column, cell) {

@@ -28,7 +28,7 @@ export function placementPicks(shown) {
   }
   (shown.chosen ? laid.sliced : []).forEach((dim, position) => {
     const set = (value) => {
-      const next = slice.map((one, at) => (at === position ? Number(value) : one));
+      const next = slice.map((number, at) => (at === position ? Number(value) : number));
       state.set({ slice: next.some(Boolean) ? next.join(".") : "" });
     };
     picks.push(slider(`block of dim ${dim}`, slice[position], blocks.shards[dim], set));

@@ -54,7 +54,7 @@ export function devicePicture(place, width, handlers) {
   const panelHeight = tall + above + 8;
   const lines = Math.ceil(shown / perLine);
   const foot = same.length ? 18 : 0;
-  const found = picture(
+  const drawing = picture(
     "devices",
     "Devices of the mesh",
     perLine * panelWidth,
@@ -89,7 +89,7 @@ export function devicePicture(place, width, handlers) {
             devices.push(place.deviceAt(base + a * rows.stride + b * columns.stride));
           }
         }
-        found.add(
+        drawing.add(
           group,
           deviceCell(place, devices, inSlice, {
             x: i * (cell + GAP),
@@ -100,7 +100,7 @@ export function devicePicture(place, width, handlers) {
         );
       });
     });
-    found.svg.append(group);
+    drawing.svg.append(group);
   }
   if (same.length) {
     const words = label("the same for each of ", 0, lines * panelHeight + 10, "", "start");
@@ -109,19 +109,19 @@ export function devicePicture(place, width, handlers) {
       words: `${name} ${whole(length)}`,
     }));
     words.append(...axisTitle("placement-axis", parts, 0, 0, " × ").childNodes);
-    found.svg.append(words);
+    drawing.svg.append(words);
   }
-  return found;
+  return drawing;
 }
 
 function panelIndex(panels, number) {
   let rest = number;
-  const found = [];
+  const indices = [];
   for (const axis of [...panels].reverse()) {
-    found.unshift(rest % axis.length);
+    indices.unshift(rest % axis.length);
     rest = Math.floor(rest / axis.length);
   }
-  return found;
+  return indices;
 }
 
 /** How many grids stand beside each other. */
@@ -219,7 +219,7 @@ export function tensorPicture(place, width, handlers) {
   });
   const above = ABOVE + (slices.length > 1 ? titleHeight(titles) : 0);
   const [panelWidth, panelHeight] = [wide + beside + 10, tall + above + 16];
-  const found = picture(
+  const drawing = picture(
     "blocks",
     "Blocks of the tensor",
     perLine * panelWidth,
@@ -243,20 +243,20 @@ export function tensorPicture(place, width, handlers) {
           width: Math.max(cellWidth - (i < across.length - 1 ? gap : 0), 1),
           height: Math.max(cellHeight - (j < down.length - 1 ? gap : 0), 1),
         };
-        found.add(group, blockCell(place, slice, row, column, box));
+        drawing.add(group, blockCell(place, slice, row, column, box));
       });
     });
     group.append(...paddings(blocks, laid, wide, tall));
-    found.svg.append(group);
+    drawing.svg.append(group);
   });
-  return found;
+  return drawing;
 }
 
 /** The names of the dimensions that a grid of blocks has, along it. */
 function dimAxes(blocks, laid, wide, tall) {
-  const made = [];
+  const elements = [];
   if (laid.columns !== null) {
-    made.push(
+    elements.push(
       bracket(0, -6, wide, -6, ""),
       label(dimWords(blocks, laid.columns), wide / 2, -10, "", "middle"),
       ...ticks(blocks, laid.columns, wide, (at, words) =>
@@ -267,9 +267,9 @@ function dimAxes(blocks, laid, wide, tall) {
   if (laid.rows !== null) {
     const words = label(dimWords(blocks, laid.rows), 0, 0, "", "middle");
     words.setAttribute("transform", `translate(-10 ${tall / 2}) rotate(-90)`);
-    made.push(bracket(-6, 0, -6, tall, ""), words);
+    elements.push(bracket(-6, 0, -6, tall, ""), words);
   }
-  return made;
+  return elements;
 }
 
 function blockCell(place, slice, row, column, box) {
@@ -291,8 +291,8 @@ function blockCell(place, slice, row, column, box) {
   const step = (column[1] - column[0]) / stripes;
   for (let s = 0; s < stripes; s += 1) {
     const part = box.width / stripes;
-    const one = at(row[0], column[0] + Math.floor(s * step));
-    group.append(rect({ ...box, x: box.x + s * part, width: part }, one, blocks));
+    const stripe = at(row[0], column[0] + Math.floor(s * step));
+    group.append(rect({ ...box, x: box.x + s * part, width: part }, stripe, blocks));
   }
   const many = numbers.size > 1;
   const words = many ? `×${numbers.size}` : holderWords(blocks, block, box.width);
@@ -353,14 +353,14 @@ function paddings(blocks, laid, wide, tall) {
     return padded ? blocks.shape[dim] / padded : 1;
   };
   const [right, below] = [part(laid.columns), part(laid.rows)];
-  const found = [];
+  const elements = [];
   const hatched = (x, y, width, height) =>
-    found.push(
+    elements.push(
       svg("rect.placement-padding", { x, y, width, height, fill: "url(#placement-hatch)" }),
     );
   if (right < 1) hatched(wide * right, 0, wide * (1 - right), tall);
   if (below < 1) hatched(0, tall * below, wide * right, tall * (1 - below));
-  return found;
+  return elements;
 }
 
 // --- what both are made of -------------------------------------------------------------------------

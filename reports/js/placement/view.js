@@ -27,12 +27,12 @@ export function detail(root, tensor, context) {
 
 /** The shardings that put a tensor at different places, where it is in the end first. */
 function distinct(tensor) {
-  const found = new Map();
+  const places = new Map();
   const add = (name, sharding) => {
     if (!sharding?.digits) return;
     const key = sharding.place;
-    if (!found.has(key)) found.set(key, { sharding, names: [], mesh: undefined });
-    const place = found.get(key);
+    if (!places.has(key)) places.set(key, { sharding, names: [], mesh: undefined });
+    const place = places.get(key);
     if (!name) return;
     place.names.push(name);
     // As it was written first: later stages may say the same by the axes of another mesh.
@@ -40,7 +40,7 @@ function distinct(tensor) {
   };
   add("", tensor.sharding);
   for (const [name, sharding] of Object.entries(tensor.stages)) add(name, sharding);
-  return [...found.values()];
+  return [...places.values()];
 }
 
 /** The mesh that devices are drawn as: the sharding's own, or the one that has the most of them. */
@@ -102,8 +102,8 @@ class Placement {
       device = "",
     } = this.context.state.params;
     const key = JSON.stringify([at, dims, slice, axes, panel]);
-    const found = this.places.find((place) => place.names.includes(at)) ?? this.places[0];
-    this.mesh = meshOf(this.context.report.meshes, found.mesh ?? found.sharding.mesh);
+    const place = this.places.find((place) => place.names.includes(at)) ?? this.places[0];
+    this.mesh = meshOf(this.context.report.meshes, place.mesh ?? place.sharding.mesh);
     const number = /^\d+$/.test(device) ? Number(device) : null;
     this.chosen = number !== null && number < this.mesh.devices ? number : null;
     if (key === this.key) {
@@ -112,8 +112,8 @@ class Placement {
     }
     this.key = key;
     this.deviceAt = deviceOrder(this.mesh);
-    this.place = found;
-    this.sharding = found.sharding;
+    this.place = place;
+    this.sharding = place.sharding;
     this.blocks = new Blocks(this.sharding, this.mesh.devices, this.tensor.shape);
     this.words = new PlacementWords(this.blocks, this.mesh);
     const numbers = (text) => text.split(".").filter(Boolean).map(Number);
@@ -141,24 +141,24 @@ class Placement {
   #matters(name) {
     const axes = Object.keys(this.mesh.axes);
     const at = axes.indexOf(name);
-    const stride = axes.slice(at + 1).reduce((all, one) => all * this.mesh.axes[one], 1);
+    const stride = axes.slice(at + 1).reduce((all, axis) => all * this.mesh.axes[axis], 1);
     const { rows, columns } = this.tensorLayout;
     const first = this.deviceAt(0);
     const before = this.blocks.block(first);
-    let found = 0;
-    for (let index = 1; found < 2 && index < this.mesh.axes[name]; index += 1) {
+    let change = 0;
+    for (let index = 1; change < 2 && index < this.mesh.axes[name]; index += 1) {
       const device = this.deviceAt(index * stride);
       const block = this.blocks.block(device);
       const laid = (dim) => dim !== null && block?.[dim] !== before?.[dim];
-      if (laid(rows) || laid(columns)) found = 2;
+      if (laid(rows) || laid(columns)) change = 2;
       else if (
         String(block) !== String(before) ||
         this.blocks.partial(device) !== this.blocks.partial(first)
       ) {
-        found = 1;
+        change = 1;
       }
     }
-    return found;
+    return change;
   }
 
   /** The panels among which is the first device that holds a block of the slice. */
@@ -167,7 +167,7 @@ class Placement {
     const block = this.blocks.shards.map((_, dim) => this.slice[sliced.indexOf(dim)] ?? 0);
     const position = this.words.positionOf(this.blocks.holders(block, 1)[0]);
     const number = meshAxes(this.mesh)
-      .filter((axis) => this.meshLayout.panels.some((one) => one.name === axis.name))
+      .filter((axis) => this.meshLayout.panels.some((panel) => panel.name === axis.name))
       .reduce((sum, { length, stride }) => {
         return sum * length + (Math.floor(position / stride) % length);
       }, 0);
@@ -314,7 +314,7 @@ class Placement {
     const again = this.chosen === device;
     const block = this.blocks.block(device);
     const slice = block && this.tensorLayout.sliced.map((dim) => block[dim]);
-    const isDrawn = !slice || this.slices.some((one) => String(one) === String(slice));
+    const isDrawn = !slice || this.slices.some((other) => String(other) === String(slice));
     this.context.state.set({
       device: again ? "" : String(device),
       ...(again || isDrawn ? {} : { slice: slice.join("."), panel: String(this.panel) }),
@@ -324,16 +324,16 @@ class Placement {
   /** Marks what belongs to a cell of either picture; with null, to what is chosen. */
   point(cell) {
     if (!this.devices) return;
-    const shown = cell ?? this.devices.cells.find((one) => one.holds(this.chosen)) ?? null;
+    const shown = cell ?? this.devices.cells.find((cell) => cell.holds(this.chosen)) ?? null;
     const wanted = shown?.blocks ?? null;
     for (const picture of [this.devices, this.tensorCells]) {
-      for (const one of picture.cells) {
-        const same = wanted !== null && overlaps(one.blocks, wanted);
-        const itself = one === shown;
+      for (const cell of picture.cells) {
+        const same = wanted !== null && overlaps(cell.blocks, wanted);
+        const itself = cell === shown;
         const state = wanted === null ? "" : itself ? "itself" : same ? "same" : "other";
-        if (one.state !== state) {
-          one.state = state;
-          one.element.dataset.state = state;
+        if (cell.state !== state) {
+          cell.state = state;
+          cell.element.dataset.state = state;
         }
       }
     }
@@ -347,8 +347,8 @@ class Placement {
   }
 }
 
-function overlaps(one, other) {
-  const [small, large] = one.size < other.size ? [one, other] : [other, one];
+function overlaps(blocks, other) {
+  const [small, large] = blocks.size < other.size ? [blocks, other] : [other, blocks];
   for (const block of small) if (large.has(block)) return true;
   return false;
 }

@@ -58,7 +58,7 @@ export class PlacementWords {
     const all = blocks.only !== null ? 1 : blocks.replicas * partialsOf(blocks);
     if (blocks.unreduced.length) words.push(`, partial result ${blocks.partial(device)}`);
     if (all > 1) {
-      const others = blocks.holders(block, NAMED + 1).filter((one) => one !== device);
+      const others = blocks.holders(block, NAMED + 1).filter((holder) => holder !== device);
       const rest = listed(others.slice(0, NAMED), all - 1);
       const alike = partialsOf(blocks) === 1;
       const held = alike ? count(all, "replica") : `${whole(all)} devices have this block`;

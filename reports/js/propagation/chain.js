@@ -42,9 +42,9 @@ const keys = new WeakMap();
 export function rowOf(rows, key) {
   const column = rows.columns.key;
   if (!keys.has(column)) {
-    const found = new Map();
-    for (let row = 0; row < rows.length; row += 1) found.set(rows.get("key", row), row);
-    keys.set(column, found);
+    const byKey = new Map();
+    for (let row = 0; row < rows.length; row += 1) byKey.set(rows.get("key", row), row);
+    keys.set(column, byKey);
   }
   return keys.get(column).get(key) ?? -1;
 }
@@ -57,9 +57,9 @@ export function chainOf(root, row, { propagation, rows, context, step }) {
   const { data } = propagation;
   const { state, shared } = context;
   const value = data.values[row];
-  const found = propagation.chains(row);
+  const chains = propagation.chains(row);
   const stops = value === null ? null : data.stops[value];
-  if (!found.length && !stops?.length) return false;
+  if (!chains.length && !stops?.length) return false;
   const follow = (event, go) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
@@ -94,7 +94,7 @@ export function chainOf(root, row, { propagation, rows, context, step }) {
     );
   };
   root.append(
-    ...paths(found, {
+    ...paths(chains, {
       stops,
       source: (number) => {
         const words = shared.source(number);

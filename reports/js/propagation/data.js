@@ -81,8 +81,8 @@ export class Propagation {
    */
   chains(row) {
     const value = this.values[row];
-    const found = value === null || value === undefined ? [] : this.data.chains[value];
-    return found.map(([dimension, axis, pointer]) => ({
+    const chains = value === null || value === undefined ? [] : this.data.chains[value];
+    return chains.map(([dimension, axis, pointer]) => ({
       dimension,
       axis: this.data.axes[axis],
       ...this.#follow(pointer),
@@ -131,11 +131,11 @@ export class Propagation {
 
   /** How many steps with a move there are up to a number, that one included. */
   steps(number) {
-    let found = 0;
+    let count = 0;
     for (let at = 0; at < this.length && this.numbers[at] <= number; at += 1) {
-      if (at === 0 || this.numbers[at] !== this.numbers[at - 1]) found += 1;
+      if (at === 0 || this.numbers[at] !== this.numbers[at - 1]) count += 1;
     }
-    return found;
+    return count;
   }
 
   /** The position of the first move with a number from `number` on. */

@@ -215,12 +215,12 @@ export class StepGraph {
   /** The nodes of the ops that a step goes through. */
   #ops(step) {
     const { propagation } = this;
-    const found = new Set();
+    const nodes = new Set();
     for (let at = propagation.position(step); propagation.numbers[at] === step; at += 1) {
       const row = propagation.places.get("row", propagation.moves.get("place", at));
-      for (const node of this.nodesOf.get(row) ?? []) found.add(node);
+      for (const node of this.nodesOf.get(row) ?? []) nodes.add(node);
     }
-    return found;
+    return nodes;
   }
 
   /** The uses beside an op that an axis moves along: which, from or to the op, and which way. */
@@ -233,13 +233,13 @@ export class StepGraph {
       else if (sources.has(taken)) yield [use, "from", "forward"];
     }
     for (const use of gives) {
-      const { made } = this.values.ofUse(use);
-      if (targets.has(made)) yield [use, "to", "forward"];
-      else if (sources.has(made)) yield [use, "from", "backward"];
+      const { produced } = this.values.ofUse(use);
+      if (targets.has(produced)) yield [use, "to", "forward"];
+      else if (sources.has(produced)) yield [use, "from", "backward"];
     }
     for (const use of model.passing.get(node) ?? []) {
-      const { made } = this.values.ofUse(use);
-      yield [use, "to", targets.has(made) ? "backward" : "forward"];
+      const { produced } = this.values.ofUse(use);
+      yield [use, "to", targets.has(produced) ? "backward" : "forward"];
     }
   }
 
@@ -269,9 +269,9 @@ export class StepGraph {
 
   /** The nodes that a chain comes through, first to last, and its values. */
   #stations(chain, row) {
-    const one = (list) => list?.[0];
-    const ops = chain.moves.map((move) => one(this.nodesOf.get(move.row)));
-    const nodes = [one(this.nodesOfValue.get(chain.from)), ...ops, one(this.nodesOf.get(row))];
+    const first = (list) => list?.[0];
+    const ops = chain.moves.map((move) => first(this.nodesOf.get(move.row)));
+    const nodes = [first(this.nodesOfValue.get(chain.from)), ...ops, first(this.nodesOf.get(row))];
     const listed = nodes.filter((node, at) => node !== undefined && node !== nodes[at - 1]);
     const values = new Set([chain.from, ...chain.moves.map((move) => move.value)]);
     return { axis: chain.axis.split(":")[0], nodes: listed, values };
@@ -331,7 +331,10 @@ export class StepGraph {
     };
     for (const node of nodes) {
       for (const use of model.around(node).takes) {
-        if (values.has(this.values.ofUse(use).made) || values.has(this.values.ofUse(use).taken)) {
+        if (
+          values.has(this.values.ofUse(use).produced) ||
+          values.has(this.values.ofUse(use).taken)
+        ) {
           light(use, node);
         }
       }
@@ -342,8 +345,8 @@ export class StepGraph {
     let before = null;
     nodes.forEach((node, number) => {
       const item = this.#items(node)
-        .map((one) => this.#drawn(one))
-        .find((one) => boxes.has(one));
+        .map((item) => this.#drawn(item))
+        .find((item) => boxes.has(item));
       if (item === undefined) return;
       if (!badges.has(item)) badges.set(item, []);
       badges.get(item).push({ axis, number: number + 1 });
@@ -356,10 +359,10 @@ export class StepGraph {
     });
   }
 
-  #connector(one, two, axis) {
+  #connector(from, to, axis) {
     const middle = (box) => ({ x: box.x + box.width / 2, y: box.y + Math.min(box.height, 40) / 2 });
     return svg("path.graph-path-link", {
-      d: path({ points: [middle(one), middle(two)] }),
+      d: path({ points: [middle(from), middle(to)] }),
       style: { stroke: axisColour(axis) },
     });
   }

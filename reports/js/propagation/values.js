@@ -35,9 +35,9 @@ export class StepValues {
 
   /** The value of a use where it is made, and where it is taken: between them it may pass ops. */
   ofUse(use) {
-    const made = this.value(this.model.node(this.model.from[use]), this.model.result[use]);
+    const produced = this.value(this.model.node(this.model.from[use]), this.model.result[use]);
     const [last] = this.model.passed.get(use) ?? [];
-    return { made, taken: last === undefined ? made : this.value(last) };
+    return { produced, taken: last === undefined ? produced : this.value(last) };
   }
 
   sharding(node, result) {
@@ -127,8 +127,8 @@ export class StepValues {
   #ofEdge(lists) {
     let [largest, most] = [lists[0][0], -1];
     for (const list of lists) {
-      const one = this.ofEnd.summary(list, "shardy");
-      if (one.most > most) [largest, most] = [one.largest, one.most];
+      const summary = this.ofEnd.summary(list, "shardy");
+      if (summary.most > most) [largest, most] = [summary.largest, summary.most];
     }
     return this.sharding(this.model.node(this.model.from[largest]), this.model.result[largest]);
   }

@@ -254,13 +254,13 @@ class PropagationView {
   /** Where else the value is shown. */
   #links(row) {
     const { rows, state, chosen } = this;
-    const found = [el("a", { href: state.href("tensors", { tensor: chosen }) }, "in the table")];
+    const links = [el("a", { href: state.href("tensors", { tensor: chosen }) }, "in the table")];
     if (this.hasGraph) {
       const named = ["argument", "result"].includes(rows.get("section", row));
       const href = state.href("graph", { node: rows.get(named ? "name" : "ssa", row) });
-      found.push(" · ", el("a", { href }, "on the graph"));
+      links.push(" · ", el("a", { href }, "on the graph"));
     }
-    return found;
+    return links;
   }
 
   #close() {

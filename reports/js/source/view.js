@@ -154,20 +154,20 @@ function timeFigure(line) {
 }
 
 function toneOf(line) {
-  if (line.findings.some((one) => one.severity === "error")) return "bad";
-  const warns = line.findings.some((one) => one.severity === "warning");
-  return warns || line.values.some((one) => one.same === false) ? "warning" : "plain";
+  if (line.findings.some((item) => item.severity === "error")) return "bad";
+  const warns = line.findings.some((item) => item.severity === "warning");
+  return warns || line.values.some((tensor) => tensor.same === false) ? "warning" : "plain";
 }
 
 /** What stands in a line's margin: its largest shardings, collectives, differences, findings. */
 function beside(line, { shared }) {
-  const differ = line.values.some((one) => one.same === false);
-  const begins = line.values.some((one) => one.begins);
+  const differ = line.values.some((tensor) => tensor.same === false);
+  const begins = line.values.some((tensor) => tensor.begins);
   const texts = new Set(
-    line.values.map((one) => shared.sharding(Object.values(one.shardings)[0])?.short ?? "-"),
+    line.values.map((tensor) => shared.sharding(Object.values(tensor.shardings)[0])?.short ?? "-"),
   );
   const more = texts.size - BESIDE;
-  const kinds = new Set(line.collectives.map((one) => one.kind));
+  const kinds = new Set(line.collectives.map((group) => group.kind));
   return [
     [...texts].slice(0, BESIDE).map((text) => spec(text)),
     more > 0 ? el("span.muted", {}, `+${more}`) : null,
@@ -179,8 +179,8 @@ function beside(line, { shared }) {
           begins ? "difference begins" : "partitioners differ",
         )
       : null,
-    [...new Set(line.findings.map((one) => one.rule))].map((rule) => {
-      const { severity } = line.findings.find((one) => one.rule === rule);
+    [...new Set(line.findings.map((item) => item.rule))].map((rule) => {
+      const { severity } = line.findings.find((item) => item.rule === rule);
       return el("span.pill", { data: { severity } }, rule);
     }),
   ];
@@ -207,15 +207,15 @@ function lineDetails(line, key, file, context) {
     {},
     section(
       "Findings",
-      line.findings.map((one) => finding(one, state)),
+      line.findings.map((item) => finding(item, state)),
     ),
     section(
       "Collectives",
-      line.collectives.map((one) => collective(one)),
+      line.collectives.map((group) => collective(group)),
     ),
     section(
       "Values",
-      line.values.map((one) => value(one, context)),
+      line.values.map((tensor) => value(tensor, context)),
     ),
     section(
       "Through",
@@ -263,32 +263,35 @@ function section(title, items) {
   return items.length ? [el("h3", {}, title), el("ul", {}, items)] : null;
 }
 
-function finding(one, state) {
+function finding(item, state) {
   return el(
     "li",
     { dir: "auto" },
-    el("span.pill", { data: { severity: one.severity } }, one.severity),
+    el("span.pill", { data: { severity: item.severity } }, item.severity),
     " ",
-    el("code", {}, one.rule),
-    one.tensor ? [" ", link(state, "tensors", { tensor: one.tensor }, one.tensor)] : null,
-    ` ${one.message}`,
+    el("code", {}, item.rule),
+    item.tensor ? [" ", link(state, "tensors", { tensor: item.tensor }, item.tensor)] : null,
+    ` ${item.message}`,
   );
 }
 
-function collective(one) {
-  const under = one.both ? "" : `${one.partitioners.map(partitionerName).join(", ")}: `;
+function collective(group) {
+  const under = group.both ? "" : `${group.partitioners.map(partitionerName).join(", ")}: `;
   return el(
     "li",
     { dir: "auto" },
-    el("strong", {}, under, coloured(one.words)),
-    one.cause ? [", ", coloured(one.cause)] : null,
+    el("strong", {}, under, coloured(group.words)),
+    group.cause ? [", ", coloured(group.cause)] : null,
   );
 }
 
-function value(one, { shared }) {
-  const sides = Object.entries(one.shardings);
-  const what = one.count > 1 ? `${count(one.count, "value")} ${one.type}` : `${one.type} ${one.op}`;
-  const shown = one.same === false ? sides : sides.slice(0, 1);
+function value(tensor, { shared }) {
+  const sides = Object.entries(tensor.shardings);
+  const what =
+    tensor.count > 1
+      ? `${count(tensor.count, "value")} ${tensor.type}`
+      : `${tensor.type} ${tensor.op}`;
+  const shown = tensor.same === false ? sides : sides.slice(0, 1);
   return el(
     "li",
     {},
@@ -296,9 +299,9 @@ function value(one, { shared }) {
     shown.map(([by, number]) => [
       " ",
       spec(shared.sharding(number)?.short ?? "-"),
-      one.same === false ? ` under ${partitionerName(by)}` : null,
+      tensor.same === false ? ` under ${partitionerName(by)}` : null,
     ]),
-    one.difference ? el("span.source-difference", {}, ` ${one.difference}`) : null,
+    tensor.difference ? el("span.source-difference", {}, ` ${tensor.difference}`) : null,
   );
 }
 

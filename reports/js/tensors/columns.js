@@ -16,7 +16,7 @@ const NOWHERE = new Set(["folded", "not partitioned"]);
 /** The columns, as wide as what is in them. */
 export function columns(rows, totals, worst, isFlat) {
   const { get, partitioners, stages, shared } = rows;
-  const made = [
+  const columns = [
     {
       name: "name",
       title: "tensor",
@@ -39,7 +39,7 @@ export function columns(rows, totals, worst, isFlat) {
   ];
   if (stages.requested) {
     const chars = longest(rows, (row) => shared.sharding(get.requested(row))?.short ?? "", LONGEST);
-    made.push({
+    columns.push({
       name: "requested",
       title: "requested",
       hint: "What the program requests",
@@ -67,7 +67,7 @@ export function columns(rows, totals, worst, isFlat) {
         }
         return known.get(beside);
       };
-      made.push({
+      columns.push({
         name,
         title,
         over,
@@ -82,8 +82,8 @@ export function columns(rows, totals, worst, isFlat) {
     }
   }
   const held = (row, partitioner) => {
-    const found = get[`compiled.${partitioner}`](row);
-    return found ? heldText(found, rows, row) : "";
+    const stored = get[`compiled.${partitioner}`](row);
+    return stored ? heldText(stored, rows, row) : "";
   };
   for (const { partitioner, title, over, hint } of stageColumns(
     rows,
@@ -97,7 +97,7 @@ export function columns(rows, totals, worst, isFlat) {
       title.length + 1,
       8,
     );
-    made.push({
+    columns.push({
       name,
       title,
       over,
@@ -109,18 +109,18 @@ export function columns(rows, totals, worst, isFlat) {
     });
   }
   const ran = (row, partitioner) => executedText(get[`executed.${partitioner}`](row));
-  for (const one of stageColumns(rows, "executed", stages.executed, ran)) {
-    const name = `executed.${one.partitioner}`;
+  for (const column of stageColumns(rows, "executed", stages.executed, ran)) {
+    const name = `executed.${column.partitioner}`;
     const chars = Math.max(
-      longest(rows, (row) => ran(row, one.partitioner), 18),
-      one.title.length + 1,
+      longest(rows, (row) => ran(row, column.partitioner), 18),
+      column.title.length + 1,
       9,
     );
-    made.push({
+    columns.push({
       name,
-      title: one.title,
-      over: one.over,
-      hint: `What the devices held under ${one.hint}`,
+      title: column.title,
+      over: column.over,
+      hint: `What the devices held under ${column.hint}`,
       chars,
       least: chars,
       priority: 7,
@@ -128,7 +128,7 @@ export function columns(rows, totals, worst, isFlat) {
     });
   }
   if (get.time) {
-    made.push({
+    columns.push({
       name: "time",
       title: "time",
       hint: "What the instructions named after it took in a step, by the trace",
@@ -140,7 +140,7 @@ export function columns(rows, totals, worst, isFlat) {
       render: leaf((cell, row) => timeCell(cell, get.time(row))),
     });
   }
-  made.push(
+  columns.push(
     {
       name: "block",
       title: "block",
@@ -199,7 +199,7 @@ export function columns(rows, totals, worst, isFlat) {
       render: (cell, line) => verdictCell(cell, line, rows, worst),
     },
   );
-  return made;
+  return columns;
 }
 
 /** A column a partitioner; one for all where they say the same of every tensor. */
@@ -233,11 +233,11 @@ function leaf(render) {
 /** The number of characters of the longest of some texts, at most `most`. */
 function longest(rows, text, most) {
   const step = Math.max(1, Math.floor(rows.length / 4000));
-  let found = 0;
+  let width = 0;
   for (let row = 0; row < rows.length; row += row < 1000 ? 1 : step) {
-    found = Math.max(found, text(row).length);
+    width = Math.max(width, text(row).length);
   }
-  return Math.min(found, most);
+  return Math.min(width, most);
 }
 
 function nameCell(cell, line, rows, flat) {

@@ -114,11 +114,11 @@ function described(rows, row) {
 }
 
 async function fill(slot, name, tensor, context) {
-  const found = await module(name);
-  if (!found?.detail) return;
+  const view = await module(name);
+  if (!view?.detail) return;
   try {
     const content = el("div", {});
-    const filled = await found.detail(content, tensor, context);
+    const filled = await view.detail(content, tensor, context);
     if (filled === false) return;
     slot.append(content);
     slot.hidden = false;
@@ -137,10 +137,10 @@ function stages(rows, row) {
   const inside = get.section(row) === "inside";
   const lines = [];
   let before = null;
-  const stage = (title, names, one) => {
-    const found = names.map(one).filter(Boolean);
+  const stage = (title, names, read) => {
+    const entries = names.map(read).filter(Boolean);
     const grouped = new Map();
-    for (const said of found) {
+    for (const said of entries) {
       if (!grouped.has(said.key)) grouped.set(said.key, { ...said, under: [] });
       grouped.get(said.key).under.push(said.partitioner);
     }
@@ -241,7 +241,7 @@ function heldLines([sharding, block, layout, stored, replicas, shares]) {
     el(
       "p.stage-line-spec",
       {},
-      sharding ? spec(sharding) : el("span.none", {}, "as the compiler likes"),
+      sharding ? spec(sharding) : el("span.none", {}, "the compiler decides"),
     ),
     el(
       "p.stage-line-words",
@@ -295,16 +295,16 @@ const ORDER = ["PartitionSpec", "Shardy", "HLO"];
 
 function origins(rows, row, context) {
   const { get, shared } = rows;
-  const found = rows.stages.propagated.flatMap(
+  const origins = rows.stages.propagated.flatMap(
     (partitioner) => get[`propagated.${partitioner}.origins`](row) ?? [],
   );
-  if (!found.length) return null;
+  if (!origins.length) return null;
   return [
     el("h3", {}, "Where its axes come from"),
     el(
       "ul.origins",
       {},
-      found.map(([axis, kind, name, source, followed]) =>
+      origins.map(([axis, kind, name, source, followed]) =>
         el(
           "li",
           {},

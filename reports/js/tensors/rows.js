@@ -55,8 +55,8 @@ export class Rows {
   /** The row that an address names: by its key, else by its name; -1 for none. */
   find(name) {
     if (!name) return -1;
-    const found = this.keys.get(name);
-    if (found !== undefined) return found;
+    const known = this.keys.get(name);
+    if (known !== undefined) return known;
     const own = name.replace(/^jit\([^/]*\)\//, "");
     for (let row = 0; row < this.length; row += 1) {
       if (this.get.name(row) === name || this.get.name(row) === own) return row;
@@ -73,8 +73,8 @@ export class Rows {
       ...this.partitioners.map((partitioner) => `lowered.${partitioner}`),
     ];
     for (const name of names) {
-      const found = this.shared.sharding(this.get[name]?.(row));
-      if (found?.shards) return found;
+      const sharding = this.shared.sharding(this.get[name]?.(row));
+      if (sharding?.shards) return sharding;
     }
     return null;
   }
@@ -82,8 +82,8 @@ export class Rows {
   /** Where propagation put it, else as it was requested: what a device holds in the end. */
   held(row) {
     for (const partitioner of this.stages.propagated) {
-      const found = this.shared.sharding(this.get[`propagated.${partitioner}`](row));
-      if (found?.shards) return found;
+      const sharding = this.shared.sharding(this.get[`propagated.${partitioner}`](row));
+      if (sharding?.shards) return sharding;
     }
     return this.sharding(row);
   }
@@ -129,7 +129,7 @@ export class Rows {
 
   #text(row, searched) {
     const { get, shared } = this;
-    const found = [
+    const texts = [
       get.name(row),
       get.op(row),
       get.kind(row),
@@ -142,9 +142,9 @@ export class Rows {
       const sharding = number(row);
       if (sharding === last || sharding === null) continue;
       last = sharding;
-      found.push(shared.sharding(sharding)?.short ?? "");
+      texts.push(shared.sharding(sharding)?.short ?? "");
     }
-    return found.join("\n").toLowerCase();
+    return texts.join("\n").toLowerCase();
   }
 
   /** Which rows have all the words of a query, are of a section, and have a verdict. */
@@ -152,20 +152,20 @@ export class Rows {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
     if (!words.length && !section && !verdict) return null;
     const texts = words.length ? this.haystacks() : null;
-    const found = new Uint8Array(this.length);
+    const mask = new Uint8Array(this.length);
     const wanted = verdict ? WORST.indexOf(verdict) : -1;
     for (let row = 0; row < this.length; row += 1) {
       if (wanted >= 0 && this.severity[row] !== wanted) continue;
       if (section && this.get.section(row) !== section) continue;
       if (words.some((word) => !texts[row].includes(word))) continue;
-      found[row] = 1;
+      mask[row] = 1;
     }
-    return found;
+    return mask;
   }
 
   /** Numbers or texts to sort by. */
   sortKeys(name) {
-    const made = {
+    const keys = {
       name: (row) => this.get.name(row),
       type: (row) => this.get.bytes(row) ?? -1,
       bytes: (row) => this.bytesPerDevice(row) ?? -1,
@@ -174,7 +174,7 @@ export class Rows {
       verdict: (row) => -this.severity[row],
       time: (row) => this.get.time?.(row)?.[0] ?? -1,
     }[name];
-    if (made) return Array.from({ length: this.length }, (_, row) => made(row));
+    if (keys) return Array.from({ length: this.length }, (_, row) => keys(row));
     const get = this.get[name];
     if (!get) return null;
     return Array.from(

@@ -121,9 +121,9 @@ export function mount(_root, context) {
       sorted: name ? { name, direction } : null,
       empty: "No tensor has all of this.",
     });
-    const found = matches ? matches.reduce((sum, one) => sum + one, 0) : rows.length;
+    const total = matches ? matches.reduce((sum, match) => sum + match, 0) : rows.length;
     slots.count.textContent = matches
-      ? `${whole(found)} of ${count(rows.length, "tensor")}`
+      ? `${whole(total)} of ${count(rows.length, "tensor")}`
       : count(rows.length, "tensor");
     clearTimeout(announcing);
     if (matches) announcing = setTimeout(() => context.announce(slots.count.textContent), QUIET);

@@ -165,7 +165,8 @@ class AnnotatedAxes:
     def without(self, value: ValueId, dim: int, part: AxisPart) -> WrittenSpec | None:
         """The nearest annotation of a dimension like this one that says it without an axis.
 
-        Followed through values of the same shape, none of which has the axis there.
+        Followed through values of the same shape, none of which has the axis there. By hand, as
+        ``_followed``: NetworkX takes 5 times as long (benchmarks/walks.py).
         """
         if part not in self._without:
             nearest: dict[_Dim, WrittenSpec] = {}
@@ -574,7 +575,7 @@ class AnnotatedAxes:
     def _followed(self, part: AxisPart) -> dict[_Dim, WrittenSpec]:
         """The nearest annotation with an axis, for each dimension that is sharded on it.
 
-        By hand: NetworkX takes 2.5 times as long (benchmarks/walks.py), most of it to make the
+        By hand: NetworkX takes 3 times as long (benchmarks/walks.py), most of it to make the
         graph of dimensions, which is another for each axis.
         """
         if part in self._nearest:

@@ -442,7 +442,7 @@ class Needs:
     def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
         """The ops themselves, then those next to them, and so on.
 
-        By hand: NetworkX's `bfs_layers` takes 2.5 times as long (benchmarks/walks.py) once the
+        By hand: NetworkX's `bfs_layers` takes 3 times as long (benchmarks/walks.py) once the
         graph is NetworkX's, which takes a hundred times as long as all that is asked here.
         """
         seen = {op.id for op in ops}

@@ -171,7 +171,7 @@ class CompiledDiff(Summarized):
     memory: tuple[MemoryRow, ...] = ()
     entries: Entries | None = None
     causes: tuple[Cause, ...] = ()
-    causes_missing: str = ""
+    causes_missing: Remark | str = ""
     same_shardings: bool | None = None
     collectives: tuple[CollectiveDifference, ...] = ()
     moved: int = 0
@@ -225,7 +225,7 @@ def compiled_diff(
     propagated: tuple[PropagatedSide, PropagatedSide] | None = None,
     *,
     annotations: Sequence[TensorDifference] = (),
-    causes_missing: str = "",
+    causes_missing: Remark | str = "",
     across_versions: bool = False,
 ) -> CompiledDiff:
     """Compares two compiled programs. A side that was refused is told as such, and not compared.

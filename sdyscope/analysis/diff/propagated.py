@@ -246,7 +246,7 @@ class _Comparison:
 def reached(before: Mapping[ValueId, Iterable[ValueId]], given: Iterable[ValueId]) -> set[ValueId]:
     """Some values and all that is computed from them.
 
-    By hand: NetworkX takes 6 times as long (benchmarks/walks.py), with the making of a graph that
+    By hand: NetworkX takes 4 times as long (benchmarks/walks.py), with the making of a graph that
     nothing else is asked of.
 
     Args:

@@ -6,7 +6,7 @@ one of them hands over, and the comparison of what two did.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -272,15 +272,11 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
     sides = None
     if first.propagated is not None and second.propagated is not None:
         sides = first.propagated, second.propagated
-    not_propagated = "; ".join(
-        f"{label}: {each.propagation_missing.rstrip('.')}"
-        for label, each in zip(labels, (a, b), strict=True)
-        if each.propagation_missing
-    )
+    not_propagated = _not_propagated(zip(labels, (a, b), strict=True))
     missing: dict[str, Remark | str] = {}
     if not (a.requested and b.requested):
         missing["requested"] = Remark("request unknown")
-    if not_propagated:
+    if not_propagated is not None:
         missing["propagated"] = not_propagated
     return ComparedStages(
         name=second.name,
@@ -295,13 +291,23 @@ def compared(a: ProgramStages, b: ProgramStages, labels: tuple[str, str]) -> Com
             "programs",
             sides,
             annotations=lowered.tensors,
-            causes_missing=not_propagated,
+            causes_missing=not_propagated or "",
             across_versions=True,
         ),
         changes=figure_changes(a.figures, b.figures),
         missing=missing,
         notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
     )
+
+
+def _not_propagated(sides: Iterable[tuple[str, ProgramStages]]) -> Remark | None:
+    """Which sides are not propagated, and why; None where both are."""
+    missing = [(label, side) for label, side in sides if side.propagation_missing]
+    if not missing:
+        return None
+    said, *others = (side.propagation_missing for _, side in missing)
+    names = tuple((label, 0) for label, _ in missing)
+    return Remark("sides not propagated", said, names=names, other="".join(others))
 
 
 def figure_changes(a: Figures, b: Figures) -> tuple[FigureChange, ...]:

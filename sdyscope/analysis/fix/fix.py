@@ -846,7 +846,9 @@ class _Fixer:
         # What was traced is what the patch makes of the files, to the letter.
         for file, text in edited.texts.items():
             if applied(patch, before[file], relative(file, self.root)) != text:
-                raise CompilerError(f"The patch of {file} does not make the text that was traced.")
+                raise CompilerError(
+                    f"The patch of {file} does not produce the text that was traced."
+                )
         return Remedy(
             _edits(edited.candidate),
             verdict,

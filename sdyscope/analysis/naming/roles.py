@@ -69,7 +69,9 @@ def pass_rows(
 def pass_arguments(graph: OpGraph) -> frozenset[int] | None:
     """Numbers of main's arguments that the forward or backward pass uses.
 
-    None for a program that is not differentiated, as JAX's scopes tell.
+    None for a program that is not differentiated, as JAX's scopes tell. By hand: each argument is
+    followed to its first use in a pass; NetworkX takes 12 times as long (benchmarks/walks.py), most
+    of it to make its graph.
     """
     if graph.main is None or not is_differentiated(op.scope for op in graph.operations()):
         return None

@@ -79,7 +79,7 @@ class Flow:
     def root(self, ref: Ref) -> Ref:
         """The value that stands for all that share its sharding.
 
-        By hand: NetworkX's `UnionFind` takes as long (1.1 times, benchmarks/walks.py), and lets any
+        By hand: NetworkX's `UnionFind` takes as long (1.3 times, benchmarks/walks.py), and lets any
         of the values stand for the others, where it has to be the one that steps are about.
         """
         path = []

@@ -13,12 +13,14 @@ from typing import NamedTuple, TypeAlias
 
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.propagation.propagate import ProgramValue
+from sdyscope.analysis.show import shown
 from sdyscope.analysis.source.text import Unread, read_lines
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import ValueId
 from sdyscope.facts.sharded import Sharded
 from sdyscope.facts.source import LineCollectives, LineValues
 from sdyscope.graph import OpGraph
+from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.source import FilePath, SourceLocation, is_library, stack_around
 
@@ -118,6 +120,85 @@ class SourceFile:
         return sent
 
 
+@dataclass(frozen=True, slots=True)
+class LineValue:
+    """One value of a program, at the last stage that knows it.
+
+    Attributes:
+        name: pytree path or scope.
+        kind: what it is: argument, constraint, ... or the operation.
+        op: what JAX calls the operation.
+        shape: shape of the whole tensor; None where it is dynamic, or no tensor.
+        dtype: MLIR element type.
+        bytes: bytes of the whole tensor; None where they are not known.
+        source: line of user code.
+        shardings: what each partitioner decided, or what its module says.
+        same: whether they place it alike; None where that can't be compared.
+        ids: which value of each partitioner's lowered module it is.
+    """
+
+    name: str
+    kind: str
+    op: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    bytes: int | None
+    source: SourceLocation | None
+    shardings: Mapping[Partitioner, Sharded]
+    same: bool | None
+    ids: Mapping[Partitioner, ValueId]
+
+    @property
+    def needs_line(self) -> bool:
+        """Whether an op makes it: arguments and results have no line of their own."""
+        return self.kind not in ("argument", "result")
+
+
+def propagated_values(values: Iterable[ProgramValue]) -> Iterator[LineValue]:
+    """Values as partitioners decided, but for what is gone or has no sharding by nature."""
+    for value in values:
+        yield LineValue(
+            value.name,
+            value.kind,
+            value.primitive or value.kind,
+            value.shape,
+            value.dtype,
+            value.bytes,
+            value.source,
+            {
+                by: decided.sharding
+                for by, decided in value.propagated.items()
+                if decided.fate in ("kept", "merged")
+            },
+            value.same,
+            value.ids,
+        )
+
+
+def lowered_values(program: Staged) -> Iterator[LineValue]:
+    """Tensors as the lowered modules say, of a program that no partitioner propagates."""
+    for tensor, row in zip(shown(program).tensors, program.tensors.tensors, strict=True):
+        there = {by: sharding for by, sharding in tensor.lowered.items() if sharding.text}
+        places = [sharding.placement for sharding in there.values()]
+        is_known = len(places) > 1 and None not in places
+        yield LineValue(
+            tensor.name,
+            tensor.kind,
+            tensor.kind,
+            tensor.shape,
+            tensor.dtype,
+            tensor.bytes,
+            tensor.source,
+            there,
+            len(set(places)) == 1 if is_known else None,
+            {
+                by: (annotation.op, 0)
+                for by, annotation in row.lowered.items()
+                if annotation.op >= 0
+            },
+        )
+
+
 class _Alike(NamedTuple):
     """What collectives of a line have in common that are counted together."""
 
@@ -131,14 +212,14 @@ class _Gathered:
     """What is known of a line so far."""
 
     functions: dict[str, None] = field(default_factory=dict)
-    values: list[ProgramValue] = field(default_factory=list)
+    values: list[LineValue] = field(default_factory=list)
     collectives: dict[_Alike, list[tuple[Collective, Part]]] = field(default_factory=dict)
     through: dict[tuple[SourceLocation, ...], None] = field(default_factory=dict)
     callers: dict[tuple[SourceLocation, ...], None] = field(default_factory=dict)
 
 
 def source_files(
-    values: Iterable[ProgramValue],
+    values: Iterable[LineValue],
     graphs: Mapping[Partitioner, OpGraph],
     programs: Sequence[Collectives],
     begins: Iterable[ValueId] = (),
@@ -149,7 +230,7 @@ def source_files(
     """The lines that a program's ops come from, with what they do, those of libraries last.
 
     Args:
-        values: the program's values after propagation.
+        values: the program's values.
         graphs: op graphs of its lowered modules.
         programs: the collectives of its compiled programs.
         begins: the values of the first module at which the partitioners' differences begin.
@@ -188,7 +269,7 @@ def source_files(
 
 def _gather_values(
     gathered: dict[Place, _Gathered],
-    values: Iterable[ProgramValue],
+    values: Iterable[LineValue],
     graphs: Mapping[Partitioner, OpGraph],
 ) -> None:
     for value in values:
@@ -221,36 +302,28 @@ def _gather_collectives(
 
 
 def _line_values(
-    values: Iterable[ProgramValue], first: Partitioner | None, begins: Collection[ValueId]
+    values: Iterable[LineValue], first: Partitioner | None, begins: Collection[ValueId]
 ) -> Iterator[LineValues]:
-    groups: dict[object, list[ProgramValue]] = {}
+    groups: dict[object, list[LineValue]] = {}
     for value in values:
-        placed = _shardings(value)
-        if placed:
-            where = tuple((by, sharding.placement or sharding) for by, sharding in placed.items())
+        if value.shardings:
+            where = tuple(
+                (by, sharding.placement or sharding) for by, sharding in value.shardings.items()
+            )
             groups.setdefault((value.shape, value.dtype, where, value.same), []).append(value)
     for group in sorted(groups.values(), key=lambda group: -(group[0].bytes or 0)):
         value = group[0]
         yield LineValues(
             count=len(group),
             name=value.name,
-            op=value.primitive or value.kind,
+            op=value.op,
             shape=value.shape,
             dtype=value.dtype,
             bytes=value.bytes,
-            shardings=_shardings(value),
+            shardings=dict(value.shardings),
             same=value.same,
             begins=first is not None and any(each.ids.get(first) in begins for each in group),
         )
-
-
-def _shardings(value: ProgramValue) -> dict[Partitioner, Sharded]:
-    """What each partitioner decided, but for what is gone or has no sharding by nature."""
-    return {
-        by: decided.sharding
-        for by, decided in value.propagated.items()
-        if decided.fate in ("kept", "merged")
-    }
 
 
 def _line_collectives(known: _Gathered) -> Iterator[LineCollectives]:

@@ -29,7 +29,7 @@ def render(document: Ci, reader: Reader) -> bytes:
 def _lines(document: Ci) -> Iterator[str]:
     for target in document.targets:
         for what, error in target.errors:
-            title = f"{target.name}: {what} could not be done"
+            title = f"{target.name}: {what} errored"
             yield _command("error", error.text, file=error.file, line=str(error.line), title=title)
     shown = [entry for entry in document.every_finding if entry.is_shown()]
     for entry in sorted(shown, key=lambda entry: list(_COMMANDS).index(entry.finding.severity)):

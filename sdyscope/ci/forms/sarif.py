@@ -178,7 +178,7 @@ def _notifications(target: CiTarget) -> list[dict[str, Any]]:
     return [
         {
             "level": "error",
-            "message": {"text": f"{target.name}: {what} could not be done: {error.text}"},
+            "message": {"text": f"{target.name}: {what} errored: {error.text}"},
             "locations": [
                 {
                     "physicalLocation": {

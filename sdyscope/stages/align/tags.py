@@ -38,12 +38,12 @@ def tag(module: Any, graph: OpGraph, *, in_attributes: bool = True) -> Any:
     time.
 
     Args:
-      module: an ``ir.Module``.
-      graph: its op graph, as ``graph.build`` makes it.
-      in_attributes: whether the tag is the frontend attribute, too.
+        module: an ``ir.Module``.
+        graph: its op graph, as ``graph.build`` makes it.
+        in_attributes: whether the tag is the frontend attribute, too.
 
     Raises:
-      CompilerError: the graph is not that of the module.
+        CompilerError: the graph is not that of the module.
     """
     copied = copy(module)
     with copied.context:
@@ -68,14 +68,14 @@ def tag_names(module: Any, graph: OpGraph) -> tuple[Any, list[str]]:
     reads them back.
 
     Args:
-      module: an ``ir.Module``.
-      graph: its op graph, as ``graph.build`` makes it.
+        module: an ``ir.Module``.
+        graph: its op graph, as ``graph.build`` makes it.
 
     Returns:
-      The copy, and the name that the location of each op had, by its node; empty for none.
+        The copy, and the name that the location of each op had, by its node; empty for none.
 
     Raises:
-      CompilerError: the graph is not that of the module.
+        CompilerError: the graph is not that of the module.
     """
     copied = copy(module)
     names = [""] * len(graph.without_results())
@@ -98,7 +98,7 @@ def operations(module: Any, graph: OpGraph) -> dict[int, Any]:
     """Every op inside a module by its node in the graph, in the order in which they end.
 
     Raises:
-      CompilerError: the graph is not that of the module.
+        CompilerError: the graph is not that of the module.
     """
     return dict(_numbered(module, graph))
 
@@ -178,10 +178,10 @@ def _with_locations(module: Any, nodes: list[int], names: list[str] | None = Non
     """The module with its locations rewritten in its text: JAX up to 0.8 can't set them.
 
     Args:
-      module: an ``ir.Module``.
-      nodes: of each op, in the order in which they end.
-      names: likewise the name to write behind the tag, in place of that of the location; by
-        default the tag is put in place of the location.
+        module: an ``ir.Module``.
+        nodes: of each op, in the order in which they end.
+        names: likewise the name to write behind the tag, in place of that of the location; by
+            default the tag is put in place of the location.
     """
     text = module.operation.get_asm(enable_debug_info=True, print_generic_op_form=True)
     known = {match[1]: (match[2], match[3]) for match in _NAME.finditer(text)}

@@ -27,7 +27,7 @@ def partitioner(name: Partitioner) -> Iterator[None]:
     partitioners gives two modules.
 
     Raises:
-      CompilerError: this JAX does not let one choose.
+        CompilerError: this JAX does not let one choose.
     """
     flag = getattr(config, "use_shardy_partitioner", None)
     if flag is None:
@@ -55,7 +55,7 @@ def device_mesh(mesh: Mesh, devices: Sequence[Any]) -> jax.sharding.Mesh:
     """A JAX mesh over real devices, in the order that `mesh` gives them.
 
     Raises:
-      CompilerError: there are fewer devices than the mesh has.
+        CompilerError: there are fewer devices than the mesh has.
     """
     if len(devices) < mesh.size:
         raise CompilerError(

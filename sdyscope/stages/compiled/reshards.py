@@ -52,14 +52,14 @@ class Resharder:
     module takes an import of its own.
 
     Args:
-      lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
-      graph: its op graph.
+        lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
+        graph: its op graph.
 
     Attributes:
-      doubts: why XLA might propagate otherwise than Shardy here.
+        doubts: why XLA might propagate otherwise than Shardy here.
 
     Raises:
-      CompilerError: the module is not for Shardy.
+        CompilerError: the module is not for Shardy.
     """
 
     def __init__(self, lowered: LoweredModule, graph: OpGraph) -> None:
@@ -76,11 +76,11 @@ class Resharder:
         """The collectives, with these changes.
 
         Args:
-          changes: what to write instead on arguments, results and constraints of the program.
+            changes: what to write instead on arguments, results and constraints of the program.
 
         Raises:
-          CompilerError: a pass of Shardy failed; with the compiler's message.
-          TargetError: a change that the module can't carry; says which and why.
+            CompilerError: a pass of Shardy failed; with the compiler's message.
+            TargetError: a change that the module can't carry; says which and why.
         """
         module = self.module(changes)
         if module is None:

@@ -18,11 +18,11 @@ class Call:
     """An executable with its arguments on their devices; those that it donates are put anew.
 
     Args:
-      compiled: a `jax.stages.Compiled`.
-      traced: the `jax.stages.Traced` that it is of.
-      values: its flat arguments, on the host or anywhere.
-      devices: what it was compiled for, in order.
-      home: where to put an argument that nothing places.
+        compiled: a `jax.stages.Compiled`.
+        traced: the `jax.stages.Traced` that it is of.
+        values: its flat arguments, on the host or anywhere.
+        devices: what it was compiled for, in order.
+        home: where to put an argument that nothing places.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Call:
         """Makes results the arguments of the next call.
 
         Args:
-          results: the results of a call.
-          into: of each that is an argument of the next, which.
+            results: the results of a call.
+            into: of each that is an argument of the next, which.
         """
         for result, argument in into.items():
             self.values[argument] = self._put(argument, results[result])
@@ -79,7 +79,7 @@ class Call:
         """Runs it once.
 
         Returns:
-          The flat results, when all of them are there.
+            The flat results, when all of them are there.
         """
         return [self._on_its_devices(result) for result in self._call(self.fresh())]
 

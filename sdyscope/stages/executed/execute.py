@@ -66,24 +66,25 @@ class Runner:
     """One program on one set of devices, under any partitioner and on a single device.
 
     Args:
-      program: what to run.
-      traced: its `jax.stages.Traced`; None to trace it here.
-      modules: the modules that were lowered already; those for another platform are not used.
-      devices: what to run on, in the order of the mesh's positions; None to find some. A program
-        on a mesh of real devices runs on those.
-      steps: how many steps to time.
-      notify: told what is going on.
-      group: the processes that run it, each with a `Runner` of its own; by default this one alone.
-      alone: makes the same program on a mesh of one device; None where there is none.
-      function: what computes the results that the program should have, to compare with; None to
-        compare with the program's own jaxpr.
-      values: flat values for the arguments; None to ask the program, or to make some.
-      traces: folder for a profiler's trace under each partitioner; None to make none.
+        program: what to run.
+        traced: its `jax.stages.Traced`; None to trace it here.
+        modules: the modules that were lowered already; those for another platform are not used.
+        devices: what to run on, in the order of the mesh's positions; None to find some. A program
+            on a mesh of real devices runs on those.
+        steps: how many steps to time.
+        notify: told what is going on.
+        group: the processes that run it, each with a `Runner` of its own; by default this one
+            alone.
+        alone: makes the same program on a mesh of one device; None where there is none.
+        function: what computes the results that the program should have, to compare with; None to
+            compare with the program's own jaxpr.
+        values: flat values for the arguments; None to ask the program, or to make some.
+        traces: folder for a profiler's trace under each partitioner; None to make none.
 
     Raises:
-      CompilerError: the program can't be traced.
-      TargetError: there are too few devices, or the program's inputs do not fit, or are not the
-        same in every process.
+        CompilerError: the program can't be traced.
+        TargetError: there are too few devices, or the program's inputs do not fit, or are not the
+            same in every process.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class Runner:
         """Checks that every process has the same program and the same inputs.
 
         Raises:
-          TargetError: they have not.
+            TargetError: they have not.
         """
         if self.group.count == 1:
             return
@@ -224,8 +225,8 @@ class Runner:
         """Runs the program under a partitioner. What goes wrong is part of the result.
 
         Raises:
-          CompilerError: the step failed in this process and not in the others, or another process
-            is gone.
+            CompilerError: the step failed in this process and not in the others, or another process
+                is gone.
         """
         if partitioner in self.group.crashed:
             return Execution(partitioner, failure=self.group.crashed[partitioner])
@@ -284,7 +285,7 @@ class Runner:
         """The program compiled for its devices, with its arguments on them.
 
         Raises:
-          Exception: whatever compiling it raises.
+            Exception: whatever compiling it raises.
         """
         return self._call(self._compiled(partitioner)[0])
 
@@ -381,8 +382,8 @@ class Runner:
         that computes something wrong would else agree with itself.
 
         Raises:
-          CompilerError: another process is gone.
-          TargetError: the function to compare with fails, or returns something of another form.
+            CompilerError: another process is gone.
+            TargetError: the function to compare with fails, or returns something of another form.
         """
         if self._function is None:
             return firsts_results(self.own_reference(), self.group)
@@ -476,7 +477,7 @@ class Runner:
         """The `jax.stages.Traced` of the same program on a mesh of one device.
 
         Raises:
-          SdyscopeError: it can't be made there.
+            SdyscopeError: it can't be made there.
         """
         assert self._alone is not None
         if self._traced_alone is None:
@@ -495,10 +496,11 @@ class Runner:
         """What a function makes of the program's arguments on the first of its devices.
 
         Args:
-          function: takes and returns flat arrays.
+            function: takes and returns flat arrays.
 
         Returns:
-          Its results on the host, None for those that can't be fetched, and the seconds of a call.
+            Its results on the host, None for those that can't be fetched, and the seconds of a
+                call.
         """
         device = self.local[0]
         with jax.default_device(device):
@@ -516,13 +518,13 @@ class Runner:
         """Runs another program on the same values.
 
         Args:
-          program: the other program.
-          traced: the same, where it is traced already.
-          alike: whether its first results must be of the types of this program's.
+            program: the other program.
+            traced: the same, where it is traced already.
+            alike: whether its first results must be of the types of this program's.
 
         Raises:
-          CompilerError: it can't be traced.
-          TargetError: there are too few devices, or its arguments or results have other shapes.
+            CompilerError: it can't be traced.
+            TargetError: there are too few devices, or its arguments or results have other shapes.
         """
         traced = trace(program) if traced is None else traced
         (arguments, results), (its, more) = _types(self.traced), _types(traced)
@@ -542,7 +544,7 @@ class Runner:
         """The results of a step on the host, None for those that can't be fetched.
 
         Raises:
-          Exception: whatever compiling or running it raises.
+            Exception: whatever compiling or running it raises.
         """
         return _whole(self.call(partitioner)(), self.devices)
 

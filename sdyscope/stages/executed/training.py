@@ -27,11 +27,11 @@ def trained(
     """Runs steps in a row under a partitioner. What goes wrong is part of the result.
 
     Args:
-      runner: the program on its devices.
-      partitioner: under which to run it.
-      carried: of each result that is an argument of the next step, which.
-      watched: scalar results to keep of each step.
-      steps: how many.
+        runner: the program on its devices.
+        partitioner: under which to run it.
+        carried: of each result that is an argument of the next step, which.
+        watched: scalar results to keep of each step.
+        steps: how many.
     """
     what, numbers, seconds = f"training under {partitioner_name(partitioner)}", [], []
     runner.notify(what, 0, steps)

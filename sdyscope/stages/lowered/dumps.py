@@ -23,7 +23,7 @@ def dumped_files(folder: Path | str) -> list[Path]:
     its own partitioner. Else every file that ends like a module.
 
     Raises:
-      TargetError: there are none, or no such directory.
+        TargetError: there are none, or no such directory.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -60,8 +60,8 @@ def read(path: Path | str) -> LoweredModule:
     reads such text.
 
     Raises:
-      TargetError: there is no such file, or it holds nothing that can be read; with line and column
-        where they are known.
+        TargetError: there is no such file, or it holds nothing that can be read; with line and
+            column where they are known.
     """
     path = Path(path)
     try:
@@ -388,8 +388,8 @@ def probe(path: Path | str) -> None:
     """Reads a file in a child process first, for callers who can't afford an abort.
 
     Raises:
-      TargetError: the file can't be read; as `read`.
-      CompilerError: reading it made the compiler abort.
+        TargetError: the file can't be read; as `read`.
+        CompilerError: reading it made the compiler abort.
     """
     child = subprocess.run(
         [sys.executable, "-m", __name__, str(path)],

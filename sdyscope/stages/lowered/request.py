@@ -88,12 +88,13 @@ def requested(stage: Any) -> tuple[RequestedTensor, ...]:
     """Everything that a program's author could name a sharding for.
 
     Args:
-      stage: A `jax.stages.Traced`. Of a `jax.stages.Lowered` only the arguments and results are
-        known, and only the sharding that JAX settled on for each.
+        stage: a `jax.stages.Traced`. Of a `jax.stages.Lowered` only the arguments and results are
+            known, and only the sharding that JAX settled on for each.
 
     Returns:
-      The arguments, in order, those that jit drops included; the results; then constraints and the
-      inputs and outputs of shard_maps, in the order in which they are lowered.
+        The arguments, in order, those that jit drops included; the results; then constraints and
+            the
+        inputs and outputs of shard_maps, in the order in which they are lowered.
     """
     if isinstance(stage, jax.stages.Lowered):
         arguments, results = compat.lowered_signature(stage)

@@ -288,7 +288,7 @@ def _captures(block: Any, captures: dict[int, None]) -> None:
 def _post_order(operands: list[list[int]], uses: list[int], inlined: list[bool]) -> list[int]:
     """Every op behind its operands, from the ops that nobody uses, as they come in XLA.
 
-    By hand: NetworkX's `dfs_postorder_nodes` takes 1.8 times as long (benchmarks/walks.py), and 6
+    By hand: NetworkX's `dfs_postorder_nodes` takes 1.8 times as long (benchmarks/walks.py), and 5
     times with the making of its graph.
     """
     visited = bytearray(len(operands))

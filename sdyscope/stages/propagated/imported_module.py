@@ -66,15 +66,15 @@ class ImportedModule:
     a copy of the imported module, which is what an import of the changed program gives.
 
     Args:
-      lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
-      graph: its op graph.
+        lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
+        graph: its op graph.
 
     Attributes:
-      doubts: why XLA might propagate otherwise than Shardy here.
-      has_loops: whether there is a loop in the program.
+        doubts: why XLA might propagate otherwise than Shardy here.
+        has_loops: whether there is a loop in the program.
 
     Raises:
-      CompilerError: the module is not for Shardy.
+        CompilerError: the module is not for Shardy.
     """
 
     def __init__(self, lowered: LoweredModule, graph: OpGraph) -> None:
@@ -121,12 +121,12 @@ class ImportedModule:
         Its ops have the tags of those that they come from (``stages.align.tags``).
 
         Args:
-          edits: what to write. What was written once is remembered by the edit itself.
-          further: passes to run behind the propagation.
+            edits: what to write. What was written once is remembered by the edit itself.
+            further: passes to run behind the propagation.
 
         Raises:
-          CompilerError: a pass of Shardy failed; with the compiler's message.
-          TargetError: an edit that the module can't carry; says which and why.
+            CompilerError: a pass of Shardy failed; with the compiler's message.
+            TargetError: an edit that the module can't carry; says which and why.
         """
         # A new constraint is of a value that is not split for its uses yet.
         begun = self._once > 0 and not any(isinstance(edit, NewConstraint) for edit in edits)
@@ -147,7 +147,7 @@ class ImportedModule:
         """The module that edits are written into a copy of, and where its ops are.
 
         Args:
-          begun: whether the passes that do not look at shardings have been run on it.
+            begun: whether the passes that do not look at shardings have been run on it.
         """
         if begun not in self._bases:
             module = compat.ir.Module.parse(self._bytecode, self._context)
@@ -166,12 +166,12 @@ class ImportedModule:
         Nothing where the value is folded away; None for a value on which nothing is written.
 
         Args:
-          value: an op's result, or an argument or result of main, by its node in the graph.
-          edits: what to write.
+            value: an op's result, or an argument or result of main, by its node in the graph.
+            edits: what to write.
 
         Raises:
-          CompilerError: a pass of Shardy failed; with the compiler's message.
-          TargetError: an edit that the module can't carry; says which and why.
+            CompilerError: a pass of Shardy failed; with the compiler's message.
+            TargetError: an edit that the module can't carry; says which and why.
         """
         module = self.propagated(edits)
         if module is None:
@@ -210,7 +210,7 @@ class ImportedModule:
         """Writes changes into an imported module; whether all of them have a place there.
 
         Raises:
-          TargetError: a change that the module can't carry; says which and why.
+            TargetError: a change that the module can't carry; says which and why.
         """
         main = self.graph.main
         signature: list[ShardingEdit] = []
@@ -260,7 +260,7 @@ class ImportedModule:
         """Writes other shardings on the arguments and results of a function, in place.
 
         Raises:
-          TargetError: a change that the function can't carry; says which and why.
+            TargetError: a change that the function can't carry; says which and why.
         """
         lists: dict[str, list[Any]] = {}
         for change in changes:

@@ -53,13 +53,13 @@ def propagate(
     (``stages.propagated.annotate``) and propagate that: nothing is traced again.
 
     Args:
-      lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
-      graph: its op graph, as ``graph.build`` makes it.
-      conservative: only move an axis where no other could want to go, which XLA never asks for.
-      explained: whether origins and steps will be asked for: they are made meanwhile.
+        lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
+        graph: its op graph, as ``graph.build`` makes it.
+        conservative: only move an axis where no other could want to go, which XLA never asks for.
+        explained: whether origins and steps will be asked for: they are made meanwhile.
 
     Raises:
-      CompilerError: the module is not for Shardy, or Shardy or XLA refuse it; says why.
+        CompilerError: the module is not for Shardy, or Shardy or XLA refuse it; says why.
     """
     with no_collection():
         return _propagate(lowered, graph, conservative, explained)
@@ -109,14 +109,14 @@ def imported(
     """The module that Shardy propagates on, and why XLA might decide otherwise than it does.
 
     Args:
-      lowered: what the module comes from; it stays as it is.
-      graph: its op graph.
-      copied: makes the copy of its ``ir.Module`` that is imported, with tags for example.
-      conservative: whether the propagation is to be conservative.
-      open_captures: see ``shardy_import.import_module``.
+        lowered: what the module comes from; it stays as it is.
+        graph: its op graph.
+        copied: makes the copy of its ``ir.Module`` that is imported, with tags for example.
+        conservative: whether the propagation is to be conservative.
+        open_captures: see ``shardy_import.import_module``.
 
     Raises:
-      CompilerError: the module is not for Shardy.
+        CompilerError: the module is not for Shardy.
     """
     annotated = _annotated_for(lowered, graph)
     module = copied(lowered.module)
@@ -136,7 +136,7 @@ def _annotated_for(lowered: LoweredModule, graph: OpGraph) -> frozenset[Partitio
     """Whose annotations the module has, from the graph, which is faster than from its text.
 
     Raises:
-      CompilerError: only GSPMD's, or nothing could be read.
+        CompilerError: only GSPMD's, or nothing could be read.
     """
     if lowered.module is None:
         raise CompilerError(
@@ -195,12 +195,12 @@ def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = Tr
     """The module that XLA propagates on, before it does: a new one, in the context of the old.
 
     Args:
-      lowered: what the module came from.
-      module: its ``ir.Module``, tagged or changed or as it is.
-      open_captures: see ``shardy_import.import_module``.
+        lowered: what the module came from.
+        module: its ``ir.Module``, tagged or changed or as it is.
+        open_captures: see ``shardy_import.import_module``.
 
     Raises:
-      CompilerError: XLA refuses the module.
+        CompilerError: XLA refuses the module.
     """
     if garbled := garbled_axes(lowered):
         raise CompilerError(

@@ -35,7 +35,7 @@ def parse_edges(text: str) -> PropagationEdges:
     """``#sdy.propagation_edges<...>``: of texts that differ in step numbers only, one is parsed.
 
     Raises:
-      SyntaxTextError: as ``syntax.shardy.parse_propagation_edges``.
+        SyntaxTextError: as ``syntax.shardy.parse_propagation_edges``.
     """
     numbers: list[int] = []
 

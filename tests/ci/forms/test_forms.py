@@ -108,7 +108,7 @@ def test_annotations_say_the_same_to_github(found):
     assert broken[1] == {
         "file": "step.py",
         "line": "9",
-        "title": "broken: target could not be done",
+        "title": "broken: target errored",
     }
     assert broken[2].endswith(NASTY)
     assert odd[1]["file"] == "pyproject.toml"
@@ -185,7 +185,7 @@ def test_sarif_follows_its_schema(found):
     assert len(set(prints)) == len(prints) == 8
     assert run["invocations"][0]["executionSuccessful"] is False
     notified = run["invocations"][0]["toolExecutionNotifications"]
-    assert notified[0]["message"]["text"].startswith("broken: target could not be done: step.py:9")
+    assert notified[0]["message"]["text"].startswith("broken: target errored: step.py:9")
 
 
 def test_sarif_carries_the_edits_of_proven_remedies_alone(tmp_path):

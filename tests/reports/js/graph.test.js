@@ -215,7 +215,7 @@ test("an edge meets at the door what goes on inside", () => {
   const outside = edges.find(({ from, to }) => from === BLOCK && to === 4);
   const leaving = edges.filter(({ group, to }) => group === BLOCK && to === null);
   assert.equal(leaving.length, 2);
-  for (const one of leaving) assert.ok(Math.abs(one.points.at(-1).x - outside.points[0].x) < 1);
+  for (const use of leaving) assert.ok(Math.abs(use.points.at(-1).x - outside.points[0].x) < 1);
 });
 
 test("the backward pass is beside the forward pass", () => {
@@ -231,13 +231,13 @@ test("what did not change is not laid out again", () => {
   const model = new GraphModel(program());
   const layout = new Layout(model, dagre, () => ({ width: 100, height: 40 }));
   layout.picture(new Set([FORWARD, BLOCK, BACKWARD]));
-  const block = layout.made.get(BLOCK);
-  const forward = layout.made.get(FORWARD);
+  const block = layout.layouts.get(BLOCK);
+  const forward = layout.layouts.get(FORWARD);
   layout.picture(new Set([FORWARD, BLOCK]));
-  assert.equal(layout.made.get(BLOCK), block);
-  assert.equal(layout.made.get(FORWARD), forward);
+  assert.equal(layout.layouts.get(BLOCK), block);
+  assert.equal(layout.layouts.get(FORWARD), forward);
   layout.picture(new Set([FORWARD]));
-  assert.notEqual(layout.made.get(FORWARD), forward);
+  assert.notEqual(layout.layouts.get(FORWARD), forward);
 });
 
 test("a line goes through its ends", () => {
@@ -396,12 +396,12 @@ test("of layers that are alike one is opened, and no other while it is", () => {
   groups.columns.kind = column(["lane", "scope", "lane", "scope", "scope"]);
   groups.columns.ssa = column(["", "", "", "", ""]);
   const model = new GraphModel(program({ groups }));
-  const [zero, one, embed] = [BLOCK, FORWARD + 3, FORWARD + 4];
+  const [zero, next, embed] = [BLOCK, FORWARD + 3, FORWARD + 4];
   const boxes = (open) =>
-    new Map([zero, one, embed].map((item) => [item, { open: open.has(item) }]));
+    new Map([zero, next, embed].map((item) => [item, { open: open.has(item) }]));
   const first = new Set(lanes(model));
   const second = oneLevelMore(model, { boxes: boxes(first) }, first);
-  assert.equal(second.has(zero) + second.has(one), 1);
+  assert.equal(second.has(zero) + second.has(next), 1);
   assert.ok(second.has(embed));
   assert.deepEqual(oneLevelMore(model, { boxes: boxes(second) }, second), second);
   // Arguments in one box stay so while there is anything else to open.

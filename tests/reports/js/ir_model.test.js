@@ -40,7 +40,7 @@ test("a name is the definition of its own region and function", () => {
 test("the same name in sibling regions is two values", () => {
   const threes = module.names.flatMap((name, at) => (name === "%3" ? [at] : []));
   assert.deepEqual(
-    threes.map((one) => [module.definedAt[one], module.uses(one)]),
+    threes.map((definition) => [module.definedAt[definition], module.uses(definition)]),
     [
       [6, [7]],
       [9, [10]],
@@ -110,14 +110,14 @@ test("what is marked is cut out of the tokens, and nothing is lost", () => {
     '%0 = stablehlo.add %a {sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>} : tensor<4xf32>';
   const from = text.indexOf("sdy.sharding =");
   const to = text.indexOf("} : tensor");
-  const found = marked(tokens(text), [from, to, "added"]);
+  const runs = marked(tokens(text), [from, to, "added"]);
   const words = ({ pieces }) => pieces.map(([, piece]) => piece).join("");
   assert.deepEqual(
-    found.map(({ change }) => change),
+    runs.map(({ change }) => change),
     ["", "added", ""],
   );
-  assert.equal(words(found[1]), 'sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>');
-  assert.equal(found.map(words).join(""), text);
+  assert.equal(words(runs[1]), 'sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>');
+  assert.equal(runs.map(words).join(""), text);
   const twice = marked(tokens(text), [0, 2, "added", from, to, "changed"]);
   assert.deepEqual(
     twice.map(({ change }) => change),

@@ -119,6 +119,6 @@ test("no two blocks have one colour, and neighbours differ in lightness", () => 
     }
     assert.equal(seen.size, total, String(shards));
   }
-  const [one, other] = [0, 1].map((at) => blockColour([at], [2])[0]);
-  assert.ok(Math.abs(one[0] - other[0]) > 0.05);
+  const [first, other] = [0, 1].map((at) => blockColour([at], [2])[0]);
+  assert.ok(Math.abs(first[0] - other[0]) > 0.05);
 });

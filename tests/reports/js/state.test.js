@@ -61,11 +61,11 @@ test("a view is shown again as it was left", () => {
 
 test("listeners are told once a change", () => {
   const state = new State(fakeWindow(""), ["overview"]);
-  let told = 0;
+  let calls = 0;
   state.subscribe(() => {
-    told += 1;
+    calls += 1;
   });
   state.set({ q: "a" });
   state.set({ q: "a" });
-  assert.equal(told, 1);
+  assert.equal(calls, 1);
 });

@@ -12,7 +12,7 @@ const shared = new Shared({
   ],
   sources: { rows: 1, columns: { file: { values: ["step.py"] }, line: { values: [7] } } },
 });
-const made = () =>
+const newRows = () =>
   new Rows(
     {
       rows: ROWS,
@@ -38,7 +38,7 @@ const made = () =>
   );
 
 test("what a search looks at is put together in pieces, and is the same then", () => {
-  const rows = made();
+  const rows = newRows();
   let looks = 0;
   assert.equal(
     rows.prepare(() => {
@@ -50,16 +50,16 @@ test("what a search looks at is put together in pieces, and is the same then", (
   assert.equal(looks, 1);
   assert.ok(rows.texts.length > 0 && rows.texts.length < ROWS);
   while (!rows.prepare(() => false));
-  assert.deepEqual(rows.texts, made().haystacks());
+  assert.deepEqual(rows.texts, newRows().haystacks());
 });
 
 test("a search finds names, sources and the shardings of every stage", () => {
-  const rows = made();
-  const found = (query) => rows.matches({ query }).reduce((sum, one) => sum + one, 0);
-  assert.equal(found("layer1 ADD"), ROWS / 4);
-  assert.equal(found("step.py:7"), ROWS);
-  assert.equal(found("p('a')"), ROWS);
-  assert.equal(found("p('b')"), 1);
-  assert.equal(found("nothing"), 0);
+  const rows = newRows();
+  const matchCount = (query) => rows.matches({ query }).reduce((sum, match) => sum + match, 0);
+  assert.equal(matchCount("layer1 ADD"), ROWS / 4);
+  assert.equal(matchCount("step.py:7"), ROWS);
+  assert.equal(matchCount("p('a')"), ROWS);
+  assert.equal(matchCount("p('b')"), 1);
+  assert.equal(matchCount("nothing"), 0);
   assert.equal(rows.matches({}), null);
 });

@@ -42,32 +42,32 @@ test("names that stand alone are joined, but not the first", () => {
 });
 
 test("lines are the open groups and the rows that match", () => {
-  const made = tree();
-  const lines = made.lines(null, (node) => node.label === "a");
+  const folders = tree();
+  const lines = folders.lines(null, (node) => node.label === "a");
   assert.deepEqual(
     lines.map((line) => (typeof line === "number" ? line : line.label)),
     ["a", "b", "e", "f", "g"],
   );
   const matches = Uint8Array.from([0, 1, 0, 0, 1]);
-  const found = made.lines(matches, () => true);
+  const shown = folders.lines(matches, () => true);
   assert.deepEqual(
-    found.map((line) => (typeof line === "number" ? line : `${line.label} ${line.shown}`)),
+    shown.map((line) => (typeof line === "number" ? line : `${line.label} ${line.shown}`)),
     ["a 1", "b 1", "d 1", 1, "g 1", "h/i 1", 4],
   );
 });
 
 test("totals go up to the root", () => {
-  const made = tree();
-  const totals = made.totals((sum, row) => sum + row);
+  const folders = tree();
+  const totals = folders.totals((sum, row) => sum + row);
   assert.equal(totals[0], 10);
   assert.equal(totals[1], 3);
 });
 
 test("siblings are sorted, groups beside rows", () => {
-  const made = tree();
-  made.sort(
+  const folders = tree();
+  folders.sort(
     (a, b) => (typeof b === "number" ? b : -b.count) - (typeof a === "number" ? a : -a.count),
   );
-  const lines = made.lines(null, () => false);
+  const lines = folders.lines(null, () => false);
   assert.equal(lines.length, 3);
 });
