@@ -118,11 +118,13 @@ class Sites:
         `train_step`, say. There the library's lines say more.
       helpers: Functions that several lines of their own file call, as (file, name): which of these
         it was tells apart what stands in them.
+      everywhere: Lines behind which all of the program stands, which tell nothing apart.
     """
 
     wrappers: frozenset[tuple[str, str]] = frozenset()
     shared: frozenset[tuple[str, int]] = frozenset()
     helpers: frozenset[tuple[str, str]] = frozenset()
+    everywhere: frozenset[tuple[str, int]] = frozenset()
 
 
 EVERY_LINE = Sites()
@@ -160,7 +162,8 @@ def callers(
     # Behind a line of the author's a library's says nothing: it calls all of the program.
     behind = own if index in own else sorted({*own, *_of_libraries(stack)})
     for line in _once(stack[place] for place in (index, *behind) if place >= index):
-        if line == inner or _is_in(line, sites.wrappers) or _is_shared(line, sites):
+        says_nothing = _is_shared(line, sites) or (line.file, line.line) in sites.everywhere
+        if line == inner or says_nothing or _is_in(line, sites.wrappers):
             continue
         if line.file != told.file or (line.file == inner.file and _is_in(inner, sites.helpers)):
             lines.append(line)
@@ -214,7 +217,13 @@ def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
     )
     # Of the rest of the program a line that has more than half of it tells nothing apart.
     shared = {line for line, count in counts.items() if 2 * count > len(known)}
-    return Sites(_wrappers(known), frozenset(shared), _helpers(stack for stack, _, _ in known))
+    places = [{(stack[index].file, stack[index].line) for index in own} for stack, own, _ in known]
+    return Sites(
+        _wrappers(known),
+        frozenset(shared),
+        _helpers(stack for stack, _, _ in known),
+        frozenset(set.intersection(*places)) if places else frozenset(),
+    )
 
 
 def _helpers(stacks: Iterable[Sequence[SourceLocation]]) -> frozenset[tuple[str, str]]:

@@ -183,8 +183,8 @@ def test_a_helper_of_the_same_file_is_told_by_who_calls_it():
         "/me/m.py:21 < /me/m.py:31",
         "/me/m.py:22 < /me/m.py:31",
         "/me/m.py:22 < /me/m.py:32",
-        # Called once, it is told by its own line.
-        "/me/t.py:1",
+        # Called once, it is told by its own line; behind that of the script stands everything.
+        "",
     ]
 
 
@@ -218,5 +218,5 @@ def test_a_helper_of_a_library_is_told_by_who_calls_it():
     # A library that calls a model of the author's is behind all of it.
     trainer = f"{LIBRARY}/trainer.py:9 step"
     assert called(
-        ("/me/m.py:3 model", trainer, "/me/t.py:1 main"), ("/me/m.py:4 model", "/me/t.py:1 main")
-    ) == ["/me/t.py:1", "/me/t.py:1"]
+        ("/me/m.py:3 model", trainer, "/me/t.py:1 main"), ("/me/m.py:3 model", "/me/t.py:2 main")
+    ) == ["/me/t.py:1", "/me/t.py:2"]
