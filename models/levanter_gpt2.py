@@ -61,6 +61,7 @@ and mlp by model, positions by context. GPT-2 XL has 25 heads: `model` is 5 for 
 
 import contextlib
 import dataclasses
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +73,7 @@ import optax
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
-from sdyscope.mesh_config import MappedMesh
+from sdyscope.mesh_config import AxisMapping, MappedMesh
 from sdyscope.models._train_step import DTYPES, LEARNING_RATE, AnyMesh, one_of, place, positive
 
 MESH = MappedMesh(axes={"model": 2}).over(8).sizes
@@ -145,33 +146,6 @@ def mapped_mesh(mesh: AnyMesh, parallelism: str) -> MappedMesh:
     return MappedMesh(axes=ici, dcn_axes=dcn, **PARALLELISM[parallelism])
 
 
-def check_mapping(mapped: MappedMesh, axes: Any) -> None:
-    """Checks that the axes of each kind of array are on different mesh axes.
-
-    Raises:
-        TargetError: two of them would be on the same, in the words of the mapping.
-    """
-    parameters = (
-        (axes.layers, axes.heads, axes.head_size, axes.embed),
-        (axes.layers, axes.mlp, axes.embed),
-        (axes.vocab, axes.embed),
-        (axes.position, axes.embed),
-    )
-    activations = (
-        (axes.batch, axes.position, axes.embed),
-        (axes.batch, axes.heads, axes.position, axes.key_position),
-        (axes.batch, axes.position, axes.heads, axes.head_size),
-        (axes.batch, axes.position, axes.mlp),
-        (axes.batch, axes.position, axes.vocab),
-    )
-    for mapping, arrays in (
-        (mapped.resolved_param_mapping, parameters),
-        (mapped.resolved_compute_mapping, (*activations, *parameters)),
-    ):
-        for array in arrays:
-            mapping.partition_spec([axis.name for axis in array])
-
-
 @dataclasses.dataclass(frozen=True)
 class _Parts:
     """What both steps are made of.
@@ -181,22 +155,28 @@ class _Parts:
         axes: the model's axes.
         init: makes a model from a key.
         policy: which dtypes it is kept and computed in.
-        compute: resources of the mapping of compute.
-        stored: those of the mapping of parameters.
+        compute: the mapping of compute, onto the axes that the mesh has.
+        stored: likewise that of parameters.
     """
 
     hax: Any
     axes: Any
     init: Any
     policy: Any
-    compute: Mapping[str, tuple[str, ...]]
-    stored: Mapping[str, tuple[str, ...]]
+    compute: AxisMapping
+    stored: AxisMapping
 
-    def sharded(
-        self, tree: Any, mapping: Mapping[str, tuple[str, ...]], mesh: AnyMesh
-    ) -> tuple[Any, Any]:
-        """A tree of shapes with the shardings that its names have, and these shardings."""
-        shardings = self.hax.partitioning.infer_resource_partitions(tree, mapping, mesh=mesh)
+    def sharded(self, name: str, tree: Any, mapping: AxisMapping, mesh: AnyMesh) -> tuple[Any, Any]:
+        """A tree of shapes with the shardings that its names have, and these shardings.
+
+        Raises:
+          TargetError: two axes of an array would be on one mesh axis.
+        """
+        named = jax.tree_util.tree_leaves_with_path(tree, is_leaf=self.is_named)
+        for path, leaf in named:
+            if self.is_named(leaf):
+                mapping.partition_spec(_names(leaf), f"{name}{jax.tree_util.keystr(path)}")
+        shardings = self.hax.partitioning.infer_resource_partitions(tree, mapping.axes, mesh=mesh)
         placed = jax.tree.map(
             lambda sharding, named: jax.tree.map(
                 lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), named
@@ -205,6 +185,36 @@ class _Parts:
             tree,
         )
         return placed, shardings
+
+    def is_named(self, value: Any) -> bool:
+        """Whether something is an array with names."""
+        return isinstance(value, self.hax.NamedArray)
+
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """From here on a name means what it does for compute.
+
+        Raises:
+          TargetError: two axes of an array that is computed would be on one mesh axis.
+        """
+        try:
+            with self.hax.axis_mapping(self.compute.axes):
+                yield
+        except Exception as error:
+            # JAX refuses the spec, and says nothing of names: Haliax has the array in its hands.
+            for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+                for value in frame.f_locals.values():
+                    if self.is_named(value) and any(self.compute.repeated(_names(value))):
+                        self.compute.partition_spec(_names(value))
+            raise
+
+
+def _onto(mesh: AnyMesh, mapping: AxisMapping) -> AxisMapping:
+    return AxisMapping(mapping.name, mapping.resources(mesh.axis_names))
+
+
+def _names(array: Any) -> list[str]:
+    return [axis.name for axis in array.axes]
 
 
 def _parts(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Parts:
@@ -239,7 +249,6 @@ def _parts(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Pa
         vocab=settings.vocab,
         layers=settings.layers,
     )
-    check_mapping(mapped, axes)
     config = Gpt2Config(
         axes,
         settings.dropout,
@@ -253,8 +262,8 @@ def _parts(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Pa
         axes=axes,
         init=lambda key: policy.cast_to_param(Gpt2LMHeadModel.init(config, key=key)),
         policy=policy,
-        compute=mapped.resolved_compute_mapping.resources(mesh.axis_names),
-        stored=mapped.resolved_param_mapping.resources(mesh.axis_names),
+        compute=_onto(mesh, mapped.resolved_compute_mapping),
+        stored=_onto(mesh, mapped.resolved_param_mapping),
     )
 
 
@@ -281,9 +290,8 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
     def loss(model: Any, input_ids: Any, keys: Any) -> jax.Array:
         from sdyscope.models._gpt2 import next_token_loss
 
-        # From here on a name means what it does for compute. Cast while in shards: what is gathered
-        # for compute is half as much.
-        with hax.axis_mapping(parts.compute):
+        # Cast while in shards: what is gathered for compute is half as much.
+        with parts.computing():
             model = policy.cast_to_compute(model)
             logits = policy.cast_to_output(model(input_ids, key=keys, inference=False))
             return next_token_loss(axes, logits, input_ids)
@@ -294,18 +302,18 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
             value, gradients = jax.value_and_grad(loss)(model, input_ids, keys)
             with jax.named_scope("optimizer"):
                 # And back to where parameters are stored.
-                gradients = hax.shard(gradients, parts.stored)
+                gradients = hax.shard(gradients, parts.stored.axes)
                 updates, opt_state = optimizer.update(gradients, opt_state, model)
                 model = optax.apply_updates(model, updates)
             return model, opt_state, value
 
     # Optax makes its state of the model's arrays, so that it has their names as well.
-    (model, opt_state), state_shardings = parts.sharded(
-        jax.eval_shape(init, jax.random.key(0)), parts.stored, mesh
-    )
+    initial = jax.eval_shape(init, jax.random.key(0))
+    model, model_shardings = parts.sharded("model", initial[0], parts.stored, mesh)
+    opt_state, opt_shardings = parts.sharded("opt_state", initial[1], parts.stored, mesh)
     shape = (settings.batch, settings.positions)
     tokens = hax.NamedArray(jax.ShapeDtypeStruct(shape, jnp.int32), (axes.batch, axes.position))
-    input_ids, _ = parts.sharded(tokens, parts.compute, mesh)
+    input_ids, _ = parts.sharded("input_ids", tokens, parts.compute, mesh)
 
     def example_keys() -> Any:
         """A key for each example, as a trainer splits them off its own at every step."""
@@ -314,7 +322,7 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
 
     keys = None
     if settings.dropout:
-        keys, _ = parts.sharded(jax.eval_shape(example_keys), parts.compute, mesh)
+        keys, _ = parts.sharded("keys", jax.eval_shape(example_keys), parts.compute, mesh)
 
     def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
         model, (adam, *others) = jax.tree.map(np.asarray, jax.jit(init)(jax.random.key(0)))
@@ -329,7 +337,7 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
 
     jitted = jax.jit(
         train_step,
-        out_shardings=(*state_shardings, place(mesh)),
+        out_shardings=(model_shardings, opt_shardings, place(mesh)),
         donate_argnums=(0, 1) if settings.donate else (),
     )
     return Program(
@@ -368,7 +376,7 @@ def prefill(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
     shape = (settings.batch, settings.prompt)
     prompt = (axes.batch, hax.Axis("position", settings.prompt))
     tokens = hax.NamedArray(jax.ShapeDtypeStruct(shape, jnp.int32), prompt)
-    input_ids, _ = parts.sharded(tokens, parts.compute, mesh)
+    input_ids, _ = parts.sharded("input_ids", tokens, parts.compute, mesh)
 
     def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
         text = np.random.default_rng(0).integers(settings.vocab, size=shape, dtype=np.int32)
@@ -453,7 +461,7 @@ class _Serving:
     def compute(self) -> Iterator[None]:
         """Names mean what they do for compute, on the mesh."""
         here = jax.sharding.use_abstract_mesh(getattr(self.mesh, "abstract_mesh", self.mesh))
-        with here, self.parts.hax.axis_mapping(self.parts.compute):
+        with here, self.parts.computing():
             yield
 
     def likeliest(self, logits: Any) -> Any:
@@ -474,8 +482,9 @@ def _serving(parts: _Parts, mesh: AnyMesh, settings: Settings) -> _Serving:
 
         return {"attention": Cache.of(axes, settings.dtype), "length": jnp.int32(0)}
 
-    model, _ = parts.sharded(jax.eval_shape(parts.init, jax.random.key(0)), parts.compute, mesh)
-    cache, cache_shardings = parts.sharded(jax.eval_shape(empty), parts.compute, mesh)
+    initial = jax.eval_shape(parts.init, jax.random.key(0))
+    model, _ = parts.sharded("model", initial, parts.compute, mesh)
+    cache, cache_shardings = parts.sharded("cache", jax.eval_shape(empty), parts.compute, mesh)
     tokens = hax.NamedArray(jax.ShapeDtypeStruct((settings.batch,), jnp.int32), (axes.batch,))
-    next_ids, ids_sharding = parts.sharded(tokens, parts.compute, mesh)
+    next_ids, ids_sharding = parts.sharded("input_ids", tokens, parts.compute, mesh)
     return _Serving(parts, mesh, model, cache, next_ids, (ids_sharding, cache_shardings))

@@ -350,8 +350,9 @@ class Staged(Once):
             )
         key = (chosen, by_xla, conservative)
         if key not in self._propagated:
-            doing(f"propagating the shardings of {self.name} with {partitioner_name(chosen)}")
             try:
+                self.graph(chosen)  # Read before, so that what is told last is what is done.
+                doing(f"propagating the shardings of {self.name} with {partitioner_name(chosen)}")
                 self._propagated[key] = self._propagate(chosen, by_xla, conservative, explained)
             except CompilerError as error:
                 self._propagated[key] = self._with_unplaced(error, chosen)

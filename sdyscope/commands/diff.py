@@ -170,7 +170,7 @@ def _both_of_each(asked: _Asked, opened: opening.Opened) -> DiffDocument:
         raise TargetError(
             "This run was recorded under one partitioner, so there is nothing to compare it with.",
             file=opened.word,
-            hint="Name a second directory, or record it with --partitioner both.",
+            hint="Name a second directory, or record the run again with --partitioner both.",
         )
     rest = _Rest(unread=tuple(Uncompared(str(file.error)) for file in opened.unread), notes=notes)
     return _each(asked, [(program, None) for program in both], rest)

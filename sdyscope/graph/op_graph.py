@@ -22,6 +22,7 @@ from sdyscope.graph.model import (
     ValueId,
 )
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.source import SourceLocation, line_of
 
 if TYPE_CHECKING:
     from sdyscope.graph.networkx_graph import ModuleGraph
@@ -299,6 +300,22 @@ class OpGraph(Summarized):
                 return
             seen.add(at.function)
             at = next(iter(self.callers(at.function)), None)
+
+    def ways_to(self, op: Op) -> tuple[SourceLocation, ...]:
+        """The lines behind an op's own that tell it apart; none where the line is reached one way.
+
+        See `sdyscope.values.source.callers`.
+        """
+        ways = self._ways.get(line_of(op.source), set())
+        return op.location.callers if len(ways) > 1 else ()
+
+    @cached_property
+    def _ways(self) -> dict[tuple[str, int] | None, set[tuple[tuple[str, int] | None, ...]]]:
+        ways: dict[tuple[str, int] | None, set[tuple[tuple[str, int] | None, ...]]] = {}
+        for location in {id(op.location): op.location for op in self.operations()}.values():
+            way = tuple(map(line_of, location.callers))
+            ways.setdefault(line_of(location.source), set()).add(way)
+        return ways
 
     def call_paths(self, function: str) -> Sequence[tuple[int, ...]]:
         """The calls that lead to a function, outermost first, in the order in which they are run.

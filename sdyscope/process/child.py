@@ -82,6 +82,11 @@ class Errand:
     crashed: tuple[tuple[Partitioner, str], ...] = ()
 
     @property
+    def trail(self) -> str:
+        """File in which the child writes down what it is doing; see `progress.Trail`."""
+        return f"{self.log}.doing"
+
+    @property
     def alone(self) -> bool:
         """Whether there are no other processes that it runs a program with."""
         return self.wire is None or (self.place is not None and self.place[1] == 1)
@@ -192,7 +197,7 @@ def run(
                 output.say(f"compiler: {line}")
         status = _read(errand.status)
         if not status:
-            raise ended_early(name, code, log)
+            raise ended_early(name, code, log, progress.Trail.read(errand.trail))
         if status in ("0", "1"):
             pass_on(answer, here)
         return int(status)
@@ -285,8 +290,17 @@ def cpu_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def ended_early(name: str, code: int, log: str) -> CompilerError:
-    """The error that a child ended before it had an answer."""
+def ended_early(
+    name: str, code: int, log: str, trail: progress.Trail = progress.UNKNOWN
+) -> CompilerError:
+    """The error that a child ended before it had an answer.
+
+    Args:
+      name: what to call it.
+      code: its exit status.
+      log: what C++ logged.
+      trail: what it had written down that it was doing.
+    """
     words = compiler_log.last_words(log)
     reason = f": {words}" if words else "."
     if code >= 0:
@@ -309,14 +323,20 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
             hint="Nothing was written. A truncated or altered file can make MLIR's parser loop.",
         )
     deed = "aborted" if signum == signal.SIGABRT else "was ended"
-    hint = (
-        "Memory, or the threads that a process may have, ran out."
-        if _NO_MEMORY.search(words)
-        else "Is the input a whole module of this JAX's version? --verbose prints the compiler's "
-        "log."
-    )
+    at = f" while {trail.doing}" if trail.doing else ""
+    at += f", in the pass {trail.compiler_pass}" if trail.compiler_pass else ""
+    if _NO_MEMORY.search(words):
+        hint = "Memory, or the threads that a process may have, ran out."
+    elif trail.lowered:
+        # JAX takes the program: what it makes of it is not the author's doing.
+        hint = "JAX lowers the program, so the error is in the compiler. --verbose prints its log."
+    else:
+        hint = (
+            "Is the input a whole module of this JAX's version? --verbose prints the compiler's "
+            "log."
+        )
     return CompilerError(
-        f"{name} {deed} inside the compiler ({compiler_log.signal_name(signum)}){reason}",
+        f"{name} {deed} inside the compiler ({compiler_log.signal_name(signum)}){at}{reason}",
         hint=f"Nothing was written. {hint}",
     )
 
@@ -352,6 +372,7 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     # Told to stop, it unwinds, so that temporary files go away.
     signal.signal(signal.SIGTERM, _told_to_stop)
     answer_stream = _keep_streams_apart(task)
+    progress.leave_trail(task.trail)
     # One command makes large graphs that live to its end: Python's collector need not look often.
     gc.set_threshold(2_000_000, 50, 1_000)
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sdyscope.errors import CompilerError
-from sdyscope.process import child, compiler_log
+from sdyscope.process import child, compiler_log, progress
 from sdyscope.process.python import Interpreter
 from sdyscope.process.scratch import scratch_file, scratch_folder
 
@@ -114,7 +114,8 @@ def _run(work: ChildWork, start: Callable[..., subprocess.Popen[bytes]]) -> Answ
         lines = tuple(compiler_log.noteworthy(log))
         status = _text(errand.status)
         if not status:
-            return Answer(b"", said, lines, child.ended_early(work.name, code, log))
+            trail = progress.Trail.read(errand.trail)
+            return Answer(b"", said, lines, child.ended_early(work.name, code, log, trail))
         return Answer(answer.read() if status in ("0", "1") else b"", said, lines)
 
 

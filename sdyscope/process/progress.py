@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sdyscope.process import output
@@ -157,8 +159,66 @@ def _begin_in_a_notebook() -> None:
     shell.events.register("post_run_cell", cell_ended)
 
 
+#: A pass of the compiler, in the file that says what a process was doing when it was ended.
+_PASS = "\t"
+
+_trail: list[int] = []
+
+
+def leave_trail(path: str) -> None:
+    """Writes down from now on what is being done, for a parent that must say what ended this."""
+    _trail[:] = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)]
+
+
+def is_trailed() -> bool:
+    """Whether what is being done is written down."""
+    return bool(_trail)
+
+
+def passing(name: str) -> None:
+    """Writes down which pass of the compiler runs; an empty name for none."""
+    _leave(_PASS + name)
+
+
+def _leave(what: str) -> None:
+    if _trail:
+        os.write(_trail[0], f"{what}\n".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """What a process had done before it was ended.
+
+    Attributes:
+        doing: what it was doing, such as `compiling mlp for cpu:8 with Shardy`; empty where that is
+            not known.
+        compiler_pass: the pass of the compiler that ran; empty likewise.
+        lowered: whether JAX had traced the program and begun to lower it.
+    """
+
+    doing: str = ""
+    compiler_pass: str = ""
+    lowered: bool = False
+
+    @classmethod
+    def read(cls, path: str) -> Trail:
+        """What was written down; nothing where there is no such file."""
+        try:
+            lines = Path(path).read_text(errors="replace").splitlines()
+        except OSError:
+            return cls()
+        steps = [line for line in lines if not line.startswith(_PASS)]
+        within = lines[-1].removeprefix(_PASS) if lines and lines[-1].startswith(_PASS) else ""
+        lowered = any(step.startswith("lowering ") for step in steps)
+        return cls(steps[-1] if steps else "", within, lowered)
+
+
+UNKNOWN = Trail()
+
+
 def doing(what: str) -> None:
     """Tells what is being done from now on; a command that counts its own steps tells it itself."""
+    _leave(what)
     if not _shown:
         _begin_in_a_notebook()
     for shown in _shown:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePath
@@ -118,10 +119,15 @@ class Sites:
             whoever calls them says more.
         shared: the author's lines behind which most of the program stands in a library: a trainer's
             `train_step`, say. There the library's lines say more.
+        helpers: functions that several lines of their own file call, as (file, name): which of
+            these it was tells apart what stands in them.
+        everywhere: lines behind which all of the program stands, which tell nothing apart.
     """
 
     wrappers: frozenset[tuple[str, str]] = frozenset()
     shared: frozenset[tuple[str, int]] = frozenset()
+    helpers: frozenset[tuple[str, str]] = frozenset()
+    everywhere: frozenset[tuple[str, int]] = frozenset()
 
 
 EVERY_LINE = Sites()
@@ -141,9 +147,10 @@ def own_line(stack: Sequence[SourceLocation], sites: Sites = EVERY_LINE) -> Sour
 def callers(
     stack: Sequence[SourceLocation], sites: Sites = EVERY_LINE
 ) -> tuple[SourceLocation, ...]:
-    """The lines behind the one at which an op stands, of each further file the innermost, two.
+    """The lines behind the one at which an op stands that tell it apart, nearest first, two.
 
-    They tell apart what several layers compute by one function.
+    Of each further file the innermost, and of a file that has been told already those at which
+    helpers are called. They tell apart what several layers compute by one function.
 
     Args:
         stack: a call stack, innermost first.
@@ -152,13 +159,19 @@ def callers(
     index = _own_index(stack, sites)
     if index is None:
         return ()
+    own = _own(stack)
     lines: list[SourceLocation] = []
-    file = stack[index].file
-    for place in _own(stack):
-        line = stack[place]
-        if place > index and line.file != file and not _is_in(line, sites.wrappers):
+    inner = told = stack[index]
+    # Behind a line of the author's a library's says nothing: it calls all of the program.
+    behind = own if index in own else sorted({*own, *_of_libraries(stack)})
+    for line in _once(stack[place] for place in (index, *behind) if place >= index):
+        says_nothing = _is_shared(line, sites) or (line.file, line.line) in sites.everywhere
+        if line == inner or says_nothing or _is_in(line, sites.wrappers):
+            continue
+        if line.file != told.file or (line.file == inner.file and _is_in(inner, sites.helpers)):
             lines.append(line)
-            file = line.file
+            told = line
+        inner = line
     return tuple(lines[:_CALLERS])
 
 
@@ -185,9 +198,8 @@ def stack_around(
 def _own_index(stack: Sequence[SourceLocation], sites: Sites) -> int | None:
     own = _own(stack)
     index = next((i for i in own if not _is_in(stack[i], sites.wrappers)), own[0] if own else None)
-    if index is None or (stack[index].file, stack[index].line) in sites.shared:
-        installed = _of_a_library(stack[:index])
-        index = installed if installed is not None else index
+    if index is None or _is_shared(stack[index], sites):
+        index = next(iter(_of_libraries(stack[:index])), index)
     if index is None:
         return 0 if stack else None
     return index
@@ -204,11 +216,39 @@ def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
     counts = Counter(
         (stack[own[0]].file, stack[own[0]].line)
         for stack, own, _ in known
-        if _of_a_library(stack[: own[0]]) is not None
+        if _of_libraries(stack[: own[0]])
     )
     # Of the rest of the program a line that has more than half of it tells nothing apart.
     shared = {line for line, count in counts.items() if 2 * count > len(known)}
-    return Sites(_wrappers(known), frozenset(shared))
+    places = [{(stack[index].file, stack[index].line) for index in own} for stack, own, _ in known]
+    return Sites(
+        _wrappers(known),
+        frozenset(shared),
+        _helpers(stack for stack, _, _ in known),
+        frozenset(set.intersection(*places)) if places else frozenset(),
+    )
+
+
+def _helpers(stacks: Iterable[Sequence[SourceLocation]]) -> frozenset[tuple[str, str]]:
+    """Functions that are called at more than one line of the file that they are in."""
+    lines: dict[tuple[str, str], set[int]] = {}
+    for stack in stacks:
+        for indices in (_own(stack), _of_libraries(stack)):
+            for inner, outer in itertools.pairwise(_once(stack[index] for index in indices)):
+                # What calls itself is not told apart by that; lambdas all have one name.
+                named = inner.function not in ("", outer.function) and inner.function[-1] != ">"
+                if named and inner.file == outer.file:
+                    lines.setdefault((inner.file, inner.function), set()).add(outer.line)
+    return frozenset(helper for helper, at in lines.items() if len(at) > 1)
+
+
+def _once(lines: Iterable[SourceLocation]) -> Iterator[SourceLocation]:
+    """Each line where it is first: JAX joins the stack of a body to those of what calls it."""
+    seen: set[tuple[str, int]] = set()
+    for line in lines:
+        if (line.file, line.line) not in seen:
+            seen.add((line.file, line.line))
+            yield line
 
 
 def _wrappers(
@@ -243,6 +283,10 @@ def _is_in(line: SourceLocation, functions: Collection[tuple[str, str]]) -> bool
     return bool(functions) and (line.file, line.function) in functions
 
 
+def _is_shared(line: SourceLocation, sites: Sites) -> bool:
+    return bool(sites.shared) and (line.file, line.line) in sites.shared
+
+
 def _own(stack: Sequence[SourceLocation]) -> list[int]:
     """Which lines of a stack are the author's."""
     indices = []
@@ -256,12 +300,14 @@ def _own(stack: Sequence[SourceLocation]) -> list[int]:
     return indices
 
 
-def _of_a_library(stack: Sequence[SourceLocation]) -> int | None:
-    """The innermost line of an installed package that is a model's, not between it and JAX."""
-    for index, line in enumerate(stack):
-        if _package(line.file) and not _is_between(line.file) and not _is_skipped(line.file):
-            return index
-    return None
+def _of_libraries(stack: Sequence[SourceLocation]) -> list[int]:
+    """Which lines of a stack are of installed packages that are models', not between it and JAX."""
+    return [index for index, line in enumerate(stack) if _is_a_model(line.file)]
+
+
+def _is_a_model(file: str) -> bool:
+    """Whether a file is of an installed package that is a model's, not between it and JAX."""
+    return bool(_package(file)) and not _is_between(file) and not _is_skipped(file)
 
 
 def is_installed(file: str) -> bool:

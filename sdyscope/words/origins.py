@@ -263,7 +263,7 @@ def causes_text(
         file: the file whose name need not be repeated.
         callers: the lines behind theirs, where their line is reached in several ways.
     """
-    called = f"called at {callers_text(callers)}" if callers else ""
+    called = f"called at {callers_text(callers, file)}" if callers else ""
     texts = list(dict.fromkeys(origin_text(origin, file) for origin in origins))
     if not texts:
         return called

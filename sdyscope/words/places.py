@@ -175,9 +175,19 @@ def source_text(source: _Line | None) -> str:
     return f"{file_text(source.file)}:{source.line}"
 
 
-def callers_text(lines: Sequence[_Line]) -> str:
-    """`attentions.py:703 < llama2.py:170`: the files without their folders; empty for none."""
-    return " < ".join(f"{line.file.rpartition(sep)[2]}:{line.line}" for line in lines)
+def callers_text(lines: Sequence[_Line], file: str = "") -> str:
+    """`attentions.py:703 < llama2.py:170`: the files without their folders; empty for none.
+
+    Args:
+        lines: the lines, nearest first.
+        file: the file whose name need not be repeated, as it is shown.
+    """
+    return " < ".join(
+        f"line {line.line}"
+        if file and file_text(line.file) == file
+        else f"{line.file.rpartition(sep)[2]}:{line.line}"
+        for line in lines
+    )
 
 
 def shortened(words: str) -> str:

@@ -81,7 +81,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "no boundary": "Every manual axis has size 1: JAX writes no boundary.",
     "CPU devices instead": "JAX finds {there}: compiled for {cpus} instead.",
-    "other plugin": "{said}, which it was made with.",
+    "other plugin": "{said}: {other}",
     "unknown options": (
         "Compiled without the options that the compiler for {said} does not know: {names}."
     ),

@@ -158,10 +158,16 @@ def test_one_mesh_axis_for_two_dimensions_is_said_in_the_mappings_words(
         'shared_mapping = {mlp = [], position = "data"}\n'
     )
     sdyscope(command, "levanter-gpt2", "--mesh-config", config).said(
-        "compute_mapping shards [batch, position, embed] over the mesh axis 'data' twice, for "
+        "compute_mapping shards input_ids [batch, position] over the mesh axis 'data' twice, for "
         "batch and position.",
         "Map 'position' to another mesh axis",
     )
+    # No array of decoding has both, and what is advised works.
+    if command == "show":
+        assert sdyscope(command, "levanter-gpt2:decode", "--mesh-config", config).out
+        text = config.read_text() + "compute_mapping = {position = []}\n"
+        config.write_text(text)
+        assert sdyscope(command, "levanter-gpt2", "--mesh-config", config).out
 
 
 def test_each_line_decides(sdyscope, tmp_path):

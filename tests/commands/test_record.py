@@ -365,7 +365,10 @@ def test_two_runs_are_compared(sdyscope, recorded):
     assert (both.status, "4 programs in both: all the same" in both.out) == (0, True)
     sdyscope("diff", "after").said("was recorded under one partitioner")
     single = sdyscope("diff", "after:train_step.1", "--partitioner", "both")
-    single.said("Name a second target, or record it with --partitioner both.")
+    single.said(
+        "train_step.1 was recorded under one partitioner, so there is nothing to compare it with.",
+        "Name a second target, or record the run again with --partitioner both.",
+    )
 
 
 def test_what_it_is_compiled_with_is_recorded(sdyscope, recorded, tmp_path):

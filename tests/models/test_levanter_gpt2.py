@@ -7,6 +7,7 @@ import functools
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ from model_references import gpt2_logits
 
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
+from sdyscope.mesh_config import MappedMesh
 from sdyscope.models.levanter_gpt2 import PARALLELISM
 from sdyscope.targets import reference_models, resolve
 from sdyscope.words.sharding import short
@@ -445,3 +447,31 @@ def test_what_training_leaves_elsewhere_than_decoding_has_it():
     assert all("donation" in row.what for row in both)
     assert all("'data'" in short(row.a.sharding) for row in moved)
     assert not any("'data'" in short(row.b.sharding) for row in moved)
+
+
+@pytest.mark.parametrize(
+    ("step", "names", "array"),
+    [
+        # Each parameter is gathered, and no array that the step computes has both.
+        ("", ("heads", "embed"), ""),
+        (":decode", ("position", "batch"), ""),
+        ("", ("batch", "position"), "input_ids [batch, position]"),
+        (":prefill", ("heads", "embed"), ".c_attn.weight [layers, qkv, heads, head_size, embed]"),
+        ("", ("heads", "head_size"), "shards [batch, position, qkv, heads, head_size]"),
+    ],
+)
+def test_two_names_are_on_one_mesh_axis_where_no_array_has_both(step, names, array):
+    need_haliax()
+    mapping = MappedMesh(
+        shared_mapping={"mlp": [], "heads": []},
+        param_mapping={"embed": []},
+        compute_mapping={"batch": [], **dict.fromkeys(names, "data")},
+    )
+    mesh = {**FSDP, "data": 2}
+    tried = pytest.raises(TargetError, match=re.escape(array)) if array else nullcontext()
+    with tried as caught:
+        program = resolve(f"levanter-gpt2{step}", mesh=mesh, settings={**TINY, "mapping": mapping})
+        assert Inspection(program, ["shardy"]).lowered
+    if array:
+        assert "compute_mapping shards" in caught.value.message
+        assert f"Map {names[1]!r} to another mesh axis" in caught.value.hint

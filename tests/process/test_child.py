@@ -104,6 +104,43 @@ def test_abort_is_one_sentence_and_no_half_answer(start):
     ]
 
 
+@pytest.mark.parametrize(
+    ("doings", "words", "hint"),
+    [
+        (["reading m.mlir"], " while reading m.mlir", "Is the input a whole module"),
+        (
+            [
+                "tracing mlp",
+                "lowering mlp for Shardy",
+                "propagating mlp with Shardy",
+                "\tsymbol-dce",
+            ],
+            " while propagating mlp with Shardy, in the pass symbol-dce",
+            "JAX lowers the program, so the error is in the compiler.",
+        ),
+        # That pass was done.
+        (["propagating mlp", "\tsymbol-dce", "\t"], " while propagating mlp", "Is the input"),
+    ],
+)
+def test_an_abort_names_what_was_done_and_blames_no_program(start, doings, words, hint):
+    code = """
+    import os
+    from sdyscope.process import progress
+    for what in {doings}:
+        progress.passing(what[1:]) if what[0] == "\\t" else progress.doing(what)
+    os.write(2, b"F1120 09:22:34.845518 8444 mesh.cc:234] Check failed: x == y (1 vs. 2)\\n")
+    os.abort()
+    """
+    status, out, err = end(start(code.format(doings=doings)))
+    assert (status, out) == (2, "")
+    said, advice = err.splitlines()
+    assert said == (
+        f"error: sdyscope misbehave aborted inside the compiler (SIGABRT){words}: "
+        "Check failed: x == y (1 vs. 2) (mesh.cc:234)"
+    )
+    assert hint in advice
+
+
 def test_abort_without_a_word(start):
     status, out, err = end(start("import os; os.abort()"))
     assert (status, out) == (2, "")

@@ -10,6 +10,7 @@ from sdyscope.values.source import (
     SKIP_VARIABLE,
     SourceLocation,
     _is_skipped,
+    callers,
     innermost_line,
     own_line,
     sites_of,
@@ -165,3 +166,60 @@ def test_what_called_sdyscope_is_not_the_program():
     assert own(FLAX, str(here / "stages" / "lower.py"), "/home/me/inspect.py") == 1
     # A reference model is its user's, installed or not.
     assert own(FLAX, str(here / "models" / "gpt.py"), str(here / "inspection.py")) == 2
+
+
+def called(*stacks):
+    """The lines behind that of each stack of one program."""
+    known = [(lines(*(place.strip("!") for place in stack)), "!" in stack[0]) for stack in stacks]
+    sites = sites_of(known)
+    return [" < ".join(str(line) for line in callers(stack, sites)) for stack, _ in known]
+
+
+def test_a_helper_of_the_same_file_is_told_by_who_calls_it():
+    train = "/me/t.py:1 main"
+    assert called(
+        ("/me/m.py:3 dense", "/me/m.py:21 block", "/me/m.py:31 model", train),
+        ("/me/m.py:3 dense", "/me/m.py:22 block", "/me/m.py:31 model", train),
+        ("/me/m.py:3 dense", "/me/m.py:22 block", "/me/m.py:32 model", train),
+        ("/me/m.py:40 head", "/me/m.py:33 model", train),
+    ) == [
+        "/me/m.py:21 < /me/m.py:31",
+        "/me/m.py:22 < /me/m.py:31",
+        "/me/m.py:22 < /me/m.py:32",
+        # Called once, it is told by its own line; behind that of the script stands everything.
+        "",
+    ]
+
+
+def test_lines_that_tell_nothing_apart_are_not_told():
+    assert called(
+        (
+            "/me/m.py:3 mlp",
+            "/me/m.py:9 loss",
+            "/me/m.py:12 step.<locals>.<lambda>",
+            "/me/m.py:12 step",
+        ),
+        # Another lambda of the same function.
+        ("/me/m.py:14 step.<locals>.<lambda>", "/me/m.py:14 step"),
+        # A function that calls itself.
+        ("/me/m.py:5 tree", "/me/m.py:6 tree", "/me/m.py:6 tree", "/me/m.py:9 loss"),
+        ("/me/m.py:5 tree", "/me/m.py:7 tree", "/me/m.py:9 loss"),
+    ) == ["", "", "", ""]
+    # JAX joins the stack of a loop's body to that of the loop.
+    body = ("/me/m.py:27 loss", "/me/m.py:31 step")
+    assert called((*body, *body, *body), body) == ["", ""]
+
+
+def test_a_helper_of_a_library_is_told_by_who_calls_it():
+    einsum, train = f"{LIBRARY}/llama.py:214 Einsum.__call__", "/me/train.py:7 main"
+    stacks = [
+        (FLAX + ":1 f", einsum, f"{LIBRARY}/llama.py:{line} Attention.__call__", train)
+        for line in (344, 345, 394)
+    ]
+    # Of the author's line, behind which all of the program stands, none is told.
+    assert called(*stacks) == [f"{LIBRARY}/llama.py:{line}" for line in (344, 345, 394)]
+    # A library that calls a model of the author's is behind all of it.
+    trainer = f"{LIBRARY}/trainer.py:9 step"
+    assert called(
+        ("/me/m.py:3 model", trainer, "/me/t.py:1 main"), ("/me/m.py:3 model", "/me/t.py:2 main")
+    ) == ["/me/t.py:1", "/me/t.py:2"]

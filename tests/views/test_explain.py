@@ -63,3 +63,28 @@ def test_priorities_and_how_often(found):
     assert any("jvp(block0), priority 3 at models/mlp.py:100" in line for line in lines)
     (line,) = [line for line in lines if line.startswith("not on data: the result of ")]
     assert line.endswith(". The same rule stopped 2 more tensors.")
+
+
+def test_the_values_of_a_helper_are_told_by_who_calls_it(tmp_path):
+    (tmp_path / "helper.py").write_text(
+        """\
+import jax, jax.numpy as jnp, sdyscope
+
+def double(x):
+    return 2 * x
+
+def step(x):
+    y = double(jnp.sin(x))
+    return double(jnp.cos(y))
+
+def program(mesh):
+    return sdyscope.Program("step", jax.jit(step), (jax.ShapeDtypeStruct((8,), jnp.float32),))
+"""
+    )
+    word = f"{tmp_path / 'helper.py'}:program"
+    inspection = Inspection(resolve(word, mesh={"data": 8}), ["shardy"])
+    titles = [text for text in texts(explain_document(inspection, "helper.py:4")) if "mul" in text]
+    called = dict.fromkeys(title.partition("called at ")[2] for title in titles)
+    assert list(called) == ["helper.py:7", "helper.py:8"]
+    (sine,) = [text for text in texts(explain_document(inspection, "helper.py:7")) if "sin" in text]
+    assert "called" not in sine

@@ -62,11 +62,12 @@ def collective_groups(collectives: Collectives) -> list[CollectiveGroup]:
     scopes = folded_scopes(
         part.scope for collective in collectives.collectives for part in collective.parts
     )
-    ways: dict[object, set[tuple[SourceLocation, ...]]] = {}
+    ways: dict[object, set[tuple[object, ...]]] = {}
     groups: dict[tuple[object, str], list[Collective]] = {}
     for collective in collectives.collectives:
         part = collective.largest
         scope = scopes[part.scope] or part.primitive
+        way = tuple(map(line_of, part.callers))
         key = (
             collective.kind,
             collective.asynchronous,
@@ -77,9 +78,9 @@ def collective_groups(collectives: Collectives) -> list[CollectiveGroup]:
             part.shapes,
             len(collective.parts),
             line_of(part.source),
-            part.callers,
+            way,
         )
-        ways.setdefault(line_of(part.source), set()).add(part.callers)
+        ways.setdefault(line_of(part.source), set()).add(way)
         groups.setdefault((key, scope), []).append(collective)
     grouped = [
         CollectiveGroup(

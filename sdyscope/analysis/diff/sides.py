@@ -327,11 +327,16 @@ def both_partitioners(program: Staged) -> tuple[Partitioner, Partitioner]:
         TargetError: there is only one.
     """
     if len(program.partitioners) < 2:
+        if program.recorded:
+            raise TargetError(
+                f"{program.name} was recorded under one partitioner, so there is nothing to "
+                "compare it with.",
+                hint="Name a second target, or record the run again with --partitioner both.",
+            )
         what = "compiled program" if program.is_compiled else "module"
-        other = "record it" if program.recorded else "a program"
         raise TargetError(
             f"{program.name} is one {what}, so there is nothing to compare it with.",
-            hint=f"Name a second target, or {other} with --partitioner both.",
+            hint="Name a second target, or a program with --partitioner both.",
         )
     return program.partitioners[0], program.partitioners[1]
 

@@ -33,6 +33,7 @@ from sdyscope.graph import OpGraph
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.source import SourceLocation
 
 #: How many of the values are named that became one.
 _NAMED = 5
@@ -53,6 +54,8 @@ class Explanation:
         counterfactual: what brings its axes and what would change its sharding, where that was
             asked for.
         unanswered: why there is no answer to that for this value; empty where there is one.
+        callers: the lines behind that of the value, the nearest first, where other values come to
+            it by other ways.
     """
 
     value: NamedValue
@@ -63,6 +66,7 @@ class Explanation:
     notes: tuple[ExplanationNote, ...] = ()
     counterfactual: Counterfactual | None = None
     unanswered: str = ""
+    callers: tuple[SourceLocation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +187,10 @@ class Explainer:
         propagated_value = self.propagated.values[named.id]
         decided = self.decisions.decided(named.id)
         assert decided is not None
+        op = self.graph.ops[named.id[0]]
         chains: tuple[Chain, ...] = ()
         absences: tuple[Absence, ...] = ()
         if propagated_value.node is not None and self.propagated.partitioner == "shardy":
-            op = self.graph.ops[named.id[0]]
             ref: Ref | None = (propagated_value.node, propagated_value.result)
             if op.is_result:
                 ref = self.propagated.graph.returned.get(op.result)
@@ -195,7 +199,8 @@ class Explainer:
                 absences = self.obstacles.absences(ref)
         notes = tuple(self._notes(propagated_value, decided))
         by = {self.propagated.partitioner: decided}
-        return Explanation(named, by, {}, chains, absences, notes)
+        callers = self.graph.ways_to(op)
+        return Explanation(named, by, {}, chains, absences, notes, callers=callers)
 
     def _notes(
         self, propagated_value: PropagatedValue, decided: DecidedValue

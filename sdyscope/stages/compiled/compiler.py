@@ -10,6 +10,7 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from sdyscope.graph import OpGraph, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.hlo.frames import with_known_frames
+from sdyscope.process import output
 from sdyscope.process.compiler_log import (
     last_words,
     refusal,
@@ -36,7 +38,12 @@ from sdyscope.stages import compat
 from sdyscope.stages.align.hlo_tags import read_tags, untagged
 from sdyscope.stages.align.tags import tag_names
 from sdyscope.stages.compiled import compiler_child
-from sdyscope.stages.compiled.topology import environment, mismatched_plugin, missing_plugin
+from sdyscope.stages.compiled.topology import (
+    Mismatch,
+    environment,
+    mismatched_plugin,
+    missing_plugin,
+)
 from sdyscope.stages.lowered.axis_names import fatal_axes
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated.xla_dump import CALLED_BACK, FELL_BACK, free_boundaries
@@ -113,6 +120,8 @@ def compiling(
     chosen = partitioner or lowered.compiled_under
     count = partitions(lowered, graph)
     on = check_hardware(lowered, graph, on)
+    if (mismatch := mismatched_plugin(on.platform)) is not None:
+        _warn_of(mismatch)
     tagged, names = tag_names(lowered.module, graph)
     with scratch_folder() as name:
         folder = Path(name)
@@ -195,7 +204,7 @@ def _made(
 def _mismatches(on: Hardware) -> Iterator[Remark]:
     mismatch = mismatched_plugin(on.platform)
     if mismatch is not None:
-        yield Remark("other plugin", str(mismatch))
+        yield Remark("other plugin", str(mismatch), other=mismatch.advice)
 
 
 def _topology(digits: list[list[Any]] | None) -> Topology | None:
@@ -251,6 +260,12 @@ def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None =
             hint="`sdyscope propagate` shows the program as far as propagation.",
         )
     return on
+
+
+@lru_cache
+def _warn_of(mismatch: Mismatch) -> None:
+    """Says once that two binaries don't fit, before a compile that may take minutes."""
+    output.say(f"warning: {mismatch}. Correct programs can fail to compile: {mismatch.advice}")
 
 
 def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:

@@ -228,6 +228,8 @@ def trace(program: Program) -> Any:
     try:
         with no_collection():  # JAX keeps what it makes of a program, which is a sixth of the time.
             return _trace(fun, program)
+    except TargetError:  # of a reference model, in its own words
+        raise
     except Exception as error:  # the user's own code runs here: anything can come out
         raise _not_lowerable(program.name, "traced", error) from error
 

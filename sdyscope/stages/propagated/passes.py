@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from sdyscope.errors import CompilerError
+from sdyscope.process.progress import is_trailed, passing
 from sdyscope.stages import compat
 from sdyscope.stages.stderr import captured_stderr
 
@@ -19,6 +20,8 @@ _LAST = "sdy-close-shardings"
 _STEPS = re.compile(r"(debug-propagation-edge-sharding)=false")
 _ORIGINS = re.compile(r"(debug-sharding-origins)=false")
 _ERROR = re.compile(r"error: (.*)")
+#: A pass's name, without its options and what it is run on: `func.func(sdy-close-shardings)`.
+_NAME = re.compile(r"(?:^|\()([\w-]+)(?=$|[{)])")
 
 
 def propagation_passes(
@@ -49,6 +52,12 @@ def propagation_passes(
     return tuple(chosen)
 
 
+def pass_name(text: str) -> str:
+    """`sdy-close-shardings`, of a pass with options, or `func.func(...)` around it."""
+    match = _NAME.search(text)
+    return match[1] if match else text
+
+
 def _split(pipeline: str) -> list[str]:
     """A pipeline's text at its outermost commas."""
     parts, depth, start = [], 0, 0
@@ -76,14 +85,20 @@ def run(module: Any, *passes: str, managers: dict[tuple[str, ...], Any] | None =
         CompilerError: a pass failed; with the compiler's message, and the op it names.
     """
     known = {} if managers is None else managers
+    # Where a parent has to say what ended this process, each by itself.
+    runs = [(each,) for each in passes] if is_trailed() else [passes]
     with module.context, captured_stderr() as written:
         try:
-            if passes not in known:
-                text = f"builtin.module({','.join(passes)})"
-                known[passes] = compat.passmanager.PassManager.parse(text)
-                # What Shardy writes on a while is more than its verifier allows.
-                known[passes].enable_verifier(False)
-            known[passes].run(module.operation)
+            for each in runs:
+                if is_trailed():
+                    passing(pass_name(each[0]))
+                if each not in known:
+                    text = f"builtin.module({','.join(each)})"
+                    known[each] = compat.passmanager.PassManager.parse(text)
+                    # What Shardy writes on a while is more than its verifier allows.
+                    known[each].enable_verifier(False)
+                known[each].run(module.operation)
+            passing("")
         except Exception as error:  # MLIRError, or ValueError for a pass that there is not
             raise CompilerError(_message(str(error), written())) from error
 

@@ -1,5 +1,7 @@
 """What looks the same is one row, on the terminal and on the page."""
 
+from dataclasses import replace
+
 from sdyscope.analysis.collectives.groups import collective_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.hlo import Shape
@@ -58,3 +60,14 @@ def test_another_line_or_axis_is_another_row_and_the_largest_comes_first():
     assert scopes(
         collective("mlp"), collective("mlp", line=2, sent=16), collective("mlp", axes=None)
     ) == [("mlp", 1, 48), ("mlp", 1, 24), ("mlp", 1, 24)]
+
+
+def test_a_helper_s_calls_on_one_line_are_one_row():
+    def called(line, column):
+        return replace(part, callers=(SourceLocation("a.py", line, column),))
+
+    each = collective("mlp")
+    (part,) = each.parts
+    found = [replace(each, parts=(called(*place),)) for place in ((9, 1), (9, 8), (10, 1))]
+    groups = collective_groups(Collectives(tuple(found), 8, None, differentiated=False))
+    assert [(len(group.members), group.callers[0].line) for group in groups] == [(2, 9), (1, 10)]

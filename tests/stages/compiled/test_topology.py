@@ -7,9 +7,12 @@ import pytest
 
 from sdyscope.errors import CompilerError
 from sdyscope.hardware.names import parse_hardware
+from sdyscope.inspection import Inspection
 from sdyscope.stages import doctor
 from sdyscope.stages.compiled import compiler
 from sdyscope.stages.compiled.topology import mismatched_plugin, missing_plugin
+from sdyscope.targets import resolve
+from sdyscope.words.remarks import remark_texts
 
 PINS = [
     "jaxlib<=0.10.2,>=0.10.2",
@@ -68,6 +71,34 @@ def test_a_program_is_not_blamed_for_the_pair(installed):
     )
     assert caught.value.hint.endswith("pip install 'jax[tpu]==0.10.2'")
     assert "libtpu==0.0.42.*: pip install" in compiler._ended(on, -6, "").hint
+
+
+def test_the_pair_is_told_before_the_compile(installed, monkeypatch, capsys):
+    installed["libtpu"] = "0.0.51"
+    compiler._warn_of.cache_clear()
+    started = []
+
+    def start(folder, on):
+        started.append(capsys.readouterr().err)
+        raise InterruptedError
+
+    monkeypatch.setattr(compiler, "_start", start)
+    monkeypatch.setattr(compiler, "check_hardware", lambda lowered, graph, on: on)
+    (lowered,) = Inspection(resolve("mlp"), ["shardy"]).lowered.values()
+    for hardware in ("tpu:v5p:2x2x2", "tpu:v5e:2x4", "cpu:8"):
+        with pytest.raises(InterruptedError), compiler.compiling(lowered, parse_hardware(hardware)):
+            pass
+    assert started == [
+        "warning: libtpu 0.0.51 is installed, and JAX 0.10.2 asks for libtpu==0.0.42.*. Correct "
+        "programs can fail to compile: pip install 'jax[tpu]==0.10.2'\n",
+        "",
+        "",
+    ]
+    (remark,) = compiler._mismatches(parse_hardware("tpu:v5e:2x2"))
+    assert list(remark_texts([remark])) == [
+        "libtpu 0.0.51 is installed, and JAX 0.10.2 asks for libtpu==0.0.42.*: "
+        "pip install 'jax[tpu]==0.10.2'"
+    ]
 
 
 @pytest.mark.parametrize(
