@@ -121,6 +121,9 @@ class CollectiveOrigin:
         together: all annotations that say the axes of the value on dimensions that hold them
             together with its own, or that give them to a dimension that is summed or gathered once
             those are gone: any of them can be where they come from.
+        needed_together: as ``together``, of what it is needed with: all annotations that say the
+            axes of another tensor of the op together with its own, or that keep the axes away once
+            those that are named do not.
         not_found: why it is not known.
         followed: whether the op was found along the value in the compiled program, since XLA
             names the collective after what makes the value, or not at all.
@@ -141,6 +144,7 @@ class CollectiveOrigin:
     source: SourceLocation | None
     annotations: tuple[OriginAnnotation, ...]
     together: Together = NOBODY
+    needed_together: Together = NOBODY
     result: str = ""
     form: str = ""
     carried: bool = False
@@ -150,19 +154,38 @@ class CollectiveOrigin:
     uncertain: bool = False
 
     @property
-    def otherwise(self) -> Iterator[OriginAnnotation]:
-        """Where the axes of the value come from without the annotations that are named."""
-        # By identity: there is an annotation for each layer, and a key takes long to compare.
-        left_out = set(map(id, self.named_together))
-        every = self.together.by_key.values()
-        return (annotation for annotation in every if id(annotation) not in left_out)
+    def every(self) -> Iterator[OriginAnnotation]:
+        """The annotations that are named, and those that stand in for them."""
+        yield from self.annotations
+        yield from self.otherwise
+        yield from self.needed_otherwise
 
     @property
-    def named_together(self) -> list[OriginAnnotation]:
-        """Those of ``together.by_key`` that are named: all others are ``otherwise``."""
-        by_key = self.together.by_key
-        named = {annotation.key for annotation in self.annotations if annotation.role == "has"}
+    def otherwise(self) -> Iterator[OriginAnnotation]:
+        """Where the axes of the value come from without the annotations that are named."""
+        return self.others("has")
+
+    @property
+    def needed_otherwise(self) -> Iterator[OriginAnnotation]:
+        """Who needs the value with another sharding without the annotations that are named."""
+        return self.others("needed")
+
+    def others(self, role: OriginRole) -> Iterator[OriginAnnotation]:
+        """Those of a role that are not named."""
+        # By identity: there is an annotation for each layer, and a key takes long to compare.
+        left_out = set(map(id, self.named_together(role)))
+        every = self.all_together(role).by_key.values()
+        return (annotation for annotation in every if id(annotation) not in left_out)
+
+    def named_together(self, role: OriginRole) -> list[OriginAnnotation]:
+        """Those of ``all_together`` that are named: all ``others`` are not."""
+        by_key = self.all_together(role).by_key
+        named = {annotation.key for annotation in self.annotations if annotation.role == role}
         return [by_key[key] for key in named if key in by_key]
+
+    def all_together(self, role: OriginRole) -> Together:
+        """All annotations that can have a role."""
+        return self.together if role == "has" else self.needed_together
 
     @property
     def is_known(self) -> bool:

@@ -103,6 +103,9 @@ class OriginDocument:
         otherwise: annotations that the axes of the value, or of another dimension that is summed or
             gathered, come from without those that are named, the first ten of them.
         otherwise_count: how many those are.
+        needed_otherwise: likewise, annotations for which the value is needed with another sharding
+            without those that are named, the first ten of them.
+        needed_otherwise_count: how many those are.
         words: all of it in a sentence, as every view prints it.
         followed: whether the op was found along the value in the compiled program, since XLA names
             the collective after what makes the value, or not at all.
@@ -126,6 +129,8 @@ class OriginDocument:
     annotations: tuple[OriginAnnotationDocument, ...]
     otherwise: tuple[OriginAnnotationDocument, ...]
     otherwise_count: int
+    needed_otherwise: tuple[OriginAnnotationDocument, ...]
+    needed_otherwise_count: int
     words: str
     followed: bool
     may_split: bool
@@ -134,7 +139,13 @@ class OriginDocument:
 
 def origin_document(origin: CollectiveOrigin) -> OriginDocument:
     """The document of an origin."""
-    otherwise = islice(origin.otherwise, _OTHERWISE)
+
+    def documents(role: OriginRole) -> tuple[OriginAnnotationDocument, ...]:
+        return tuple(map(origin_annotation_document, islice(origin.others(role), _OTHERWISE)))
+
+    def count(role: OriginRole) -> int:
+        return len(origin.all_together(role).by_key) - len(origin.named_together(role))
+
     return OriginDocument(
         kind=origin.kind,
         known=origin.is_known,
@@ -148,8 +159,10 @@ def origin_document(origin: CollectiveOrigin) -> OriginDocument:
         scope=origin.scope,
         source=origin.source,
         annotations=tuple(map(origin_annotation_document, origin.annotations)),
-        otherwise=tuple(map(origin_annotation_document, otherwise)),
-        otherwise_count=len(origin.together.by_key) - len(origin.named_together),
+        otherwise=documents("has"),
+        otherwise_count=count("has"),
+        needed_otherwise=documents("needed"),
+        needed_otherwise_count=count("needed"),
         words=origin_text(origin),
         followed=origin.followed,
         may_split=origin.may_split,
@@ -288,8 +301,9 @@ def _resharding(
     form = f"{op_text(origin.form)} of " if origin.form else ""
     value = f"{form}{value} is {spec_text(origin.before) or 'sharded'}{otherwise}"
     after = spec_text(origin.after)
+    needing = _listed(needed, file) + (_otherwise(origin, file, "needed") if needed else "")
     if origin.result:
-        result = _listed(needed, file) or f"{origin.result} {after}".strip()
+        result = needing or f"{origin.result} {after}".strip()
         return f"{value} but is returned as {result}"
     wanted = after or "another sharding"
     op = op_text(origin.op)
@@ -301,10 +315,10 @@ def _resharding(
             has = {annotation.key for annotation in origin.annotations if annotation.role == "has"}
             # What an annotation gives the value and another tensor of the op is two things.
             too = has.issuperset(annotation.key for annotation in needed)
-            given = _listed(needed, file) + (" on its other tensors too" if too else "")
+            given = needing + (" on its other tensors too" if too else "")
             return f"{value} but {op}, given {given}, requires {wanted}"
         verb = "requires" if len(names) == 1 else "require"
-        return f"{value} but {_listed(needed, file)} {verb} {wanted}"
+        return f"{value} but {needing} {verb} {wanted}"
     return f"{value} but {op} requires {wanted}" if op else f"{value} but {wanted} is required"
 
 
@@ -334,22 +348,26 @@ def _is_unreduced(annotation: OriginAnnotation) -> bool:
     return isinstance(spec, PartitionSpec) and named <= spec.unreduced
 
 
-def _otherwise(origin: CollectiveOrigin, file: str) -> str:
-    """Who else says the axes: one by name, and how many more; and XLA, where it may do so."""
-    first = next(origin.otherwise, None)
+def _otherwise(origin: CollectiveOrigin, file: str, role: OriginRole = "has") -> str:
+    """Who else says the axes, or needs the value otherwise: one by name, and how many more.
+
+    And XLA, where it may split what has the axes itself.
+    """
+    first = next(origin.others(role), None)
+    may_split = origin.may_split and role == "has"
     if first is None:
-        return " (otherwise perhaps by XLA itself)" if origin.may_split else ""
-    together = origin.together
+        return " (otherwise perhaps by XLA itself)" if may_split else ""
+    together = origin.all_together(role)
 
     def counted() -> Counter[str]:
         return Counter(annotation_name(each, file) for each in together.by_key.values())
 
     # There is one for all collectives over the same dimensions, and as many of these as layers.
     every = together.once((annotation_name, file), counted)
-    named = Counter(annotation_name(annotation, file) for annotation in origin.named_together)
+    named = Counter(annotation_name(each, file) for each in origin.named_together(role))
     names = len(every) - sum(every[name] == count for name, count in named.items())
     more = f" and {names - 1:,} more" if names > 1 else ""
-    itself = ", or perhaps by XLA itself" if origin.may_split else ""
+    itself = ", or perhaps by XLA itself" if may_split else ""
     return f" (otherwise by {annotation_name(first, file)}{more}{itself})"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -22,7 +22,7 @@ from sdyscope.analysis.collectives.propagated_axes import (
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.components import AxisComponents, HeldAxis, joined_by_shardy
 from sdyscope.analysis.propagation.flow import Ref
-from sdyscope.analysis.propagation.openness import Openness
+from sdyscope.analysis.propagation.openness import Binding, Openness
 from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation, NamedKind
 from sdyscope.facts.origins import Spec
@@ -97,6 +97,10 @@ class WrittenSpec(NamedTuple):
     axes: AxesByDim
 
 
+Keeper: TypeAlias = WrittenSpec | Binding
+"""An annotation that keeps axes away: as Shardy is given it, or followed."""
+
+
 class AnnotatedAxes:
     """Finds annotations in one propagation.
 
@@ -136,9 +140,8 @@ class AnnotatedAxes:
         # Searches for what stands in meet most values many times.
         self._held_at: dict[tuple[Ref, AxisPart], dict[int, HeldAxis]] = {}
         self._dims_beside: dict[_Dim, list[_Dim]] = {}
-        self._kept_away_by: dict[tuple[Ref, int, AxisPart], list[tuple[str, int] | None]] = {}
+        self._kept_away_by: dict[tuple[Ref, int, AxisPart], frozenset[_Said]] = {}
         self._said: dict[HeldAxis, frozenset[_Said]] = {}
-        self._lines: dict[HeldAxis, frozenset[tuple[str, int] | None]] = {}
         self._groups: dict[int, dict[_Dim, list[list[_Dim]]]] = {}
 
     def of_value(
@@ -241,7 +244,6 @@ class AnnotatedAxes:
         if known is not None:
             return known
         own = set(self._components_at(at, gone).values())
-        lines = [self._lines_of(component) for component in own]
         said = frozenset[_Said]().union(*map(self._said_by, own))
 
         def is_gone(component: HeldAxis) -> bool:
@@ -265,7 +267,7 @@ class AnnotatedAxes:
                 component is not None
                 or (
                     all(is_gone(each) or (may_move and may_go(each)) for each in there.values())
-                    and not self._is_kept_away(value, at_dim, part, lines)
+                    and self._said_away(value, at_dim, part) <= said
                 )
             ):
                 further = [each for each in self._beside(value, at_dim) if each not in seen]
@@ -279,20 +281,9 @@ class AnnotatedAxes:
         said = self._said.get(component)
         if said is None:
             said = self._said[component] = frozenset(
-                _said(written.annotation) for written, _ in self._by_component.get(component, ())
+                _said(written) for written, _ in self._by_component.get(component, ())
             )
         return said
-
-    def _lines_of(self, component: HeldAxis) -> frozenset[tuple[str, int] | None]:
-        """The lines of the annotations of a component."""
-        lines = self._lines.get(component)
-        if lines is None:
-            lines = self._lines[component] = frozenset(
-                line_of(written.annotation.source)
-                for written, _ in self._by_component.get(component, ())
-                if written.annotation.source is not None
-            )
-        return lines
 
     def _components_at(self, at: Ref, part: AxisPart) -> dict[int, HeldAxis]:
         """By dimension of a value in the flow that has an axis, what holds it together."""
@@ -307,31 +298,69 @@ class AnnotatedAxes:
         }
         return held
 
-    def _is_kept_away(
-        self,
-        at: Ref,
-        dim: int,
-        part: AxisPart,
-        gone: Iterable[Container[tuple[str, int] | None]],
-    ) -> bool:
-        """Whether an annotation keeps an axis from a dimension that is not gone, nor has it."""
-        by = self._kept_away_by.get((at, dim, part))
-        if by is None:
-            by = self._kept_away_by[at, dim, part] = list(self._keeping_away(at, dim, part))
-        return any(not any(line in lines for lines in gone) for line in by)
+    def _said_away(self, at: Ref, dim: int, part: AxisPart) -> frozenset[_Said]:
+        """The annotations that keep an axis from a dimension, each by what goes with it."""
+        said = self._kept_away_by.get((at, dim, part))
+        if said is None:
+            keeping = map(_said, self.keeping_away(at, dim, part))
+            said = self._kept_away_by[at, dim, part] = frozenset(keeping)
+        return said
 
-    def _keeping_away(self, at: Ref, dim: int, part: AxisPart) -> Iterator[tuple[str, int] | None]:
-        """The lines of the annotations that keep an axis from a dimension, and do not have it."""
+    def keeping_away(self, at: Ref, dim: int, part: AxisPart) -> Iterator[Keeper]:
+        """The annotations that keep an axis from a dimension, and do not have it.
+
+        Args:
+            at: a value in the flow.
+            dim: which of its dimensions.
+            part: the axis.
+        """
         if self.openness is None:
             for written in self._written_at.get(at, ()):
                 if not self._lets_pass(written, dim, part):
-                    yield line_of(written.annotation.source)
+                    yield written
             return
         mesh = self.decided.mesh
         for binding in self.openness.keeping(at, dim, part):
             sharding = binding.sharding
             if isinstance(sharding, TensorSharding) and not _has(axes_in(sharding, mesh), part):
-                yield line_of(binding.source)
+                yield binding
+
+    def _moved_to(self, at: Ref, part: AxisPart) -> Iterator[WrittenSpec]:
+        """The results as which GSPMD returns a value without an axis, moved at the very end."""
+        for written in self._written_at.get(at, ()) if self._is_gspmd else ():
+            if written.annotation.kind == "result" and not _has(written.axes, part):
+                yield written
+
+    def kept_away_otherwise(
+        self, starts: Sequence[tuple[Ref, int, AxisPart]], gone: Sequence[Keeper]
+    ) -> list[Keeper]:
+        """Who else keeps axes away from where some annotations keep them away, without these.
+
+        The axes then go on through dimensions that have none of them, up to those where other
+        annotations keep them away.
+
+        Args:
+            starts: dimensions of values in the flow that they are kept away from, with the axis.
+            gone: the annotations.
+        """
+        said = frozenset(map(_said, gone))
+        others: dict[_Said, Keeper] = {}
+        for start in starts:
+            part = start[-1]
+            seen = {start[:2]}
+            queue = deque(seen)
+            while queue:
+                at, dim = queue.popleft()
+                if self._components_at(at, part):
+                    continue
+                for keeper in (*self.keeping_away(at, dim, part), *self._moved_to(at, part)):
+                    if _said(keeper) not in said:
+                        others.setdefault(_said(keeper), keeper)
+                if len(seen) < _NEAR and self._said_away(at, dim, part) <= said:
+                    further = [each for each in self._beside(at, dim) if each not in seen]
+                    seen.update(further)
+                    queue.extend(further)
+        return list(others.values())
 
     def _lets_pass(self, written: WrittenSpec, dim: int, part: AxisPart) -> bool:
         """Whether an annotation lets an axis come to a dimension, or has it.
@@ -766,9 +795,17 @@ def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:
     return any(own.shared(part) is not None for dim in axes for own in dim)
 
 
-def _said(annotation: Annotation) -> _Said:
-    line = None if annotation.kind in ("argument", "result") else line_of(annotation.source)
-    return annotation.path if line is None else line
+def _said(keeper: Keeper) -> _Said:
+    """An annotation by what goes with it: all of a line, but an argument or result alone."""
+    if isinstance(keeper, Binding):
+        return _goes_with(keeper.kind, keeper.name, keeper.source)
+    annotation = keeper.annotation
+    return _goes_with(annotation.kind, annotation.path, annotation.source)
+
+
+def _goes_with(kind: str, name: str, source: SourceLocation | None) -> _Said:
+    line = None if kind in ("argument", "result") else line_of(source)
+    return name if line is None else line
 
 
 def _annotated(written: WrittenSpec, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:

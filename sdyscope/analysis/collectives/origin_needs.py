@@ -82,6 +82,9 @@ _SEVERAL = 2
 #: How many tensors a lookup takes and gives.
 _LOOKUP = 3
 
+#: How many dimensions a product has that XLA turns.
+_MATRIX = 2
+
 #: How many axes a value is gathered over besides, at most: one collective each.
 _FURTHER = 4
 #: How many ops around the one that is named are looked at.
@@ -230,6 +233,17 @@ class Needs:
             if self.is_need(need, axes):
                 yield need
 
+    def turned(self, op: Op) -> Op | None:
+        """The product that XLA makes transposed at once, where an op transposes it; else None.
+
+        Then the product has the name of the transpose (`algebraic_simplifier.cc`).
+        """
+        if kind_of(op) != "transpose" or len(self.decided.shape((op.id, 0)) or ()) != _MATRIX:
+            return None
+        producer = self.graph.ops[self.operands(op)[0][0]]
+        is_product = kind_of(producer) in ("dot", "dot_general")
+        return producer if is_product and len(self.graph.uses(producer)) == 1 else None
+
     def ended(self, op: Op) -> Op | None:
         """The loop whose body an op ends."""
         around = None if op.parent is None else self.graph.ops[op.parent]
@@ -324,6 +338,10 @@ class Needs:
             after = self.on(self.decided.axes(results[0]), axes)
             kept = _by_size(after, self.decided.shape(results[0]) or ())
             return kept is None or kept != _by_size(before, shape)
+        places = need.op.attributes.get("broadcast_dimensions")
+        if kind_of(need.op) == "broadcast_in_dim" and isinstance(places, tuple):
+            wider = self.on(self.decided.axes(results[0]), axes)
+            return not wider or [wider[at] for at in places] != list(before)
         if any(self.decided.shape(result) != shape for result in results):
             return True
         return any(self.on(self.decided.axes(result), axes) != before for result in results)
@@ -531,37 +549,55 @@ class Needs:
 
     def closing(self, need: Need, axes: tuple[AxisPart, ...]) -> list[Binding]:
         """What keeps the axes from the other tensors of the op, where these go with the value's."""
-        by_rule = None if need.op is None or need.output is not None else self._by_rule(need.op)
-        at = self._in_flow(need.value)
-        if by_rule is None or at is None or self.annotated.openness is None:
+        openness = self.annotated.openness
+        if openness is None or need.op is None or need.op.is_constraint:
             return []
-        bindings: dict[Binding, None] = {}
-        for factor, axis in by_rule.held(at, axes):
-            for slot, value in by_rule.slots:
-                tensor = rules.mapping(by_rule.rule, slot)
-                dim = None if tensor is None else dimension_with(tensor, factor)
-                if dim is None or value == at or (factor, axis) in by_rule.held(value, axes):
-                    continue
-                bindings |= dict.fromkeys(self.annotated.openness.closing(value, dim))
-        return list(bindings)
+        dims = ((value, dim) for value, dim, _ in self.bare(need, axes))
+        return list(dict.fromkeys(by for value, dim in dims for by in openness.closing(value, dim)))
 
     def withheld(self, need: Need, axes: tuple[AxisPart, ...]) -> list[WrittenSpec]:
         """Under GSPMD, what says the value's dimension without the axes on other tensors of the op.
 
         Nothing is recorded of that: it is followed from tensors of the op's that lack them.
         """
-        if self.annotated.pointers is not None or need.op is None or need.output is not None:
+        if self.annotated.pointers is not None or need.op is None or need.op.is_constraint:
             return []
-        if kind_of(need.op) in _WHOLE or need.value not in self.tensors(need.op):
+        nearest = (self.annotated.without(*each) for each in self.bare(need, axes))
+        return list({id(written): written for written in nearest if written is not None}.values())
+
+    def bare(self, need: Need, axes: tuple[AxisPart, ...]) -> list[tuple[Ref, int, AxisPart]]:
+        """The dimensions of the op's other tensors that go with the value's and lack the axes.
+
+        Each as a value in the flow, which of its dimensions, and the axis.
+        """
+        op = need.op
+        if op is None or need.output is not None:
             return []
-        written: dict[int, WrittenSpec] = {}
-        for other in self.tensors(need.op):
-            for dim, part in self._dims_with(need.value, axes):
-                if other != need.value and self._same_dimension(need.value, other, dim):
-                    nearest = self.annotated.without(other, dim, part)
-                    if nearest is not None:
-                        written[id(nearest)] = nearest
-        return list(written.values())
+        if op.is_constraint:
+            at = self._in_flow((op.id, 0))
+            dims = self._dims_with(need.value, axes)
+            return [] if at is None else [(at, dim, part) for dim, part in dims]
+        if self.annotated.pointers is None:
+            if kind_of(op) in _WHOLE or need.value not in self.tensors(op):
+                return []
+            return [
+                (other, dim, part)
+                for other in self.tensors(op)
+                for dim, part in self._dims_with(need.value, axes)
+                if other != need.value and self._same_dimension(need.value, other, dim)
+            ]
+        by_rule, at = self._by_rule(op), self._in_flow(need.value)
+        if by_rule is None or at is None:
+            return []
+        bare = []
+        for factor, name in by_rule.held(at, axes):
+            for slot, value in by_rule.slots:
+                tensor = rules.mapping(by_rule.rule, slot)
+                dim = None if tensor is None else dimension_with(tensor, factor)
+                if dim is None or value == at or (factor, name) in by_rule.held(value, axes):
+                    continue
+                bare += [(value, dim, axis) for axis in axes if axis.name == name]
+        return bare
 
     def _alike(self, op: Op, value: ValueId, other: ValueId, axes: tuple[AxisPart, ...]) -> bool:
         """Whether another tensor of an op has the axes where the value has them."""

@@ -15,7 +15,12 @@ from copy import copy
 from dataclasses import replace
 from typing import Final, TypedDict
 
-from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, WrittenSpec
+from sdyscope.analysis.collectives.annotated_axes import (
+    AnnotatedAxes,
+    AnnotatedAxis,
+    Keeper,
+    WrittenSpec,
+)
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
     NO_FIT,
@@ -151,8 +156,10 @@ class _Search:
         return replace(part, source=next((line for line in lines if line is not None), None))
 
     def ops(self, tags: Sequence[tuple[int, ...]]) -> list[Op]:
-        """The ops that tags name."""
-        return [self.graph.ops[path[-1]] for path in tags if path[-1] < len(self.graph.ops)]
+        """The ops that tags name, each behind the product that XLA turns, and names after it."""
+        named = [self.graph.ops[path[-1]] for path in tags if path[-1] < len(self.graph.ops)]
+        ops = (each for op in named for each in (self.around.turned(op), op) if each is not None)
+        return list({op.id: op for op in ops}.values())
 
     def entering(self, path: tuple[int, ...], values: Container[ValueId]) -> tuple[int, ...]:
         """For an op in a `shard_map` that takes one of some values there, the `shard_map`."""
@@ -182,7 +189,19 @@ class _Search:
             if (callee := self.graph.ops[call].callee) is not None
             for other in self.graph.callers(callee)
         }
-        return self.around.forms(values, others - calls)
+        return self.reaching(self.ops(part.tags), values, others - calls)
+
+    def reaching(
+        self, ops: Sequence[Op], values: Iterable[ValueId], others: Container[int]
+    ) -> set[ValueId]:
+        """Values and what they go on as: of what loops and barriers make that which ops take.
+
+        These make many values; all of them where the ops take none.
+        """
+        forms = [self.around.forms([value], others) for value in values]
+        tensors = {value for op in ops for value in self.around.tensors(op)}
+        taken = [each for each in forms if not each.isdisjoint(tensors)]
+        return set().union(*(taken or forms))
 
     def leads(
         self,
@@ -201,6 +220,9 @@ class _Search:
                 and self.around.is_need(Need(value, None, part.result), axes)
             )
         whole = collective.kind != "all-gather"
+        results = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
+        if not whole and self.is_bare(results):
+            values = ()  # What is gathered goes into what is made: later forms are cut again.
         needs = [
             need
             for need in self.needs(part.tags, axes)
@@ -213,13 +235,25 @@ class _Search:
             for need in needs
         ):
             return True
-        if any(self.needs(part.makers, axes)):
-            return False
+        for_maker = [
+            self.around.misfit(need, collective, part, axes)
+            for need in self.needs(part.makers, axes)
+        ]
+        if for_maker:
+            # Of what is gathered over other axes than it has, the shape is exact.
+            exchanged = self.exchanged_before(self.ops(part.tags), axes, collective, part, values)
+            return min(for_maker) > 1 and exchanged is not None
         moved_for = [
             self.moved_before(self.ops(tags), collective, part, values) is not None
             for tags in (part.tags, part.makers)
         ]
         return moved_for != [False, True]
+
+    def is_bare(self, values: Sequence[ValueId]) -> bool:
+        """Whether all of some values are known to have no sharding at all."""
+        return bool(values) and all(
+            self.decided.is_known(value) and not any(self.decided.axes(value)) for value in values
+        )
 
     def needs(self, tags: Sequence[tuple[int, ...]], axes: tuple[AxisPart, ...]) -> Iterator[Need]:
         """What is needed with another sharding around the ops that tags name."""
@@ -289,8 +323,9 @@ class _Search:
                 )
             is_moved = collective.kind in ("all-gather", "collective-permute")
             if is_moved and self.is_cut_by_xla(ops, axes, values):
-                moved_before = self.moved_before(ops, collective, part, values)
-                return moved_before or _origin("split", ops[0], *_scope(ops[0]))
+                before = self.moved_before(ops, collective, part, values)
+                before = before or self.exchanged_before(ops, axes, collective, part, None)
+                return before or _origin("split", ops[0], *_scope(ops[0]))
             nearest: CollectiveOrigin | None = None
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
@@ -407,6 +442,7 @@ class _Search:
                     **self.moved(value),
                     annotations=(*has, *needed),
                     together=self.together([value], axes, calls),
+                    needed_together=self.together(self.around.operands(op)[:1], axes, calls),
                 )
         return None
 
@@ -435,6 +471,7 @@ class _Search:
 
     def is_split_by_xla(self, ops: list[Op], axes: tuple[AxisPart, ...]) -> bool:
         """Whether it sums what XLA splits over axes that no dimension that is summed has."""
+        ops = [op for op in ops if self.around.turned(op) is None]
         if not ops or any(kind_of(op) not in _SPLIT for op in ops):
             return False
         tensors = [value for op in ops for value in self.around.tensors(op)]
@@ -500,6 +537,16 @@ class _Search:
         for steps, ring in enumerate(self.around.rings(ops)):
             needs = [need for op in ring for need in self.around.needs(op, axes)]
             needs = [need for need in needs if self.could_be_for(need.value, collective, axes)]
+            if not needs and steps == 0 and part.named_after != "nothing":
+                # What is around what an op takes is not what XLA moves for the op.
+                among = None if part.named_after == "op" else values
+                before = (
+                    self.moved_before(ring, collective, part, values)
+                    if part.named_after == "op"
+                    else None
+                ) or self.exchanged_before(ring, axes, collective, part, among)
+                if before is not None:
+                    return before
             if needs:
                 calls = {call for path in part.tags for call in path[:-1]}
                 misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
@@ -619,14 +666,33 @@ class _Search:
         """
         if collective.kind != "all-gather":
             return None
-        for own in self.decided.axes(need.value):
-            if (
-                part_size(own) == part_size(axes)
-                and not any(each.shared(axis) for each in own for axis in axes)
-                and self.around.misfit(need, collective, part, own) == 0
-            ):
-                return self.origin_for(need, own, part, collective.kind)
+        for dim in self.decided.axes(need.value):
+            for own in _slices(dim):
+                if (
+                    part_size(own) == part_size(axes)
+                    and not any(each.shared(axis) for each in own for axis in axes)
+                    and self.around.misfit(need, collective, part, own) == 0
+                ):
+                    return self.origin_for(need, own, part, collective.kind)
         return None
+
+    def exchanged_before(
+        self,
+        ops: list[Op],
+        axes: tuple[AxisPart, ...],
+        collective: Collective,
+        part: Part,
+        values: Container[ValueId] | None,
+    ) -> CollectiveOrigin | None:
+        """As ``exchanged``, of whatever is needed around ops, or of some values."""
+        needs = (
+            need
+            for op in ops
+            for need in self.around.needs(op, self.around.every_axis)
+            if values is None or need.value in values
+        )
+        exchanged = (self.exchanged(need, axes, collective, part) for need in needs)
+        return next((each for each in exchanged if each is not None), None)
 
     def one_element(
         self, ops: list[Op], axes: tuple[AxisPart, ...], part: Part
@@ -665,6 +731,9 @@ class _Search:
         calls = _calls_of(part)
         has = self.annotations([value], axes, "has", calls)
         needed: list[OriginAnnotation] = []
+        taken: list[ValueId] = []  # What is needed for its axes, which are:
+        on = axes
+        keepers: list[Keeper] = []
         after: Spec | None = None
         if op is None:
             written = self.annotated.of_result(need.result or 0)
@@ -676,21 +745,21 @@ class _Search:
             written = self.annotated.of_op(op.id)
             if written is not None:
                 needed.append(self.needed(written, axes))
+                keepers = [written]
+            taken = [(op.id, 0)]
             after = self.decided.spec((op.id, 0))
         elif need.output is not None and kind_of(op) == "while":
-            needed = self.annotations([need.output], axes, "needed", calls)
+            taken = [need.output]
+            needed = self.annotations(taken, axes, "needed", calls)
             after = self.decided.spec(need.output)
         else:
-            needed = [self.binding(binding, axes) for binding in self.around.closing(need, axes)]
-            needed += [
-                self.needed(written, axes, recorded=False)
-                for written in self.around.withheld(need, axes)
-            ]
-            conflicts = self.around.conflicting(need, axes)
-            needed += self.annotations(conflicts, axes, "needed", calls)
+            keepers = [*self.around.closing(need, axes), *self.around.withheld(need, axes)]
+            needed = [self.keeper(keeper, axes) for keeper in keepers]
+            taken = self.around.conflicting(need, axes)
+            needed += self.annotations(taken, axes, "needed", calls)
             if kind == "all-gather" and not needed:
-                competing, besides = self.around.competing(need, axes)
-                needed += self.annotations(competing, besides, "needed", calls)
+                taken, on = self.around.competing(need, axes)
+                needed += self.annotations(taken, on, "needed", calls)
             # What it has itself is needed otherwise for others, where there are any.
             own = {each.key for each in has}
             needed = [each for each in needed if each.key not in own] or needed
@@ -720,6 +789,13 @@ class _Search:
             after=after,
             annotations=has if is_rearranged else (*has, *_distinct(needed)),
             together=self.together([value], axes, calls, instead),
+            needed_together=self.needed_together(
+                self.together(taken, on, calls),
+                self.annotated.kept_away_otherwise(self.around.bare(need, axes), keepers)
+                if keepers
+                else [],
+                axes,
+            ),
             result=self.result_name(need.result) if op is None else "",
             may_split=kind == "all-gather" and is_square,
         )
@@ -783,6 +859,14 @@ class _Search:
             self._together[components] = Together(tuple(self.grouped(annotated_axes, "has")))
         return self._together[components]
 
+    def needed_together(
+        self, taken: Together, keepers: Sequence[Keeper], axes: tuple[AxisPart, ...]
+    ) -> Together:
+        """All for whom a value can be needed: they say axes, or keep them away."""
+        if not keepers:
+            return taken
+        return Together((*taken.annotations, *(self.keeper(each, axes) for each in keepers)))
+
     def grouped(
         self, annotated_axes: Iterable[AnnotatedAxis], role: OriginRole
     ) -> Iterator[OriginAnnotation]:
@@ -811,15 +895,17 @@ class _Search:
             all(annotated.recorded for annotated in annotated_axes),
         )
 
-    def binding(self, binding: Binding, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
-        """The annotation that closes a dimension of another tensor of an op."""
-        mesh, sharding = self.decided.mesh, binding.sharding
+    def keeper(self, keeper: Keeper, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
+        """The annotation that keeps axes from another tensor of an op."""
+        if not isinstance(keeper, Binding):
+            return self.needed(keeper, axes, recorded=False)
+        mesh, sharding = self.decided.mesh, keeper.sharding
         spec = (
             spec_in(sharding, sharding.rank, mesh) if isinstance(sharding, TensorSharding) else ""
         )
         named = tuple(axis.axis(mesh) for axis in axes)
         return OriginAnnotation(
-            binding.kind, binding.name, spec or "", named, "needed", binding.source, recorded=True
+            keeper.kind, keeper.name, spec or "", named, "needed", keeper.source, recorded=True
         )
 
     def needed(
@@ -852,6 +938,7 @@ def _origin(
     after: Spec | None = None,
     annotations: Sequence[OriginAnnotation] = (),
     together: Together = NOBODY,
+    needed_together: Together = NOBODY,
     result: str = "",
     may_split: bool = False,
     uncertain: bool = False,
@@ -868,6 +955,7 @@ def _origin(
         source=None if op is None else op.source,
         annotations=tuple(annotations),
         together=together,
+        needed_together=needed_together,
         result=result,
         may_split=may_split,
         uncertain=uncertain,
@@ -885,6 +973,13 @@ def _distinct(annotations: Iterable[OriginAnnotation]) -> Collection[OriginAnnot
 def _calls_of(part: Part) -> tuple[int, ...]:
     """The calls that lead to what a tensor is for, or else to what makes it."""
     return next((path[:-1] for path in (*part.tags, *part.makers) if len(path) > 1), ())
+
+
+def _slices(axes: tuple[AxisPart, ...]) -> Iterator[tuple[AxisPart, ...]]:
+    """Axes of one dimension that follow each other, all of them first."""
+    for length in range(len(axes), 0, -1):
+        for start in range(len(axes) - length, -1, -1):
+            yield axes[start : start + length]
 
 
 def _scope(op: Op) -> tuple[str, str]:

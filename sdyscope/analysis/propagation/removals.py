@@ -121,7 +121,7 @@ class RemovalTrials:
         axes = tuple(axis.name for axis in collective.axes or ())
         if self.axis and self.axis not in axes:
             raise TargetError(f"{collective.name} does not run over {self.axis!r}.")
-        named = () if part.origin is None else (*part.origin.annotations, *part.origin.otherwise)
+        named = () if part.origin is None else part.origin.every
         groups = [group for annotation in named for group in self._named(annotation)]
 
         def is_it(other: Collective) -> bool:

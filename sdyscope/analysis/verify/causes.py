@@ -26,9 +26,12 @@ _REMOVABLE = ("argument", "result", "constraint", "type")
 #: How many times it is asked what a collective is for that is still there.
 _ROUNDS = 3
 
-_Named: TypeAlias = tuple[CollectiveKey, tuple[str, ...], tuple[tuple[int, ...], ...]]
-"""A collective, the ops that XLA names it after, by their names in the program, and the shapes of
-what it gives: of an op's operands one may be gathered in place of another with as many bytes."""
+_Named: TypeAlias = tuple[
+    CollectiveKey, tuple[str, ...], tuple[tuple[int, ...], ...], tuple[int, ...]
+]
+"""A collective, the ops that XLA names it after, by their names in the program, the shapes of what
+it gives, and along which dimensions: of an op's operands one may be gathered in place of another
+with as many bytes, and of one operand the columns in place of the rows."""
 
 
 _Tensor: TypeAlias = tuple[str, frozenset[tuple[int, ...]], tuple[int, ...]]
@@ -36,10 +39,11 @@ _Tensor: TypeAlias = tuple[str, frozenset[tuple[int, ...]], tuple[int, ...]]
 
 
 class _Counted(NamedTuple):
-    """How often a step runs each collective, and how many tensors are communicated alike."""
+    """How often a step runs each collective, how many tensors are alike, and their names in HLO."""
 
     collectives: Counter[_Named]
     tensors: Counter[_Tensor]
+    names: dict[_Named, set[str]]
 
 
 class _Asked(NamedTuple):
@@ -93,7 +97,7 @@ def causes_stage(
         if not goes(cause, others):
             return True
         # Of several tensors that XLA communicates at once, one may have gone with these.
-        (kind, groups, *_), _, dims = cause.there
+        (kind, groups, *_), _, dims, _ = cause.there
         alone, neither = count(others), count(others | cause.names)
         return (
             len(dims) > 1
@@ -118,7 +122,9 @@ def causes_stage(
             left_out["not compiled"] += 1
             continue
         compared += 1
-        if not goes(cause, cause.names) and not _replaced(cause, explained, tensors, goes, stays):
+        if not goes(cause, cause.names) and not _replaced(
+            cause, explained, tensors, count, goes, stays
+        ):
             collective = cause.collective
             scope = collective.largest.scope
             still, all_ = after.collectives[cause.there], before.collectives[cause.there]
@@ -137,6 +143,7 @@ def _replaced(
     cause: _Asked,
     explained: Callable[[frozenset[str]], Collectives],
     tensors: TensorTable,
+    count: Callable[[frozenset[str]], _Counted | None],
     goes: Callable[[_Asked, frozenset[str]], bool],
     stays: Callable[[_Asked, frozenset[str]], bool],
 ) -> bool:
@@ -148,18 +155,22 @@ def _replaced(
             changed = explained(names)
         except SdyscopeError:
             return False
-        origins = [
-            each.largest.origin
+        counted = count(names)
+        there = set() if counted is None else counted.names.get(cause.there, set())
+        alike = [
+            each
             for each in changed.collectives
             if shown_key(each, changed.devices) == cause.there[0]
-            and each.largest.origin is not None
         ]
+        # Others move as many bytes for other ops.
+        same = [each for each in alike if each.name in there] or alike
+        origins = [each.largest.origin for each in same if each.largest.origin is not None]
         if cause.may_split and any(origin.kind == "split" for origin in origins):
             return True
         further = {
             name
             for origin in origins
-            for annotation in (*origin.annotations, *origin.otherwise)
+            for annotation in origin.every
             if (name := _removable_name(annotation, tensors)) is not None
         }
         if further <= others:
@@ -179,7 +190,7 @@ def _removable(
     removable = []
     for collective in shown.collectives:
         origin = collective.largest.origin
-        named = () if origin is None else (*origin.annotations, *origin.otherwise)
+        named = () if origin is None else tuple(origin.every)
         if origin is None or not named:
             left_out["no cause"] += 1
             continue
@@ -228,9 +239,10 @@ def _without(
 
 
 def _counted(audited: Audited) -> _Counted:
-    counted = _Counted(Counter(), Counter())
+    counted = _Counted(Counter(), Counter(), {})
     for collective in audited.collectives:
         counted.collectives[_named(collective)] += collective.count
+        counted.names.setdefault(_named(collective), set()).add(collective.name)
         kind, groups, *_ = key_of(collective)
         for dims in collective.dims:
             counted.tensors[kind, groups, tuple(dims)] += collective.count
@@ -238,4 +250,4 @@ def _counted(audited: Audited) -> _Counted:
 
 
 def _named(collective: AuditedCollective) -> _Named:
-    return key_of(collective), tuple(collective.scopes), tuple(collective.dims)
+    return key_of(collective), tuple(collective.scopes), tuple(collective.dims), collective.along

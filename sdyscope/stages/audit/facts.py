@@ -69,6 +69,7 @@ class AuditedCollective(msgspec.Struct, frozen=True):
         ops: numbers of the ops of the lowered module that XLA names it after.
         scopes: the names that these had, and their innermost lines.
         dims: dimensions of what it gives, tensor by tensor.
+        along: the dimensions along which it gathers, scatters or exchanges; empty of all else.
     """
 
     name: str
@@ -81,6 +82,7 @@ class AuditedCollective(msgspec.Struct, frozen=True):
     ops: list[int]
     scopes: list[str]
     dims: list[tuple[int, ...]]
+    along: tuple[int, ...] = ()
 
 
 class Audited(msgspec.Struct, frozen=True):

@@ -333,9 +333,19 @@ def collectives(module: DumpedHlo, num_devices: int) -> Iterator[AuditedCollecti
         if kind == "all-gather":
             size = instruction.bytes - (size if instruction.opcode.endswith("-start") else 0)
         sent = _sent(kind, size, len(groups[0]))
-        dims = [dims for _, dims in shapes(instruction.type)]
+        along = _integers(_attribute(instruction.line, "dimensions=").strip("{}"))
         yield AuditedCollective(
-            instruction.name, kind, groups, size, sent, sent, count, [], [instruction.op_name], dims
+            name=instruction.name,
+            kind=kind,
+            groups=groups,
+            bytes=size,
+            sent=sent,
+            received=sent,
+            count=count,
+            ops=[],
+            scopes=[instruction.op_name],
+            dims=[dims for _, dims in shapes(instruction.type)],
+            along=tuple(along),
         )
 
 

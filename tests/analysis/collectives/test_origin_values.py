@@ -1231,3 +1231,115 @@ def test_under_gspmd_dimensions_that_are_only_as_large_are_not_one() -> None:
     gathers = [origin for each, _, origin in parts if each.kind == "all-gather"]
     assert gathers
     assert not any(list(origin.otherwise) for origin in gathers)
+
+
+def in_cube(*spec: Any) -> Any:
+    return NamedSharding(compat.abstract_mesh(CUBE), P(*spec))
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_who_else_gives_another_tensor_of_an_op_its_axes_is_said(partitioner: Any) -> None:
+    """`w` and `m` each say that the product's other side is on `a`."""
+    x, w = cubed((16, 16), "a"), cubed((16, 32), None, "a")
+    step = jax.jit(lambda x, w, m: x @ (w + m))
+    parts = parts_of(of_cube(step, x, w, w, partitioner=partitioner))
+    gathers = [origin for each, _, origin in parts if each.kind == "all-gather"]
+    assert gathers
+    for origin in gathers:
+        (needed,) = (name for name, _ in named(origin, "needed"))
+        (other,) = (annotation.name for annotation in origin.needed_otherwise)
+        assert {needed, other} == {"w", "m"}
+        assert f"(otherwise by {other})" in origin_text(origin)
+        assert set(origin.every) == {*origin.annotations, *origin.needed_otherwise}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_who_else_keeps_axes_away_is_said(partitioner: Any) -> None:
+    """Without the constraint the value is gathered to be returned, under GSPMD at the very end."""
+
+    def step(x: Any) -> Any:
+        return jnp.cos(jax.lax.with_sharding_constraint(jnp.sin(x), in_cube(None, None)))
+
+    jitted = jax.jit(step, out_shardings=in_cube(None, None))
+    ((*_, origin),) = parts_of(of_cube(jitted, cubed((16, 16), "a"), partitioner=partitioner))
+    assert [each.kind for each in origin.annotations] == ["argument", "constraint"]
+    assert [each.kind for each in origin.needed_otherwise] == ["result"]
+
+
+def _attention(p: Any, x: Any) -> Any:
+    h = x * p["g"]
+    q, k = ((h @ p[name]).reshape(16, 4, -1) for name in "qk")
+    scores = jax.nn.softmax(jnp.einsum("shd,thd->hst", q, k))
+    return x + jnp.einsum("hst,thd->shd", scores, k).reshape(16, 16) @ p["o"]
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_of_what_a_loop_carries_it_is_what_the_op_takes(partitioner: Any) -> None:
+    """`q` is carried too, in blocks of the shape that is moved; the product takes `o`."""
+
+    def loss(p: Any, x: Any) -> Any:
+        return (constrained(jax.checkpoint(_attention)(p, x), "model") ** 2).mean()
+
+    def step(p: Any, x: Any) -> Any:
+        def body(sums: Any, at: Any) -> Any:
+            return jax.tree.map(jnp.add, sums, jax.grad(loss)(p, x * at)), None
+
+        return jax.lax.scan(body, jax.tree.map(jnp.zeros_like, p), jnp.arange(2.0))[0]
+
+    free = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    q, o = (abstract((16, 16), axis) for axis in ("data", "model"))
+    p = {"g": jax.ShapeDtypeStruct((16,), jnp.float32), "q": q, "k": free, "o": o}
+    arguments = p, abstract((16, 16), "model", "data")
+    parts = parts_of(collectives_of(jax.jit(step), *arguments, partitioner=partitioner))
+    moved = [origin for *_, origin in parts if origin.value in {f"p['{name}']" for name in "qko"}]
+    assert moved
+    for origin in moved:
+        assert origin.value == "p['o']", origin_text(origin)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_a_product_that_is_transposed_takes_is_gathered_for_the_product(
+    partitioner: Any,
+) -> None:
+    """XLA makes the product transposed at once, and names it after the transpose."""
+
+    def loss(p: Any, x: Any) -> Any:
+        y = jax.lax.with_sharding_constraint(_attention(p, x), in_cube(None, ("c", "b")))
+        return (y**2).mean()
+
+    def step(p: Any, x: Any) -> Any:
+        return jax.tree.map(jnp.subtract, p, jax.grad(loss)(p, x))
+
+    free = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    q, o = cubed((16, 16), "b"), cubed((16, 16), ("a", "b"))
+    p = {"g": jax.ShapeDtypeStruct((16,), jnp.float32), "q": q, "k": free, "o": o}
+    outs = {name: getattr(value, "sharding", None) for name, value in p.items()}
+    arguments = p, cubed((16, 16), "b", ("a", "c"))
+    mesh = compat.abstract_mesh(CUBE)
+    program = Program("step", jax.jit(step, out_shardings=outs), arguments, mesh=mesh)
+    inspection = Inspection(program, [partitioner])
+    ops = inspection.graph(partitioner).ops
+    taken_by = [
+        ops[path[-1]].mnemonic
+        for _, part, origin in parts_of(inspection.collectives(partitioner))
+        if origin.value == "mul in jvp()" and spec_text(origin.before) == "P('b', ('a', 'c'))"
+        for path in part.tags
+    ]
+    # Until JAX 0.10 XLA names what is moved after the product, and then after what it moves.
+    assert "dot_general" in taken_by
+    assert "multiply" not in taken_by or "transpose" in taken_by
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_broadcast_that_keeps_a_sharding_needs_no_other(partitioner: Any) -> None:
+    """The convolution moves `x`, not what makes its first dimension."""
+
+    def step(x: Any, w: Any) -> Any:
+        kernel = jnp.stack([w] * 3)
+        numbers = ("NWC", "WIO", "NWC")
+        y = jax.lax.conv_general_dilated(x[None], kernel, (1,), "SAME", dimension_numbers=numbers)
+        return jax.lax.with_sharding_constraint(y[0], in_cube(None, ("a", "b")))
+
+    arguments = cubed((16, 16), ("a", "b")), cubed((16, 16), ("a", "c"))
+    parts = parts_of(of_cube(jax.jit(step), *arguments, partitioner=partitioner))
+    assert "broadcast_in_dim" not in {origin.op for *_, origin in parts}

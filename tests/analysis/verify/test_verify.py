@@ -410,6 +410,22 @@ def test_a_cause_that_is_none_is_named():
     assert (stage.compared, stage.left_out) == (0, {"uncertain": 1})
 
 
+def test_what_is_gathered_along_another_dimension_is_another_collective():
+    """Of a square tensor as many bytes go between the same devices."""
+    program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
+    shown, read = program.collectives("shardy"), audit(program.lowered["shardy"], "shardy", 8)
+    turned = msgspec.structs.replace(
+        read,
+        collectives=[msgspec.structs.replace(each, along=(1,)) for each in read.collectives],
+    )
+    for without, is_gone in ((read, False), (turned, True)):
+        stage = causes_stage(
+            shown, read, program.tensors, lambda _, audited=without: audited, lambda _: shown, 4
+        )
+        assert stage.compared == 2
+        assert (stage.disagreements == ()) is is_gone
+
+
 def _norms(x, scale, unused):
     return ((x * scale) ** 2).sum() + jnp.sqrt((scale**2).sum()) + unused.sum(1).max()
 

@@ -53,6 +53,7 @@ def test_collectives_in_a_loop_are_counted_by_its_trips():
     assert (reduced.kind, reduced.bytes, reduced.sent, reduced.count) == ("all-reduce", 16, 16, 5)
     assert reduced.groups == [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert reduced.scopes == ["audit7./audit9.;audit3."]
+    assert (reduced.along, gathered.along) == ((), (0,))
     assert (gathered.kind, gathered.bytes, gathered.sent, gathered.count) == (
         "all-gather",
         32,
