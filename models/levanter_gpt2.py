@@ -170,7 +170,7 @@ class _Parts:
         """A tree of shapes with the shardings that its names have, and these shardings.
 
         Raises:
-          TargetError: two axes of an array would be on one mesh axis.
+            TargetError: two axes of an array would be on one mesh axis.
         """
         named = jax.tree_util.tree_leaves_with_path(tree, is_leaf=self.is_named)
         for path, leaf in named:
@@ -195,7 +195,7 @@ class _Parts:
         """From here on a name means what it does for compute.
 
         Raises:
-          TargetError: two axes of an array that is computed would be on one mesh axis.
+            TargetError: two axes of an array that is computed would be on one mesh axis.
         """
         try:
             with self.hax.axis_mapping(self.compute.axes):

@@ -296,10 +296,10 @@ def ended_early(
     """The error that a child ended before it had an answer.
 
     Args:
-      name: what to call it.
-      code: its exit status.
-      log: what C++ logged.
-      trail: what it had written down that it was doing.
+        name: what to call it.
+        code: its exit status.
+        log: what C++ logged.
+        trail: what it had written down that it was doing.
     """
     words = compiler_log.last_words(log)
     reason = f": {words}" if words else "."

@@ -161,16 +161,16 @@ def callers(
         return ()
     own = _own(stack)
     lines: list[SourceLocation] = []
-    inner = told = stack[index]
+    inner = last = stack[index]
     # Behind a line of the author's a library's says nothing: it calls all of the program.
     behind = own if index in own else sorted({*own, *_of_libraries(stack)})
     for line in _once(stack[place] for place in (index, *behind) if place >= index):
         says_nothing = _is_shared(line, sites) or (line.file, line.line) in sites.everywhere
         if line == inner or says_nothing or _is_in(line, sites.wrappers):
             continue
-        if line.file != told.file or (line.file == inner.file and _is_in(inner, sites.helpers)):
+        if line.file != last.file or (line.file == inner.file and _is_in(inner, sites.helpers)):
             lines.append(line)
-            told = line
+            last = line
         inner = line
     return tuple(lines[:_CALLERS])
 
