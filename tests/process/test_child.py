@@ -100,7 +100,7 @@ def test_abort_is_one_sentence_and_no_half_answer(start):
         "error: sdyscope misbehave aborted inside the compiler (SIGABRT): "
         "Check failed: x == y (1 vs. 2) (mesh.cc:234)",
         "Nothing was written. Is the input a whole module of this JAX's version? "
-        "--verbose shows what the compiler logged.",
+        "--verbose prints the compiler's log.",
     ]
 
 
