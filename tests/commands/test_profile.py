@@ -117,7 +117,7 @@ def test_two_traces(sdyscope, traces):
     ("words", "said"),
     [
         (("--module", "train"), "No program of this trace is called train"),
-        (("--set", "layers=2"), "--set is a setting of the program"),
+        (("--set", "layers=2"), "--set changes a setting of TARGET"),
         (("TRACE", "--calibrate", "TRACE"), "Two traces are compared with each other"),
     ],
 )
