@@ -7,6 +7,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.process import progress
 from sdyscope.stages.align.tags import copy
 from sdyscope.stages.propagated.passes import pass_name, propagation_passes, run
+from sdyscope.stages.propagated.propagate import imported
 from sdyscope.targets import resolve
 
 
@@ -24,8 +25,9 @@ def test_names(text, name):
 
 def test_the_pass_that_runs_is_written_down(tmp_path, monkeypatch):
     """One by one they make the same module."""
-    (lowered,) = Inspection(resolve("mlp"), ["shardy"]).lowered.values()
-    together, apart = copy(lowered.module), copy(lowered.module)
+    inspection = Inspection(resolve("mlp"), ["shardy"])
+    module, _ = imported(inspection.lowered["shardy"], inspection.graph("shardy"))
+    together, apart = copy(module), copy(module)
     passes = propagation_passes(together.context)
     run(together, *passes)
     monkeypatch.setattr(progress, "_trail", [])
