@@ -154,7 +154,7 @@ class _Crashed(CompilerError):  # noqa: N818 - it need not be the end
     """C++ has ended a process, which may have had the program under a partitioner."""
 
     def __init__(self, message: str, under: Partitioner | None, words: str) -> None:
-        super().__init__(message, hint="--verbose shows what the compiler logged.")
+        super().__init__(message, hint="--verbose prints the compiler's log.")
         self.under, self.words = under, words
 
 

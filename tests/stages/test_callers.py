@@ -333,10 +333,21 @@ def test_what_keras_gives_its_steps_has_the_paths_of_the_variables(monkeypatch):
 
         return prediction
 
+    def early():
+        def alone(state, data):
+            return data if state else self
+
+        params = {"a": jnp.ones(2), "b": jnp.ones(3)}
+        jax.jit(alone)(jax.tree.leaves(params), data)  # Its `self` is bound to nothing yet.
+        self = model
+        return params
+
     with sdyscope.recording() as heard:
+        early()
         jax.jit(model.train_step)(state, (data, None))
         jax.jit(closed(model))(model.values(*trained), data)
     kernel, bias = "trainable_variables['dense/kernel']", "trainable_variables['dense/bias']"
+    assert heard_names(heard, "alone") == ["state['a']", "state['b']", "data"]
     assert heard_names(heard, "train_step") == [
         kernel,
         bias,

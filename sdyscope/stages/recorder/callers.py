@@ -390,7 +390,9 @@ def _keras(
         return None
     model = getattr(function, "__self__", None)
     if model is None and inspect.isfunction(function):
-        model = inspect.getclosurevars(function).nonlocals.get("self")
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        with contextlib.suppress(KeyError, ValueError):  # There is none, or nothing in it yet.
+            model = cells["self"].cell_contents
     if not isinstance(model, kind):
         return None
     held = {
