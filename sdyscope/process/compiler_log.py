@@ -58,15 +58,17 @@ _TRIED = re.compile(r"HLO operation:? %?fake_parameter\.\d+ = ")
 def rematerializing_lines(log: str) -> tuple[str, ...]:
     """The lines about reshardings that make a tensor whole on every device, without their prefixes.
 
-    Two compilations of a program log the same so. ``xla/service/spmd/spmd_partitioner.cc`` writes
-    them, also of what it tries and may not take, which is left out.
+    Each once: two compilations of a program log the same so, and all who count them agree.
+    ``xla/service/spmd/spmd_partitioner.cc`` writes them, also of what it tries and may not take,
+    which is left out.
     """
     lines = (
         (prefix["text"] if (prefix := _PREFIX.match(line)) else line) for line in log.splitlines()
     )
-    return tuple(
+    logged = (
         line.strip() for line in lines if _REMATERIALIZES.search(line) and not _TRIED.search(line)
     )
+    return tuple(dict.fromkeys(logged))
 
 
 def last_words(log: str) -> str:
