@@ -384,10 +384,10 @@ class Staged(Once):
         by = self.lowered[partitioner].recorded_by
         return by if by is not None and by.differs(self._versions()) else None
 
-    def recorded_platform(self, partitioner: Partitioner) -> str:
+    @property
+    def recorded_platform(self) -> str:
         """What a recorded run compiled the program for: `cpu`, `gpu`, `tpu`; empty if unknown."""
-        recorded = self.recorded.get(partitioner)
-        return "" if recorded is None else recorded.device_kind
+        return next((compiled.recorded_platform for compiled in self.recorded.values()), "")
 
     def as_recorded(self) -> Self:
         """The same program, whose compiled stage is what the recorded run's own compiler made."""
@@ -520,9 +520,12 @@ class Staged(Once):
     def _recorded_for(self, partitioner: Partitioner, on: Hardware | str | None) -> Compiled | None:
         """What the compiler of a recorded run made, where that is what is to be looked at.
 
-        What another JAX made can't be made again here.
+        What another JAX made can't be made again here, and what was made for an accelerator not
+        for virtual CPU devices; unless a partitioner that the run did not compile under is to be
+        compared with it.
         """
-        if on is not None or not (self._is_as_recorded or self.other_jax(partitioner)):
+        on_others = self.recorded_platform != "cpu" and {*self.recorded} >= {*self.lowered}
+        if on is not None or not (self._is_as_recorded or on_others or self.other_jax(partitioner)):
             return None
         return self.recorded.get(partitioner)
 

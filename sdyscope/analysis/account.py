@@ -63,7 +63,7 @@ def _unknowns(program: Staged) -> Iterator[Unknown]:
             reason = Remark("another JAX compiled", str(by))
             yield Unknown("approximate", "compiled", reason, (partitioner,))
         else:
-            ran_on = program.recorded_platform(partitioner)
+            ran_on = program.recorded_platform
             here = compiled.hardware
             # Other hardware than CPUs is what the user asks for.
             if ran_on not in ("", "cpu") and here is not None and here.platform == "cpu":

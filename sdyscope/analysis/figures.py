@@ -105,9 +105,7 @@ def figures_of(
             "memory.total": memory.total - memory.generated_code,
         }
         # That of CPUs leaves temporaries out, and TPUs tell none besides.
-        on_cpu = (
-            compiled is None or compiled.hardware is None or compiled.hardware.platform == "cpu"
-        )
+        on_cpu = compiled is None or compiled.platform in (None, "cpu")
         if memory.peak and not on_cpu:
             figures["memory.peak"] = memory.peak
     if cost is not None:

@@ -201,9 +201,10 @@ def _hardware(inspection: Inspection, target: Target) -> str:
     """What was compiled for; empty where nothing was, or it was refused, as lint says."""
     is_compiled = target.budgets is not None or (target.lint and target.compiles)
     try:
-        return str(inspection.compiled(None, target.on).hardware) if is_compiled else ""
+        hardware = inspection.compiled(None, target.on).hardware if is_compiled else None
     except CompilerError:
         return ""
+    return "" if hardware is None else str(hardware)
 
 
 def _found(check: Check, findings: Iterable[Finding], target: Target) -> tuple[Found, ...]:

@@ -530,12 +530,13 @@ def _recorded_compile(folder: Path, program: RecordedProgram, path: Path) -> Com
         name=program.label,
         hlo=with_known_frames(compiled.hlo, there.versions.jax),
         partitioner=program.partitioner,
-        device_kind=there.platform,
+        device_kind=there.device_kind or there.platform,
         result_shardings=there.results,
         memory=None if there.memory is None else MemoryAnalysis.of(there.memory),
         notes=(Remark("compiled in a recorded run", str(there.versions), other=there.platform),),
         path=path,
         recorded_by=there.versions,
+        recorded_platform=there.platform,
     )
 
 

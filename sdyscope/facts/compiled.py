@@ -13,7 +13,7 @@ from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.remarks import Remark
 from sdyscope.formatters import Summarized
-from sdyscope.hardware.names import Hardware
+from sdyscope.hardware.names import Hardware, HardwarePlatform
 from sdyscope.hardware.topology import Topology
 from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
@@ -21,6 +21,14 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.tiling import TupleSharding
+
+#: What `jax.devices` calls platforms, and what programs are lowered for.
+_PLATFORMS: Mapping[str, HardwarePlatform] = {
+    "cpu": "cpu",
+    "gpu": "cuda",
+    "cuda": "cuda",
+    "tpu": "tpu",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,8 @@ class Compiled(Summarized):
         path: the file with its text; None for what was compiled here.
         mesh: of a text, the mesh whose axes to name, where the reader was told one.
         recorded_by: the JAX of a recorded run, of what was compiled there; None otherwise.
+        recorded_platform: what that JAX calls the platform of its devices: `cpu`, `gpu`, `tpu`;
+            empty otherwise.
     """
 
     name: str
@@ -140,6 +150,19 @@ class Compiled(Summarized):
     path: Path | None = None
     mesh: Mesh | None = None
     recorded_by: Versions | None = None
+    recorded_platform: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text and nothing else, which names no hardware and not every figure."""
+        return self.hardware is None and self.recorded_by is None
+
+    @property
+    def platform(self) -> HardwarePlatform | None:
+        """Of the devices that it was compiled for; None where a text does not say."""
+        if self.hardware is not None and self.hardware.platform != "any":
+            return self.hardware.platform
+        return _PLATFORMS.get(self.recorded_platform)
 
     @cached_property
     def module(self) -> HloModule:
@@ -189,6 +212,11 @@ class OfCompiled:
     def hardware(self) -> Hardware | None:
         """What it was compiled for."""
         return self.compiled.hardware
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text and nothing else."""
+        return self.compiled.is_text
 
     @property
     def device_kind(self) -> str:

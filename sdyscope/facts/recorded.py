@@ -110,6 +110,7 @@ class RecordedCompile:
         memory: XLA's memory statistics, in bytes, by their names; null where it has none.
         options: the `compiler_options` that it was compiled with.
         flags: what `XLA_FLAGS` said of compiling; null where that was not recorded.
+        device_kind: what the compiler calls such a device: `NVIDIA H200`; empty likewise.
     """
 
     file: str
@@ -119,6 +120,7 @@ class RecordedCompile:
     memory: dict[str, int] | None
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
     flags: tuple[tuple[str, bool | str], ...] | None = None
+    device_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,7 @@ class _Compiled(_Written, tag="compiled"):
     memory: dict[str, int] | None = None
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
     flags: tuple[tuple[str, bool | str], ...] | None = None
+    device_kind: str = ""
 
 
 class _Problem(_Written, tag="problem"):
@@ -553,6 +556,7 @@ def _last_compile(
                 line.memory,
                 line.options,
                 line.flags,
+                line.device_kind,
             )
     return None
 

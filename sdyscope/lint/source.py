@@ -39,7 +39,9 @@ class SourceDocument(Summarized):
         schema: name and version of this form.
         name: the program's name, or the module's.
         file: the file that it was read from; null for a program.
-        hardware: what was compiled for, such as `cpu:8`; null where nothing was compiled.
+        hardware: what was compiled for, such as `cpu:8`; null where nothing was compiled,
+            or a recorded run did it.
+        device_kind: what the compiler calls such a device; null where nothing was compiled.
         meshes: the meshes that its shardings are on.
         collective_meshes: the mesh whose axes collectives are named by, by partitioner; null where
             none fits.
@@ -60,6 +62,7 @@ class SourceDocument(Summarized):
     name: str
     file: FilePath | None
     hardware: Hardware | None
+    device_kind: str | None
     meshes: dict[str, Mesh]
     collective_meshes: dict[Partitioner, Mesh | None]
     propagations: tuple[Propagated, ...]
@@ -156,6 +159,7 @@ def source_of(
         name=program.name,
         file=program.file,
         hardware=None if comms is None else comms.hardware,
+        device_kind=None if comms is None else comms.device_kind,
         meshes=program.meshes,
         collective_meshes={
             each.partitioner: each.mesh for each in programs if each.partitioner is not None

@@ -58,7 +58,7 @@ class Report:
         sdyscope_version: version of sdyscope that looked at it.
         meshes: the meshes that its shardings are on.
         partitioners: whose modules were read.
-        hardware: what it was compiled for; null where it was not compiled.
+        hardware: what it was compiled for; null where it was not compiled, or in a recorded run.
         device_kind: what the compiler calls such a device; null likewise.
         stages: what there is to say about each of the five stages.
         headlines: what is most worth knowing, the most important first.
@@ -205,7 +205,7 @@ def document(
         sdyscope_version=own_version(),
         meshes=mesh_documents(inspection.meshes),
         partitioners=shown.partitioners,
-        hardware=None if first is None else str(first.hardware),
+        hardware=None if first is None or first.hardware is None else str(first.hardware),
         device_kind=None if first is None else first.device_kind,
         stages=stages(
             *(shown, checked, decided, held, sent, ran),

@@ -34,6 +34,7 @@ from sdyscope.page.templates import environment
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.version import own_version
 from sdyscope.words.account import account_text
+from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import MeshDocument, mesh_documents, mesh_words
 from sdyscope.words.places import shortened
 
@@ -331,8 +332,7 @@ def _report_part(report: Report) -> dict[str, Any]:
         "sdyscope": report.sdyscope_version,
         "meshes": list(map(_mesh, report.meshes)),
         "partitioners": report.partitioners,
-        "hardware": report.hardware,
-        "deviceKind": report.device_kind,
+        "compiledFor": hardware_text(report.hardware, report.device_kind),
         "stages": report.stages,
         "headlines": report.headlines,
         "unavailable": report.unavailable,

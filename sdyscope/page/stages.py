@@ -18,6 +18,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.values.source import PathWords
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.findings import Check
+from sdyscope.words.hardware import hardware_text
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.profile import steps_text
 from sdyscope.words.remarks import remark_text
@@ -196,7 +197,8 @@ def _compiled(
         )
         for program in (sent.programs if sent is not None else ())
     ]
-    parts = [f"Compiled for {held.compiled[0].hardware}."]
+    first = held.compiled[0]
+    parts = [f"Compiled for {hardware_text(first.hardware, first.device_kind)}."]
     if needs:
         parts.append(f"A device needs {_each(needs)}.")
     if sends:

@@ -101,7 +101,8 @@ def take(
         from sdyscope.snapshots.collectives import communicated
         from sdyscope.snapshots.memory import stored
 
-        hardware = str(next(iter(compiled.values())).hardware)
+        first = next(iter(compiled.values()))
+        hardware = "" if first.hardware is None else str(first.hardware)
         rows += communicated(compiled, taken.meshes, partitioners)
         rows += stored(staged, compiled, partitioners)
     rows += taken.not_understood()

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from sdyscope.analysis.diff.causes import Cause
 from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
-from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
+from sdyscope.analysis.diff.compiled import CompiledDiff
 from sdyscope.analysis.diff.memory import aliases
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number
@@ -26,6 +26,7 @@ from sdyscope.words.differences import (
     follows_text,
     not_compared_entries_text,
 )
+from sdyscope.words.hardware import hardware_text
 from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.origins import origin_text
@@ -85,26 +86,22 @@ def _compiled(diff: CompiledDiff) -> str:
 
 def _hardware(diff: CompiledDiff) -> Iterator[str]:
     """What the sides were compiled for, and under which partitioner where that is the same."""
-    sides = [side for side in (diff.a, diff.b) if side.hardware is not None]
+    every = (diff.a, diff.b)
+    texts = [hardware_text(side.hardware, side.device_kind) for side in every]
+    sides = [side for side, text in zip(every, texts, strict=True) if text]
     partitioners = {side.partitioner for side in sides}
     under = "" if len(partitioners) != 1 or diff.across == "partitioners" else " under "
     under += partitioner_name(sides[0].partitioner) if under else ""
-    if len(sides) == 2 and len({side.hardware for side in sides}) == 2:
-        yield f"compiled{under} for {_device(diff.a)} and {_device(diff.b)}"
+    if len(sides) == 2 and texts[0] != texts[1]:
+        yield f"compiled{under} for {' and '.join(texts)}"
     elif sides:
         is_both = len(sides) == 2 or diff.a.failure or diff.b.failure
         label = "" if is_both else f"{partitioner_name(sides[0].label)} "
-        yield f"{label}compiled{under} for {_device(sides[0])}"
+        yield f"{label}compiled{under} for {next(filter(None, texts))}"
     if len(partitioners) > 1 and diff.across != "partitioners":
         yield ", ".join(
             f"{side.label} under {partitioner_name(side.partitioner)}" for side in sides
         )
-
-
-def _device(side: CompiledSide) -> str:
-    kind, hardware = side.device_kind or "", side.hardware
-    known = hardware is None or kind.lower() in ("", hardware.platform)
-    return str(hardware) if known else f"{hardware} ({kind})"
 
 
 def _causes(diff: CompiledDiff, everything: bool) -> Iterator[_Part]:

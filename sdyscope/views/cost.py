@@ -16,6 +16,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, number
 from sdyscope.words.cost import limit_texts, pipeline_text
 from sdyscope.words.counts import counted, size
+from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.partitioners import partitioner_names
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
@@ -51,8 +52,7 @@ def heading(
     document: CostDocument, program: Cost, partitioners: Sequence[Partitioner]
 ) -> Iterator[Paragraph]:
     """The program and the hardware; what limits the step, and how long it takes at least."""
-    kind = program.device_kind
-    on = str(program.hardware) if kind == "cpu" else f"{program.hardware} ({kind})"
+    on = hardware_text(program.hardware, program.device_kind)
     parts = [document.name]
     if program.mesh is not None:
         parts += mesh_words_of({"": program.mesh})
@@ -61,7 +61,7 @@ def heading(
     if program.predicted:
         chip = f", for {program.hardware}" if program.hardware is not None else ""
         parts.append(f"predicted by Shardy's propagation{chip}, not compiled")
-    elif program.hardware is None:
+    elif not on:
         parts.append("compiled for hardware that its text does not name")
     else:
         parts.append(f"compiled for {on} under {partitioner_names(partitioners)}")

@@ -31,6 +31,7 @@ from sdyscope.terminal.table import (
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import finding_of
+from sdyscope.words.hardware import hardware_text
 from sdyscope.words.memory import (
     NOT_COMPILED,
     PARTS,
@@ -77,7 +78,7 @@ def compiled(document: MemoryDocument, top: int, columns: int | None) -> Iterato
         yield groups(program)
         if program.savings:
             yield savings(program, top, columns)
-        elif program.hardware is None:
+        elif program.is_text:
             yield largest(program, top)
         yield footer(program, top, partitioners)
 
@@ -104,14 +105,13 @@ def trained(state: TrainingState) -> Iterator[Block]:
 
 def heading(document: MemoryDocument, compiled: Memory, partitioners: Sequence[Partitioner]) -> str:
     """The program, its meshes and what it was compiled for, in a line."""
-    kind = compiled.device_kind
     name = f"{document.name} ({document.file})" if compiled.hardware is None else document.name
-    if compiled.hardware is None:
+    if compiled.is_text:
         origin = f"compiled for {counted(compiled.devices, 'device')}"
     else:
-        on = str(compiled.hardware) if kind == "cpu" else f"{compiled.hardware} ({kind})"
-        under = partitioner_names(partitioners)
-        origin = f"compiled for {on} under {under} by JAX {document.jax_version}"
+        by = compiled.compiled.recorded_by or f"JAX {document.jax_version}"
+        on = hardware_text(compiled.hardware, compiled.device_kind)
+        origin = f"compiled for {on} under {partitioner_names(partitioners)} by {by}"
     return "; ".join([name, *mesh_words_of(document.meshes), origin])
 
 
@@ -363,9 +363,9 @@ def _legend(compiled: Memory | PredictedMemory) -> Iterator[Paragraph]:
 
 def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
     yield from _saved(compiled, top)
-    if compiled.hardware is not None:
+    if not compiled.is_text:
         yield from map(Paragraph, map(redundant_text, redundant(compiled.tensors)))
-    if compiled.hardware is None:
+    if compiled.is_text:
         left = len(compiled.tensors) - top if top else 0
         if left > 0:
             yield Paragraph(f"{left:,} left out by --top")

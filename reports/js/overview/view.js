@@ -46,10 +46,7 @@ export function mount(_root, { report, data, slots, state }) {
 
 function facts(report) {
   const parts = [`${report.file ? "read" : "lowered"} by JAX ${report.jax}`];
-  if (report.hardware) {
-    const kind = report.deviceKind && !report.hardware.startsWith(report.deviceKind);
-    parts.push(`compiled for ${report.hardware}${kind ? ` (${report.deviceKind})` : ""}`);
-  }
+  if (report.compiledFor) parts.push(`compiled for ${report.compiledFor}`);
   if (report.file) parts.push(report.file);
   return parts.map((words) => el("span", {}, el("bdi", {}, words)));
 }
@@ -126,7 +123,7 @@ function stageItem(stage, report) {
     requested: "by the author",
     lowered: "by JAX",
     propagated: `by ${report.partitioners.map(partitionerName).join(" and ")}`,
-    compiled: report.hardware ? `for ${report.hardware}` : "by XLA",
+    compiled: report.compiledFor ? `for ${report.compiledFor}` : "by XLA",
     executed: "on devices",
   };
   return el(

@@ -625,9 +625,7 @@ def cost(
             for a compiled program's text, which does not say what it was compiled for.
     """
     given = given or Given()
-    # What a recorded run compiled says the platform; of a file nothing is known.
-    is_file = compiled.hardware is None and compiled.recorded_by is None
-    if is_file and not given.bandwidths and given.compute is None:
+    if compiled.is_text and not given.bandwidths and given.compute is None:
         raise TargetError(
             f"{compiled.path} is a compiled program, which does not say what it was compiled for.",
             hint="Give --bandwidth and --mesh, or name the program itself; `sdyscope comms` shows "

@@ -214,7 +214,8 @@ class CompiledDiff(Summarized):
     @property
     def has_text(self) -> bool:
         """Whether one side is the text of a compiled program, which says less."""
-        return any(side.hardware is None and not side.failure for side in (self.a, self.b))
+        sides = (side.compiled for side in (self.a, self.b))
+        return any(compiled is not None and compiled.is_text for compiled in sides)
 
 
 def compiled_diff(

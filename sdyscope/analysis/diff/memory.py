@@ -19,7 +19,7 @@ def memory_rows(a: Memory | None, b: Memory | None) -> tuple[MemoryRow, ...]:
     """
     if a is None or b is None:
         return ()
-    texts = a.hardware is None or b.hardware is None
+    texts = a.is_text or b.is_text
     ours, theirs = _groups(a, texts), _groups(b, texts)
     rows = [MemoryRow(*key, ours.get(key), theirs.get(key)) for key in {**ours, **theirs}]
     rows.sort(key=lambda row: row.kind)

@@ -209,7 +209,7 @@ def as_recorded(a: Staged, b: Staged) -> tuple[Staged, Staged]:
     what the other's made.
     """
     elsewhere = [
-        program.other_jax(partitioner) or program.recorded_platform(partitioner) != "cpu"
+        program.other_jax(partitioner) or program.recorded_platform != "cpu"
         for program in (a, b)
         for partitioner in program.recorded
     ]

@@ -148,7 +148,7 @@ def _compiled(
     if recorded is None:
         return compiled_side(CompiledEnd(program, partitioner, on, "")), ()
     as_run = compiled_side(CompiledEnd(program.as_recorded(), partitioner, None, ""))
-    if recorded.device_kind != "cpu":
+    if recorded.platform != "cpu":
         return as_run, ()  # What is compiled here is for something else.
     again = compiled_side(CompiledEnd(program, partitioner, None, ""))
     if again.error is not None or as_run.error is not None:

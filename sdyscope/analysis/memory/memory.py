@@ -113,7 +113,7 @@ class Memory(OfCompiled, OfHeld, Summarized):
     @property
     def can_offload(self) -> bool:
         """Whether the host's memory is another one than the device's: on CPUs they are one."""
-        return self.hardware is not None and self.hardware.platform != "cpu"
+        return self.compiled.platform not in (None, "cpu")
 
     @property
     def compile_seconds(self) -> float:
@@ -145,7 +145,7 @@ class Memory(OfCompiled, OfHeld, Summarized):
         """How sure the figures are, and who placed the tensors."""
         origins = Counter(tensor.origin for tensor in self.tensors)
         return Sureness(
-            self.hardware is None,
+            self.is_text,
             self.equal,
             origins["unknown"],
             origins["compiled"],

@@ -114,9 +114,9 @@ def memory_over_time(
 
 def platform_of(compiled: Compiled) -> Platform:
     """What a program was compiled for; of a text, as far as its layouts and ops tell."""
-    hardware = compiled.hardware
-    if hardware is not None and hardware.platform != "any":
-        return hardware.platform
+    platform = compiled.platform
+    if platform is not None and platform != "any":
+        return platform
     head = compiled.hlo[: compiled.hlo.find("\n")]
     if ":T(" in head:
         return "tpu"

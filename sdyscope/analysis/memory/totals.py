@@ -87,10 +87,10 @@ def compared(
 ) -> tuple[bool | None, int]:
     """Whether the bytes are what the compiler says, and those of the results' table."""
     memory = compiled.memory
-    if memory is None or compiled.hardware is None:
+    if memory is None or compiled.platform is None:
         return None, 0
     # A CPU has one memory, whatever the arrays' kinds say, and counts it as the device's.
-    one_memory = compiled.hardware.platform == "cpu"
+    one_memory = compiled.platform == "cpu"
     on_host = (_bytes(layout.parameters, "host"), _bytes(layout.results, "host"))
     of_arguments = memory.arguments - _bytes(layout.parameters, "device")
     of_results = memory.outputs - _bytes(layout.results, "device")
@@ -114,7 +114,7 @@ def _bytes(arrays: Iterable[StoredArray], memory: MemorySpace) -> int:
 
 def _is_table(count: int, entries: int, compiled: Compiled) -> bool:
     """Whether so many bytes are a table of addresses: 8 bytes each, on TPUs 4 and some padding."""
-    if compiled.hardware is not None and compiled.hardware.platform == "tpu" and entries:
+    if compiled.platform == "tpu" and entries:
         return 4 * entries <= count <= -(-8 * entries // _ALIGNMENT) * _ALIGNMENT
     return count == 8 * entries
 

@@ -69,6 +69,9 @@ _CAUSES = 12
 #: How many collectives of a kind, or rematerializations, are explained.
 _EXPLAINED = 4
 
+#: What is asked about: trials are partitioned for virtual CPU devices, too.
+_ON = "cpu"
+
 
 class _Outcome(NamedTuple):
     """What a program with some edits does.
@@ -538,19 +541,21 @@ def explained_removals(program: Staged, name: str, axis: str = "") -> ExplainDoc
         diff = partitioners_differ(program)
         differences = (RemovalTrials(program, axis).difference(diff),)
     elif name == REMATERIALIZATION:
-        logged = _located(collectives_under(program, "shardy").rematerializations)
+        logged = _located(collectives_under(program, "shardy", _ON).rematerializations)
         if not logged:
             raise TargetError("XLA's partitioner logs no full rematerialization of the program.")
         trials = RemovalTrials(program, axis)
         remade = tuple(trials.rematerialization(each) for each in logged[:_EXPLAINED])
     else:
-        every = collectives_under(program, "shardy").collectives
+        every = collectives_under(program, "shardy", _ON).collectives
         named = [collective for collective in every if name in (collective.name, collective.kind)]
         if not named:
             close = get_close_matches(name, [collective.name for collective in every], 3, 0.4)
             raise TargetError(
                 f"The compiled program has no {name}.",
-                hint=f"Did you mean {one_of(close)}?" if close else "`sdyscope comms` lists them.",
+                hint=f"Did you mean {one_of(close)}?"
+                if close
+                else f"`sdyscope comms --on {_ON}` lists them.",
             )
         over = [
             collective

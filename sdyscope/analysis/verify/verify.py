@@ -36,6 +36,9 @@ from sdyscope.stages.propagated.what_if import Wish
 #: Of how many sets of annotations it is tried whether collectives go without them.
 CAUSES = 4
 
+#: What is audited: what this JAX compiles, whatever a recorded run did.
+_ON = "cpu"
+
 
 def verify_document(
     target: str,
@@ -92,10 +95,12 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
 
     @cache
     def collectives() -> Collectives:
-        return collectives_under(program, partitioner, origins=causes > 0)
+        return collectives_under(program, partitioner, _ON, origins=causes > 0)
 
     stages.append(_answered("collectives", lambda: collectives_stage(collectives(), read)))
-    stages.append(_answered("memory", lambda: memory_stage(memory_of(program, partitioner), read)))
+    stages.append(
+        _answered("memory", lambda: memory_stage(memory_of(program, partitioner, _ON), read))
+    )
 
     def changed(names: frozenset[str]) -> Staged:
         return program.with_wishes([Wish(name, unspecified=True) for name in sorted(names)])
@@ -104,7 +109,7 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
         return audit(changed(names).lowered[partitioner], partitioner, devices)
 
     def explained(names: frozenset[str]) -> Collectives:
-        return collectives_under(changed(names), partitioner, origins=True)
+        return collectives_under(changed(names), partitioner, _ON, origins=True)
 
     if causes:
         stages.append(

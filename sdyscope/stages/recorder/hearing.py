@@ -151,6 +151,7 @@ class Compile:
         devices: for how many devices.
         process: index of this process among those of the program.
         platform: of the devices: `cpu`, `gpu`, `tpu`.
+        device_kind: what the backend calls the first of them, such as `NVIDIA H200`.
         executable: what was made; None where the compiler refused.
         seconds: how long it took.
         failed: what the compiler said, where it refused; empty otherwise.
@@ -164,6 +165,7 @@ class Compile:
     ) -> None:
         backend, self.module, devices = arguments[:3]
         self.platform = str(backend.platform)
+        self.device_kind = next((str(each.device_kind) for each in backend.devices()), "")
         self.executable = executable
         self.devices = int(getattr(devices, "size", 1))
         self.process = int(backend.process_index())

@@ -102,6 +102,7 @@ class Keeper:
             memory=event.memory,
             options=event.options,
             flags=event.flags,
+            device_kind=event.device_kind,
         )
 
     def problem(self, what: str) -> None:
