@@ -58,12 +58,12 @@ def explained(
         compiled: the program.
         lowered: the module that it was compiled from; without it no origins are looked for.
     """
+    if not collectives.collectives:
+        return collectives
     if lowered is None and compiled.recorded_by is not None:
         return replace(collectives, origins_missing=Remark("not told"))
     if lowered is None:
         return replace(collectives, origins_missing=Remark("not asked for"))
-    if not collectives.collectives:
-        return collectives
     if collectives.mesh is None:
         return replace(collectives, origins_missing=Remark("no mesh"))
     try:
