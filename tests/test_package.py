@@ -88,6 +88,14 @@ def test_a_mesh_is_read_without_what_reads_modules():
     assert loaded(code) == set()
 
 
+def test_a_run_is_recorded_without_what_reads_modules(tmp_path):
+    """Each import costs every script that is recorded."""
+    words = ["record", "-o", str(tmp_path / "run"), "--", "true"]
+    code = f"from sdyscope.__main__ import run_here\nassert run_here({words!r}) == 0"
+    code += "\nimport sys\nassert not {'sdyscope.graph', 'sdyscope.analysis'} & set(sys.modules)"
+    assert loaded(code) == {"msgspec", "rich"}
+
+
 def test_a_report_is_made_without_what_edits_a_source():
     code = "import sys, sdyscope.page.document, sdyscope.page.page"
     loaded(f"{code}\nassert 'libcst' not in sys.modules")

@@ -16,7 +16,7 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.findings import SEVERITIES
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
-from sdyscope.words.places import file_text, paths_from, shortened
+from sdyscope.words.paths import file_text, paths_from, shortened
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from sdyscope.upgrade.document import Looked, comparison
 from sdyscope.upgrade.judge import Judge
 from sdyscope.upgrade.wanted import DEFAULT, Wanted, parse_wanted
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.places import paths_from
+from sdyscope.words.paths import paths_from
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ def _answer(config: Config, target: Target, *, updating: bool, fixing: bool) -> 
     from sdyscope.ci.judge import unjudged
     from sdyscope.ci.places import RepositoryPlaces
     from sdyscope.process import output
-    from sdyscope.words.places import paths_from
+    from sdyscope.words.paths import paths_from
 
     start = time.perf_counter()
     try:

@@ -71,7 +71,7 @@ def command(
     """
     from sdyscope.commands import record_run
     from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs
+    from sdyscope.terminal import paragraphs
     from sdyscope.terminal.messages import tell
     from sdyscope.views import record
 
@@ -92,6 +92,8 @@ def command(
         shown += record.processes(recording)
     paragraphs.print_paragraphs(shown, messages)
     if as_json:
+        from sdyscope.terminal import document  # which takes longer than all else here
+
         output.answers().write_bytes(document.encode(recording))
     return _exit_status(status)
 

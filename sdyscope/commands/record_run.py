@@ -27,9 +27,11 @@ from sdyscope.facts.recorded import (
     is_recorded,
 )
 from sdyscope.facts.recorded import read_record as read
+from sdyscope.facts.remarks import Remark
 from sdyscope.process.output import locked, write_atomically
 from sdyscope.stages.recorder.secrets import redacted
-from sdyscope.terminal.document import encode
+from sdyscope.terminal.plain import Plain, json_text
+from sdyscope.words.remarks import remark_text
 
 #: Signals that are passed on to the command. SIGINT reaches it by itself, from the terminal.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -37,6 +39,8 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 #: Options of Python whose value is the next word.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
+#: As `terminal.document` does, whose imports take longer than all else that is done for a run.
+_plain = Plain({Remark: remark_text}, {})
 
 #: The folders of a recorded run.
 _FOLDERS = (PROCESSES, MODULES, COMPILED)
@@ -215,7 +219,7 @@ def write_index(folder: Path, record: Record) -> None:
     Raises:
         TargetError: it can't be written.
     """
-    write_atomically(folder / INDEX, encode(record, stored=True))
+    write_atomically(folder / INDEX, json_text(_plain(record)))
 
 
 def _line(path: Path, what: dict[str, object]) -> None:

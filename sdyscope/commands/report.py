@@ -169,9 +169,9 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.page import document as report
     from sdyscope.process import progress
-    from sdyscope.words import places
+    from sdyscope.words import paths as path_words
 
-    click.get_current_context().with_resource(places.full_paths(full_paths))
+    click.get_current_context().with_resource(path_words.full_paths(full_paths))
     if on and no_compile:
         raise TargetError(
             "--on names hardware to compile for, and --no-compile does not compile.",
@@ -218,7 +218,7 @@ def command(
             compiled=not no_compile,
             source_text=not no_source,
             editor=editor,
-            folder=places.page_folder(differences, named=full_paths),
+            folder=path_words.page_folder(differences, named=full_paths),
         )
         _written(differences, content)
         return _not_known(sides, strict=strict)
@@ -253,7 +253,7 @@ def command(
         else:
             default = FORMATS.get(chosen_form)
             where = file or (Path(default) if default else None)
-            folder = "." if where is None else places.page_folder(where, named=full_paths)
+            folder = "." if where is None else path_words.page_folder(where, named=full_paths)
             _written(where, _content(chosen_form, whole, inspection, editor, folder))
     return _not_known([whole], strict=strict)
 

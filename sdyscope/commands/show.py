@@ -77,8 +77,8 @@ def command(
     from sdyscope.terminal import blocks, document
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.terminal.paragraphs import Paragraph
-    from sdyscope.views import record
     from sdyscope.views import show as view
+    from sdyscope.views import show_recorded
     from sdyscope.views import slices as slices_view
     from sdyscope.words.mesh import mesh_axes
 
@@ -109,8 +109,8 @@ def command(
     elif opened.record is not None and opened.several:
         columns = output.answers().columns
         parts += [
-            record.overview(shown, opened.record, everything=everything, columns=columns),
-            record.overview_footer(shown, opened.record, everything=everything),
+            show_recorded.overview(shown, opened.record, everything=everything, columns=columns),
+            show_recorded.overview_footer(shown, opened.record, everything=everything),
         ]
     elif opened.is_directory and opened.several:
         parts += [

@@ -154,7 +154,7 @@ def _views(
     """What a page has of a program's views; why it has none."""
     from sdyscope.page import document as report
     from sdyscope.page import page as report_page
-    from sdyscope.words.places import page_folder
+    from sdyscope.words.paths import page_folder
 
     try:
         document = report.document(program, word, on=on)

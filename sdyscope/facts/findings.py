@@ -410,6 +410,8 @@ class InnerDifference:
         compared: how many values were compared.
         unseen: how many values that it may be made of were not compared.
         regrouped: why it differs, where a reshape makes it; None where that says nothing.
+        reordered: why it differs, where a `ppermute` makes it over axes that it names in another
+            order than the mesh: these, in its order.
     """
 
     op: str
@@ -425,6 +427,7 @@ class InnerDifference:
     compared: int
     unseen: int
     regrouped: Regrouped | None = None
+    reordered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class InnerValue:
         operands: the shapes of what the op takes, literals included.
         branches: how many bodies a `cond` has, one of which it runs.
         chosen_by: the number of the value that says which; None where it comes from outside.
+        over: the mesh axes that a collective names, in its order.
     """
 
     place: Place
@@ -45,6 +46,7 @@ class InnerValue:
     operands: tuple[tuple[int, ...], ...] = ()
     branches: int = 0
     chosen_by: int | None = None
+    over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import TupleSharding
 from sdyscope.words.mesh import axis_spans, mesh_axes
-from sdyscope.words.places import file_text
+from sdyscope.words.paths import file_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 
 #: From this many bytes of JSON on, data is compressed.

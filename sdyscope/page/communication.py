@@ -35,7 +35,8 @@ from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
 from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
-from sdyscope.words.places import shortened, source_text
+from sdyscope.words.paths import shortened
+from sdyscope.words.places import source_text
 from sdyscope.words.profile import (
     CONCURRENT,
     NOT_PREDICTED,

@@ -65,7 +65,8 @@ from sdyscope.words.differences import (
 from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.partitioners import partitioner_name
-from sdyscope.words.places import shortened, shown_name
+from sdyscope.words.paths import shortened
+from sdyscope.words.places import shown_name
 from sdyscope.words.remarks import remark_text
 from sdyscope.words.sharding import open_text, placed_text, placement_text, short
 from sdyscope.words.snapshots import (

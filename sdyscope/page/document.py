@@ -38,7 +38,7 @@ from sdyscope.version import own_version
 from sdyscope.words.account import NO_COMPILE, account_lines
 from sdyscope.words.findings import Check, Finding, finding_of, folded
 from sdyscope.words.mesh import MeshDocument, mesh_documents
-from sdyscope.words.places import file_text, shortened
+from sdyscope.words.paths import file_text, shortened
 
 Notify: TypeAlias = Callable[[str, int, int], None]
 

@@ -25,7 +25,8 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.tiling import TupleSharding
-from sdyscope.words.places import shortened, shown_name
+from sdyscope.words.paths import shortened
+from sdyscope.words.places import shown_name
 
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:

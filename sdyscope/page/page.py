@@ -36,7 +36,7 @@ from sdyscope.version import own_version
 from sdyscope.words.account import account_text
 from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import MeshDocument, mesh_documents, mesh_words
-from sdyscope.words.places import shortened
+from sdyscope.words.paths import shortened
 
 #: What starts the page.
 _BOOT = "base/boot.js"

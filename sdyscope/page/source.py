@@ -15,7 +15,8 @@ from sdyscope.values.source import is_installed
 from sdyscope.words.findings import Finding
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT
-from sdyscope.words.places import file_text, op_text, source_text
+from sdyscope.words.paths import file_text
+from sdyscope.words.places import op_text, source_text
 from sdyscope.words.rates import time_text
 from sdyscope.words.source import (
     AS_LOWERED,

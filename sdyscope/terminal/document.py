@@ -13,9 +13,9 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from functools import cache, cached_property
+from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -43,10 +43,10 @@ from sdyscope.graph import Op
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Shape
 from sdyscope.terminal.brief import shortened
+from sdyscope.terminal.plain import Plain, fields_of, in_unicode, json_text, type_of
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
-from sdyscope.values.source import FilePath, PathWords
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text, uncompared_text
@@ -59,8 +59,7 @@ from sdyscope.words.origins import (
     origin_annotation_document,
     origin_document,
 )
-from sdyscope.words.places import OpDocument, file_text, op_document
-from sdyscope.words.places import shortened as paths_shortened
+from sdyscope.words.places import OpDocument, op_document
 from sdyscope.words.propagation import (
     absence_text,
     allowed_text,
@@ -75,7 +74,7 @@ from sdyscope.words.remarks import propagation_source_text, remark_text
 from sdyscope.words.run import inputs_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 from sdyscope.words.slices import DeviceSlice, rule_text, slice_document, unplaced_text
-from sdyscope.words.visible import visible, without_surrogates
+from sdyscope.words.visible import visible
 
 _Document = TypeVar("_Document")
 
@@ -97,56 +96,17 @@ def brief(command: Sequence[str]) -> Iterator[None]:
         _answered.reset(token)
 
 
-def encode(document: Any, *, stored: bool = False) -> bytes:
+def encode(document: Any) -> bytes:
     r"""A document as indented UTF-8 JSON with a newline at its end; shortened within `brief`.
 
     A float that is not finite becomes null, as JSON has no form for it. What controls a terminal is
     written as JSON can write every character: `\u009b`.
-
-    Args:
-        document: the document.
-        stored: whether it is kept in a file to be read again, and so always whole.
     """
     value = plain(document)
     command = _answered.get()
-    if command is not None and not stored:
-        return visible(shortened(_in_unicode(value), command).decode()).encode()
-    try:
-        data = msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        data = msgspec.json.encode(_in_unicode(value))
-    text = msgspec.json.format(data, indent=2).decode()
-    return visible(text).encode() + b"\n"
-
-
-def _in_unicode(value: Any) -> Any:
-    r"""The same with bytes of names that are no UTF-8 as ``\xff``: JSON has no form for them."""
-    if isinstance(value, dict):
-        return {_in_unicode(key): _in_unicode(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_in_unicode(each) for each in value]
-    return without_surrogates(value) if isinstance(value, str) else value
-
-
-def plain(value: Any) -> Any:
-    """A value as dictionaries, lists and scalars; see ``fields_of``.
-
-    Raises:
-        TypeError: there is something in it that has no form in a document.
-    """
-    convert = _CONVERTERS.get(type(value))
-    return (convert or _converter(type(value)))(value)
-
-
-def fields_of(document_type: type) -> tuple[str, ...]:
-    """What a document has of a value of this type, in order.
-
-    The fields of the dataclass; or what its ``__document__`` lists, which may be properties too.
-    """
-    listed: Sequence[str] | None = getattr(document_type, "__document__", None)
-    if listed is not None:
-        return tuple(listed)
-    return tuple(field.name for field in dataclasses.fields(document_type))
+    if command is not None:
+        return visible(shortened(in_unicode(value), command).decode()).encode()
+    return json_text(value)
 
 
 def read(document_type: type[_Document], parsed: Any) -> _Document:
@@ -227,66 +187,8 @@ _SENTENCES: Mapping[type, Callable[[Any], str]] = {
     LoneMesh: lone_mesh_text,
 }
 
-_CONVERTERS: dict[type, Callable[[Any], Any]] = {
-    scalar: lambda value: value for scalar in (str, int, float, bool, type(None))
-}
-
-
-#: Texts that name files: without the folders of this machine, since documents are shared.
-_PATHS: Mapping[Any, Callable[[str], str]] = {FilePath: file_text, PathWords: paths_shortened}
-
-
-def _names(hint: Any) -> Callable[[str], str] | None:
-    """What names the files in a field of a type; None where it holds none."""
-    if get_origin(hint) is Annotated:
-        return _PATHS.get(hint)
-    return next(filter(None, map(_names, get_args(hint))), None)
-
-
-def _named(value: Any, named: Callable[[str], str]) -> Any:
-    """A value in which files are named, or several."""
-    if isinstance(value, tuple | list):
-        return [_named(each, named) for each in value]
-    return named(value) if isinstance(value, str) else plain(value)
-
-
-def _plain_fields(
-    names: Sequence[str], types: Mapping[str, Any]
-) -> Callable[[Any], dict[str, Any]]:
-    """What makes the fields of a value plain."""
-    paths = {name: named for name in names if (named := _names(types[name])) is not None}
-    return lambda value: {
-        name: _named(getattr(value, name), paths[name])
-        if name in paths
-        else plain(getattr(value, name))
-        for name in names
-    }
-
-
-def _converter(type_: type) -> Callable[[Any], Any]:
-    """What makes a value of a type plain."""
-    if type_ in _FORMS:
-        form, _ = _FORMS[type_]
-        convert: Callable[[Any], Any] = lambda value: plain(form(value))  # noqa: E731
-    elif dataclasses.is_dataclass(type_):
-        names = fields_of(type_)
-        fields = _plain_fields(names, {name: _type_of(type_, name) for name in names})
-        sentence = _SENTENCES.get(type_)
-        convert = lambda value: {  # noqa: E731
-            **fields(value),
-            **({} if sentence is None else {"words": sentence(value)}),
-        }
-    elif issubclass(type_, msgspec.Struct):  # one that was read
-        hints = get_type_hints(type_, include_extras=True)
-        convert = _plain_fields(type_.__struct_fields__, hints)
-    elif issubclass(type_, Mapping):
-        convert = lambda value: {key: plain(item) for key, item in value.items()}  # noqa: E731
-    elif issubclass(type_, (tuple, list)):
-        convert = lambda value: [plain(item) for item in value]  # noqa: E731
-    else:
-        raise TypeError(f"a document has no form for {type_.__name__}")
-    _CONVERTERS[type_] = convert
-    return convert
+#: Makes a document of values: dictionaries, lists and scalars.
+plain = Plain({type_: form for type_, (form, _) in _FORMS.items()}, _SENTENCES)
 
 
 @cache
@@ -295,7 +197,7 @@ def _form(type_: Any) -> Any:
     if type_ in _FORMS:
         return _form(_FORMS[type_][1])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
-        types = {name: _type_of(type_, name) for name in fields_of(type_)}
+        types = {name: type_of(type_, name) for name in fields_of(type_)}
         fields = [(name, _form(annotated)) for name, annotated in types.items()]
         fields += [("words", str)] if type_ in _SENTENCES else []
         if type_ not in _SENTENCES and not hasattr(type_, "__document__") and dict(fields) == types:
@@ -317,15 +219,6 @@ def _form(type_: Any) -> Any:
     if origin is tuple:
         return tuple[forms]
     return (dict if issubclass(origin, Mapping) else list)[forms]
-
-
-def _type_of(document_type: type, name: str) -> Any:
-    """The type of a field or property."""
-    member = inspect.getattr_static(document_type, name, None)
-    if isinstance(member, (property, cached_property)):
-        getter = member.fget if isinstance(member, property) else member.func
-        return get_type_hints(getter, include_extras=True)["return"]
-    return get_type_hints(document_type, include_extras=True)[name]
 
 
 def _state_what_encode_does(node: Any) -> None:

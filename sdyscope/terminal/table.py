@@ -34,9 +34,10 @@ _AXES: Final = ("cyan", "magenta", "blue", "bright_green", "bright_cyan", "brigh
 
 #: Where a long cell may be continued on the next line: after a space, a slash, a comma or a hyphen,
 #: before an index, before the next part of a dotted name, and inside the parentheses of a scope
-#: (`transpose(jvp(layer))`); never inside a number (`8,192`).
+#: (`transpose(jvp(layer))`); never inside a number (`8,192`) or a type (`f32[128,64]`).
 _BREAKS = re.compile(
-    r"(?<=[\s/,])(?=\S)(?!(?<=\d,)\d{3}(?!\d))|(?<=\w-)(?=[A-Za-z])|(?=\[)"
+    r"(?<=[\s/,])(?=\S)(?!(?<=\d,)(?:\d{3}(?!\d)|[\d,]*\]))|(?<=\w-)(?=[A-Za-z])"
+    r"|(?=\[)(?!(?<=[a-z0-9]\d)\[\d+,[\d,]*\])"
     r"|(?=\.[A-Za-z_])(?!\.py:)|(?<=\w\w\()(?=\w)"
 )
 
@@ -179,13 +180,15 @@ def shape(dimensions: Sequence[int], dtype: str = "") -> str:
 def print_table(table: Table, output: Output | None = None) -> None:
     """Prints a table.
 
-    It keeps to the width of the terminal or of COLUMNS, by folding cells; in a pipe without COLUMNS
-    a row is one line. Colour is used on a terminal unless NO_COLOR is set; line drawing where the
+    It keeps to the width of the terminal or of COLUMNS, by folding cells, or where that would break
+    words, with the first cell of a row on lines of its own; in a pipe without COLUMNS a row is one
+    line. Colour is used on a terminal unless NO_COLOR is set; line drawing where the
     output's encoding has it.
     """
     output = output or answers()
     texts = [[cell.text for cell in row] for row in table.cells]
-    widths = column_widths(table.columns, texts, output.columns)
+    widths, is_stacked = _layout(table.columns, texts, output.columns)
+    lines_of = _stacked_row if is_stacked else _row
     headers = [Cell(column.header, "heading") for column in table.columns]
     rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if _has_lines(output.stream.encoding) else "-"
     lines: list[Sequence[Cell]] = []
@@ -193,8 +196,9 @@ def print_table(table: Table, output: Output | None = None) -> None:
         columns = output.columns
         titles = [table.title] if columns is None else hanging(table.title, columns, hang=HANG)
         lines += [[Cell(line, "heading")] for line in titles]
-    lines += _row(table.columns, headers, widths)
-    lines.append([Cell(rule * (sum(widths) + _GAP * (len(widths) - 1)))])
+    lines += lines_of(table.columns, headers, widths)
+    ruled = sum(widths) + _GAP * (len(widths) - 1)
+    lines.append([Cell(rule * (max(ruled - widths[0], widths[0]) if is_stacked else ruled))])
     for index, row in enumerate(table.rows):
         if isinstance(row, Heading):
             if index:
@@ -204,7 +208,7 @@ def print_table(table: Table, output: Output | None = None) -> None:
         elif isinstance(row, Note):
             lines += _note(row, output.columns)
         else:
-            lines += _row(table.columns, _cells(row), widths)
+            lines += lines_of(table.columns, _cells(row), widths)
     print_lines(lines, output)
 
 
@@ -244,6 +248,16 @@ def _row(
             text = cell.text.rjust(width) if right else cell.text.ljust(width)
             filled.append(Cell(text + " " * _GAP, cell.tone))
         yield filled
+
+
+def _stacked_row(
+    columns: Sequence[Column], cells: Sequence[Cell], widths: Sequence[int]
+) -> Iterator[list[Cell]]:
+    """The lines of one row: those of its first cell, and below them, further in, the others."""
+    yield from ([line] for line in _folded(cells[0], widths[0]))
+    if any(cell.text for cell in cells[1:]):
+        for line in _row(columns[1:], cells[1:], widths[1:]):
+            yield [Cell(" " * _GAP), *line]
 
 
 def _without_the_end(line: Sequence[Cell]) -> Sequence[Cell]:
@@ -316,6 +330,47 @@ def column_widths(
     return _balanced(columns, rows, widths, least, whole)
 
 
+def _layout(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int | None
+) -> tuple[list[int], bool]:
+    """How many characters each column gets, and whether first cells have lines of their own.
+
+    They have if they are folded, a word of the table is broken, and that takes fewer lines.
+    """
+    beside = column_widths(columns, rows, available)
+    first = max((len(line) for row in rows for line in row[0].split("\n")), default=0)
+    if available is None or len(columns) < 3 or not columns[0].fold or first <= beside[0]:
+        return beside, False
+    if not _breaks_words(columns, rows, beside):
+        return beside, False
+    others = column_widths(columns[1:], [row[1:] for row in rows], available - _GAP)
+    stacked = [min(max(first, len(columns[0].header)), available), *others]
+    sample = rows[:: len(rows) // _SAMPLE + 1]
+    longer = sum(
+        _height(row[:1], stacked[:1]) + _height(row[1:], others) - _height(row, beside)
+        for row in sample
+    )
+    return (stacked, True) if longer < 0 else (beside, False)
+
+
+def _breaks_words(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int]
+) -> bool:
+    """Whether a cell that folds is narrower than a word in it, if that is no longer than usual."""
+    return any(
+        widths[index] < len(piece) <= _WIDEST_PIECE
+        for index, column in enumerate(columns)
+        if column.fold and widths[index] < _WIDEST_PIECE
+        for text in {row[index] for row in rows}
+        for piece in pieces(text)
+    )
+
+
+def _height(row: Sequence[str], widths: Sequence[int]) -> int:
+    """How many lines a row has."""
+    return max(sum(1 for _ in fold(text, width)) for text, width in zip(row, widths, strict=True))
+
+
 #: Rows that are looked at to find widths that make a table short.
 _SAMPLE = 200
 
@@ -386,16 +441,19 @@ def hanging(text: str, columns: int, *, indent: int = 0, hang: int = 0) -> Itera
 
 
 def _cut(piece: str, width: int) -> int:
-    """Where a piece that is too long is cut: before its line, or after an underscore.
+    """Where a piece that is too long is cut: before its line or index, or after an underscore.
 
     A number that is cut reads as another: `train.py:86`, `7`.
     """
     line = _LINE.search(piece)
     if line is not None and 0 < line.start() <= width:
         return line.start()
+    bracket = piece.find("[", 1, width + 1)
+    if bracket > 0 and len(piece.rstrip()) - bracket <= width:
+        return bracket
     # An early underscore is as good where the rest then fits.
     first = min(width // 2, max(len(piece.rstrip()) - width - 1, 0))
-    return piece.rfind("_", first, width) + 1 or width
+    return max(piece.rfind(sign, first, width) for sign in "_,") + 1 or width
 
 
 def fold(text: str, width: int, *, whole: bool = False) -> Iterator[str]:

@@ -8,7 +8,7 @@ from sdyscope.errors import TargetError
 from sdyscope.upgrade.bisected import Evaluated, Unjudged, VersionAccount, version_accounts
 from sdyscope.upgrade.document import Looked
 from sdyscope.upgrade.wanted import Reading, Wanted
-from sdyscope.words.places import shortened
+from sdyscope.words.paths import shortened
 
 
 class Judge:

@@ -31,7 +31,8 @@ from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.origins import origin_text
 from sdyscope.words.partitioners import partitioner_name
-from sdyscope.words.places import shortened, shown_name, source_text
+from sdyscope.words.paths import shortened
+from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.sharding import NONE, open_text, short
 from sdyscope.words.types import type_text
 

@@ -19,7 +19,7 @@ from sdyscope.graph.scalars import (
     edge_scalars,
     graph_scalars,
 )
-from sdyscope.words.places import file_text
+from sdyscope.words.paths import file_text
 
 _OPENING = """\
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" \

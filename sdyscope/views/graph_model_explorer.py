@@ -20,7 +20,7 @@ from sdyscope.graph.scalars import (
     sharding_texts,
     type_text,
 )
-from sdyscope.words.places import file_text
+from sdyscope.words.paths import file_text
 
 #: Edges drawn as inputs, inside a function. Those of loops are an overlay, as the layout wants no
 #: cycles.

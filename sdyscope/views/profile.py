@@ -23,7 +23,8 @@ from sdyscope.terminal.table import Cell, Column, Row, Table, Tone, fitted, numb
 from sdyscope.words.counts import counted, listed, percent, size
 from sdyscope.words.mesh import over_text
 from sdyscope.words.origins import annotation_text
-from sdyscope.words.places import file_text, source_text
+from sdyscope.words.paths import file_text
+from sdyscope.words.places import source_text
 from sdyscope.words.profile import (
     CONCURRENT,
     NOT_COMPARED,

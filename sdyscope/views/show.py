@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sdyscope.analysis.show import Show, ShownProgram, ShownTensor, TensorSection, sections
 from sdyscope.errors import ConversionError
@@ -31,6 +33,9 @@ AGREES = "="
 #: What stands for an UNCONSTRAINED dimension where there is no room for the word.
 OPEN = "?"
 _OPEN = "UNCONSTRAINED"
+
+#: Header of what all partitioners' modules say where there is no room for a column each.
+LOWERED = "lowered"
 
 #: Header of the number of replicas where there is no room for the word.
 REPLICAS = "x"
@@ -82,8 +87,8 @@ def table(
             they are what was requested and of what a device holds.
         in_types: whether to write shardings in the types, as JAX does.
         everything: whether the tensors of repeated layers have a row each.
-        columns: the width to keep to. Where the table is wider, the columns of partitioners are
-            left out that would only say that every tensor is as requested, and a file that a whole
+        columns: the width to keep to. Where the table is wider, partitioners share a column, or
+            have none where they would only say that all is as requested; and a file that a whole
             group is from is only named once.
     """
     return fitted(
@@ -95,16 +100,8 @@ def _table(
     program: ShownProgram, written: bool, in_types: bool, everything: bool, *, brief: bool
 ) -> Table:
     requested = not in_types and any(tensor.by_author for tensor in program.tensors)
-    partitioners = program.partitioners
-    if brief and not written and _all_agree(program):
-        partitioners = ()
-    columns = [Column("tensor"), Column("type", fold=False)]
-    if requested:
-        columns.append(Column("requested"))
-    columns += [
-        Column(partitioner_name(partitioner) if requested or len(partitioners) > 1 else "sharding")
-        for partitioner in partitioners
-    ]
+    shown = _sharding_columns(program, written, requested=requested, brief=brief)
+    columns = [Column("tensor"), Column("type", fold=False), *map(Column, shown)]
     if not written:
         columns += [
             Column("block", fold=False),
@@ -120,8 +117,7 @@ def _table(
         for tensor in group:
             type_ = _jax_type(tensor) if in_types else _type(tensor)
             cells: list[Cell | str] = [_name(tensor, brief=bool(file)), type_]
-            shardings = [_requested(tensor)] if requested else []
-            shardings += [_lowered(tensor, partitioner, written) for partitioner in partitioners]
+            shardings = [cell_of(tensor) for cell_of in shown.values()]
             if brief:
                 shardings = [replace(s, text=s.text.replace(_OPEN, OPEN)) for s in shardings]
             cells += shardings
@@ -133,15 +129,39 @@ def _table(
     return Table(tuple(columns), tuple(rows))
 
 
-def _all_agree(program: ShownProgram) -> bool:
-    """Whether the partitioners' columns would say no more than the request does, in every row."""
-    return bool(program.tensors) and all(
-        _as_requested(tensor, program.partitioners) for tensor in program.tensors
-    )
+def _sharding_columns(
+    program: ShownProgram, written: bool, *, requested: bool, brief: bool
+) -> dict[str, Callable[[ShownTensor], Cell]]:
+    """What the columns between type and block say of a tensor, by their headers."""
+    partitioners = program.partitioners
+    asked: dict[str, Callable[[ShownTensor], Cell]] = {"requested": _requested} if requested else {}
+    named = requested or len(partitioners) > 1
+    separate = {
+        partitioner_name(each) if named else "sharding": partial(_lowered, each, written=written)
+        for each in partitioners
+    }
+    if not brief or written:
+        return asked | separate
+    together = partial(_lowered_together, partitioners)
+    if _requests_hold(program):
+        if all(tensor.by_author for tensor in program.tensors):
+            return asked
+
+        def sharding(tensor: ShownTensor) -> Cell:
+            return _requested(tensor) if requested and tensor.by_author else together(tensor)
+
+        return {"sharding": sharding}
+    return asked | (separate if len(separate) == 1 else {LOWERED: together})
+
+
+def _requests_hold(program: ShownProgram) -> bool:
+    """Whether each tensor that could be requested is so, under each partitioner."""
+    asked = [tensor for tensor in program.tensors if tensor.by_author]
+    return bool(asked) and all(_as_requested(tensor, program.partitioners) for tensor in asked)
 
 
 def _as_requested(tensor: ShownTensor, partitioners: Sequence[Partitioner]) -> bool:
-    if tensor.dropped or not tensor.by_author or set(tensor.agrees) != set(partitioners):
+    if tensor.dropped or set(tensor.agrees) != set(partitioners):
         return False
     return all(tensor.agrees.values()) and (
         tensor.requested is not None or not any(there.text for there in tensor.lowered.values())
@@ -185,7 +205,18 @@ def _requested(tensor: ShownTensor) -> Cell:
     return Cell(NONE, "muted") if tensor.requested is None else Cell(short(tensor.requested))
 
 
-def _lowered(tensor: ShownTensor, partitioner: Partitioner, written: bool) -> Cell:
+def _lowered_together(partitioners: Sequence[Partitioner], tensor: ShownTensor) -> Cell:
+    """What all partitioners' modules say; where they differ, a line for each that has it."""
+    cells = {each: _lowered(each, tensor, written=False) for each in partitioners}
+    first = cells[partitioners[0]]
+    if all(cell == first for cell in cells.values()):
+        return first
+    texts = [f"{partitioner_name(p)} {cell.text}" for p, cell in cells.items() if cell.text]
+    bad = any(cell.tone == "bad" for cell in cells.values())
+    return Cell("\n".join(texts), "bad" if bad else "plain")
+
+
+def _lowered(partitioner: Partitioner, tensor: ShownTensor, *, written: bool) -> Cell:
     there = tensor.lowered.get(partitioner)
     if there is None:
         if tensor.dropped:
@@ -241,12 +272,22 @@ def _footer(program: ShownProgram, table: Table) -> Iterator[tuple[str, Tone]]:
         if total.tensors:
             extra = f"; {donated} donated" if donated and what == "arguments" else ""
             yield _total(what, total) + extra, "plain"
-    signs = {cell.text for row in table.cells for cell in row}
+    names = [partitioner_name(each) for each in program.partitioners]
+    prefix = re.compile(rf"^(?:{'|'.join(names)}) ")
+    signs = {
+        prefix.sub("", line)
+        for row in table.cells
+        for cell in row
+        for line in cell.text.split("\n")
+    }
     headers = [column.header for column in table.columns]
-    is_shown = any(partitioner_name(each) in headers for each in program.partitioners)
-    if AGREES not in signs and _all_agree(program) and not is_shown:
-        under = partitioner_names(program.partitioners)
-        yield f"every tensor is lowered as requested under {under}", "muted"
+    is_shown = any(header in headers for header in (*names, LOWERED))
+    if AGREES not in signs and _requests_hold(program) and not is_shown:
+        what = "tensor" if all(tensor.by_author for tensor in program.tensors) else "request"
+        yield (
+            f"every {what} is lowered as requested under {partitioner_names(program.partitioners)}",
+            "muted",
+        )
     if "block" in headers:
         replicas = f"{REPLICAS}: replicas," if REPLICAS in headers else "replicas:"
         yield (

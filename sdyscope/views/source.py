@@ -18,7 +18,7 @@ from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import mesh_axes, mesh_words_of
 from sdyscope.words.origins import causes_text
 from sdyscope.words.partitioners import SENT, partitioner_name
-from sdyscope.words.places import file_text
+from sdyscope.words.paths import file_text
 from sdyscope.words.source import (
     AS_LOWERED,
     AS_NOW,

@@ -77,7 +77,7 @@ from sdyscope.words.origins import annotation_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
-from sdyscope.words.run import counterpart_text, inside_text, regrouped_hint
+from sdyscope.words.run import REORDERED_HINT, counterpart_text, inside_text, regrouped_hint
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, named_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
@@ -472,6 +472,8 @@ def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
     first = None if fact.inside is None else fact.inside.first
     if first is not None and first.regrouped is not None:
         hint = regrouped_hint(first.regrouped)
+    elif first is not None and first.reordered:
+        hint = REORDERED_HINT
     elif fact.function:
         hint = ""
     else:
@@ -582,6 +584,8 @@ def _numbers(fact: OtherNumbers) -> _Words:
     if inside := inside_text(fact.inside):
         message += f" {inside}"
         hint = "" if fact.function else hint
+    if fact.inside is not None and fact.inside.first is not None and fact.inside.first.reordered:
+        hint = REORDERED_HINT
     allowed = f"an error of at most {fact.tolerance:.2g} ({fact.coarsest})"
     return _Words(
         message,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sdyscope.facts.execution import InputSource, Reference
 from sdyscope.facts.findings import DependsOnMesh, InnerDifference, Inside, Regrouped
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, listed
 from sdyscope.words.mesh import mesh_text
 from sdyscope.words.places import called_text, source_text
 from sdyscope.words.types import type_text
@@ -143,6 +145,11 @@ def _inner(inside: InnerDifference) -> str:
     )
     if inside.regrouped is not None:
         text += f" {_regrouped_text(inside.regrouped)}"
+    if inside.reordered:
+        text += (
+            f" It names {listed(inside.reordered)} in another order than the mesh does, and JAX "
+            "numbers the devices of a ppermute in the mesh's order, unlike those of axis_index."
+        )
     if inside.unseen:
         were = "was" if inside.unseen == 1 else "were"
         unseen = counted(inside.unseen, "value")
@@ -157,6 +164,10 @@ def _regrouped_text(fact: Regrouped) -> str:
         f"{over}, into {fact.groups} groups of the device's own elements: which elements form a "
         "group depends on the mesh."
     )
+
+
+#: What to do about a `ppermute` over axes in another order than the mesh's.
+REORDERED_HINT: Final = "Name the axes in the mesh's order, and number perm's devices in it."
 
 
 def regrouped_hint(fact: Regrouped) -> str:

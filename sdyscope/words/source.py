@@ -13,7 +13,8 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
 from sdyscope.words.mesh import over_text
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
-from sdyscope.words.places import file_text, op_text, shown_name
+from sdyscope.words.paths import file_text
+from sdyscope.words.places import op_text, shown_name
 from sdyscope.words.sharding import short
 from sdyscope.words.types import value_type_text
 

@@ -11,7 +11,7 @@ import pytest
 from page_files import FILES, environment
 
 from sdyscope.stages import compat
-from sdyscope.words import places
+from sdyscope.words import paths
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -161,7 +161,7 @@ def test_console_blocks_are_what_the_commands_print(
         make(tmp_path, sdyscope)
         # A reader is in the repository's root and makes the files there; lines are told from there.
         if page.stem not in ("fix", "record", "search", "source"):
-            monkeypatch.setattr(places, "getcwd", lambda: str(ROOT))
+            monkeypatch.setattr(paths, "getcwd", lambda: str(ROOT))
     status = 0
     for command in commands:
         line, _, head = command.line.partition(" | head -")

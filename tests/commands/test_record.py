@@ -1,6 +1,7 @@
 """`sdyscope record`, and the other commands on what it recorded."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -8,14 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
 from own_process import in_own_process
 
 from sdyscope.commands import record_run
-from sdyscope.facts.recorded import SCHEMA
+from sdyscope.facts.recorded import SCHEMA, Record
+from sdyscope.facts.remarks import Remark
 from sdyscope.stages.recorder.flags import flags_in
+from sdyscope.terminal import document
+from sdyscope.terminal.plain import fields_of, json_text, type_of
 
 TRAIN = """
 import multiprocessing, os, sys
@@ -146,6 +151,24 @@ def test_the_index_is_the_document(sdyscope, recorded, runs):
     files = {file for one in index["programs"] for file in one["modules"].values()}
     stored = {f"modules/{path.name}" for path in (runs[0] / "before" / "modules").iterdir()}
     assert files == stored
+
+
+def test_the_index_has_every_value_in_the_form_that_documents_have():
+    def types(hint):
+        yield hint
+        for part in typing.get_args(hint):
+            yield from types(part)
+        if dataclasses.is_dataclass(hint) and hint not in document._FORMS:
+            for name in fields_of(hint):
+                yield from types(type_of(hint, name))
+
+    formed = {hint for hint in types(Record) if isinstance(hint, type)} & {
+        *document._FORMS,
+        *document._SENTENCES,
+    }
+    assert formed == set(record_run._plain.forms)
+    record = Record(problems=(Remark("unreadable lines", "a.jsonl", 1, 2), "no memory"))
+    assert json_text(record_run._plain(record)) == document.encode(record)
 
 
 def test_one_program_of_a_run_is_a_target(sdyscope, recorded):

@@ -21,7 +21,7 @@ from sdyscope.page.graph import part
 from sdyscope.page.tensors import rows
 from sdyscope.targets import resolve
 from sdyscope.words.mesh import axis_text
-from sdyscope.words.places import file_text
+from sdyscope.words.paths import file_text
 from sdyscope.words.propagation import (
     absence_text,
     allowed_text,

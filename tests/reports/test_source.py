@@ -8,7 +8,7 @@ from sdyscope.page import page as report_page
 from sdyscope.page import source as report_source
 from sdyscope.page.columns import Pool
 from sdyscope.words.counts import size
-from sdyscope.words.places import file_text, paths_from
+from sdyscope.words.paths import file_text, paths_from
 
 pytestmark = pytest.mark.compiles
 

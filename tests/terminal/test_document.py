@@ -15,7 +15,8 @@ import pytest
 from sdyscope.commands import COMMANDS, document_type
 from sdyscope.facts.remarks import Remark
 from sdyscope.terminal import document
-from sdyscope.terminal.document import encode, fields_of, read, schema
+from sdyscope.terminal.document import encode, read, schema
+from sdyscope.terminal.plain import fields_of, type_of
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import FilePath, PathWords, SourceLocation
 from sdyscope.words.remarks import remark_text
@@ -132,7 +133,7 @@ def test_no_document_forgets_that_a_field_names_files(command):
         seen.add(type_)
         is_written = dataclasses.is_dataclass(type_) and type_ not in document._FORMS
         for name in fields_of(type_) if is_written else ():
-            hint = document._type_of(type_, name)
+            hint = type_of(type_, name)
             if name in ("file", "directory", "target", "reason", "command"):
                 yield type_.__name__, name, hint
             yield from texts(hint, seen)

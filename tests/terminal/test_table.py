@@ -159,7 +159,13 @@ def test_widths_use_the_room_and_no_more(rows, foldable, available):
 
 def test_a_number_stays_on_its_line():
     assert list(fold("x=1,data=16, 8,192 devices", 16)) == ["x=1,data=16,", "8,192 devices"]
-    assert list(fold("1,234,567 of f32[2,256,64]", 10)) == ["1,234,567", "of f32", "[2,256,64]"]
+    assert list(fold("1,234,567 of f32[2,256,64]", 10)) == [
+        "1,234,567", "of", "f32", "[2,256,64]",
+    ]  # fmt: skip
+    assert list(fold("f32[128,64] and 11", 12)) == ["f32[128,64]", "and 11"]
+    assert list(fold("f32[128,64] and 11", 9)) == ["f32", "[128,64]", "and 11"]
+    assert list(fold("blocks[0][12]", 9)) == ["blocks[0]", "[12]"]
+    assert list(fold("[1024,4096,64]", 12)) == ["[1024,4096,", "64]"]
     # A list of device numbers is not one number.
     assert list(fold("7,6,5,4,3,2,1,0", 8)) == ["7,6,5,4,", "3,2,1,0"]
 
@@ -223,6 +229,32 @@ def test_a_heading_goes_across_all_columns():
 )
 def test_names_are_cut_where_they_can_be_read(text, width, lines):
     assert list(fold(text, width)) == lines
+
+
+def test_first_cells_have_lines_of_their_own_where_words_would_be_broken():
+    columns = (Column("tensor"), Column("type", fold=False), Column("spec"), number("bytes"))
+    rows = (
+        Heading("arguments"),
+        ("params['layers']['unembedding']", "bf16[80,28672,8192]", "P('fsdp')", "140.0 MiB"),
+        Note("because of it"),
+        ("step", "", "", ""),
+    )
+    assert drawn(Table(columns, rows), 50).splitlines() == [
+        "tensor",
+        "  type                 spec           bytes",
+        "─" * 43,
+        "arguments",
+        "params['layers']['unembedding']",
+        "  bf16[80,28672,8192]  P('fsdp')  140.0 MiB",
+        "    because of it",
+        "step",
+    ]
+    # Names that are whole beside the others stay there, and so do those that are broken rarely.
+    assert drawn(Table(columns, rows), 80).splitlines()[0].split() == [
+        "tensor", "type", "spec", "bytes",
+    ]  # fmt: skip
+    short = (("step", "i32[]", "P()", "4 B"),) * 9
+    assert drawn(Table(columns, rows[1:2] + short), 50).splitlines()[0].startswith("tensor  ")
 
 
 def test_columns_give_to_each_other_what_saves_lines():

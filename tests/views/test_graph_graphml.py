@@ -8,7 +8,7 @@ from graph_modules import CASES, lowered
 
 from sdyscope.graph import build
 from sdyscope.views.graph_graphml import graphml
-from sdyscope.words.places import file_text
+from sdyscope.words.paths import file_text
 
 
 @pytest.mark.parametrize(("name", "partitioner"), CASES)

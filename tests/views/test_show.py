@@ -45,8 +45,8 @@ def cells(program, name, **options):
     }
 
 
-def footer(program):
-    table = show.table(program)
+def footer(program, **options):
+    table = show.table(program, **options)
     return "\n".join(paragraph.text for paragraph in show.footer(program, table))
 
 
@@ -83,10 +83,42 @@ def test_a_disagreement_is_marked(written, shown):
     )
 
 
-def test_disagreements_keep_the_columns_of_a_narrow_table():
+def test_disagreements_keep_a_column_of_a_narrow_table():
     program = with_tensor("params['w1']", lowered_as('<@mesh, [{"model"}, {}]>'))
-    assert cells(program, "params['w1']", columns=80)["Shardy"].tone == "bad"
-    assert "every tensor is lowered as requested" not in footer(program)
+    row = cells(program, "params['w1']", columns=80)
+    assert row["lowered"] == Cell("Shardy P('model', None)\nGSPMD =", "bad")
+    assert cells(program, "params['w2']", columns=80)["lowered"] == Cell("=", "muted")
+    assert "lowered as requested" not in footer(program, columns=80)
+    assert "=  as requested" in footer(program, columns=80)
+
+
+@pytest.mark.parametrize("differ", [False, True])
+def test_what_jax_wrote_takes_no_columns_of_a_narrow_table(differ):
+    """Nobody could request it: it stands where others have their request."""
+    program = shown(Inspection(resolve("mlp")))
+    at = [tensor.name for tensor in program.tensors].index("params['w1']")
+    lowered = dict(program.tensors[at].lowered)
+    if differ:
+        lowered["gspmd"] = replace(
+            lowered["gspmd"], sharding=parse_hlo_sharding("{manual}"), placement=None
+        )
+    by_jax = replace(
+        program.tensors[at],
+        name="by JAX",
+        by_author=False,
+        requested=None,
+        agrees={},
+        lowered=lowered,
+    )
+    program = replace(program, tensors=(*program.tensors[:at], by_jax, *program.tensors[at + 1 :]))
+    assert {"requested", "Shardy", "GSPMD"} <= cells(program, "by JAX").keys()
+    row = cells(program, "by JAX", columns=80)
+    assert list(row)[2:4] == ["sharding", "block"]
+    both = "P(None, 'model')"
+    assert row["sharding"].text == (f"Shardy {both}\nGSPMD {{manual}}" if differ else both)
+    assert cells(program, "params['w2']", columns=80)["sharding"].text == "P('model', None)"
+    said = "every request is lowered as requested under Shardy and GSPMD"
+    assert said in footer(program, columns=80)
 
 
 def test_a_tensor_that_a_module_lacks():

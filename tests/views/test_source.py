@@ -7,7 +7,7 @@ import pytest
 from sdyscope.values.source import SourceLocation
 from sdyscope.views import source
 from sdyscope.words.findings import Finding
-from sdyscope.words.places import file_text
+from sdyscope.words.paths import file_text
 
 pytestmark = pytest.mark.compiles
 

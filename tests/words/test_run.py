@@ -67,6 +67,16 @@ def test_groups_of_a_devices_own_elements(regrouped, axes, todo):
     assert finding.hint.startswith(todo)
 
 
+def test_axes_of_a_ppermute_in_another_order_than_the_mesh():
+    inside = Inside("result", replace(FIRST, op="ppermute", ratio=None, reordered=("b", "a")))
+    fact = DependsOnMesh("result", 1, 0.5, None, (), EIGHT, inside=inside)
+    finding = finding_of(Observation("depends-on-mesh", "error", fact))
+    assert (
+        "It names b and a in another order than the mesh does, and JAX numbers" in finding.message
+    )
+    assert finding.hint.startswith("Name the axes in the mesh's order")
+
+
 def test_why_there_is_none():
     whys = ("other structure", "other ops", "gone", "processes", "failed")
     texts = [inside_text(Inside("result", None, why, "no memory")) for why in whys]

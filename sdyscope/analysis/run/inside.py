@@ -127,6 +127,7 @@ def first_difference(
         result_inside.looked,
         result_inside.unseen,
         _regrouped(value, result_inside.counterpart, sizes),
+        _reordered(value, sizes),
     )
     return Inside(result, first)
 
@@ -283,6 +284,17 @@ def _regrouped(
             axes = tuple(name for name, size in sizes.items() if size == parts)
             return Regrouped(own[dim], whole[dim], value.shape[dim], axes)
     return None
+
+
+def _reordered(value: InnerValue, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes of a `ppermute` that are not in the order of the mesh.
+
+    JAX numbers the devices of a `ppermute` in the mesh's order (until 0.12, which refuses another),
+    and those of every other collective and of `axis_index` in the order of the call.
+    """
+    named = [axis for axis in value.over if sizes.get(axis, 1) > 1]
+    in_order = sorted(named, key=list(sizes).index)
+    return value.over if value.op == "ppermute" and named != in_order else ()
 
 
 # --- the search -----------------------------------------------------------------------------------

@@ -224,6 +224,9 @@ class _Walk:
         known = tuple(dict.fromkeys(number for number in inputs if number is not None))
         operands = tuple(_type(atom.aval)[0] for atom in equation.invars)
         branches = len(equation.params["branches"]) if op == "cond" else 0
+        axes = equation.params.get("axis_name")
+        named = axes if isinstance(axes, tuple | list) else (axes,)
+        over = tuple(axis for axis in named if isinstance(axis, str))
         for output, variable in enumerate(equation.outvars):
             own_numbers.append(len(self.values))
             shape, dtype = _type(variable.aval)
@@ -242,6 +245,7 @@ class _Walk:
                     operands,
                     branches,
                     inputs[0] if branches else None,
+                    over,
                 )
             )
         return own_numbers

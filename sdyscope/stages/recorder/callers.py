@@ -28,7 +28,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -276,17 +276,17 @@ def _plain(inside: Sequence[FrameType], caller: FrameType, flat: Mapping[str, An
     return Caller(named) if len(set(names)) == len(names) else NOBODY
 
 
-def _jitted(inside: Sequence[FrameType]) -> Any:
-    """The function that `jax.jit` was given, from JAX's frames; None where none has it."""
+def _jitted(inside: Iterable[FrameType]) -> Iterator[Any]:
+    """The functions that JAX's frames have as what is jitted: those of nested `jit`s, JAX's own."""
     functions = (frame.f_locals.get(name) for frame in inside for name in ("fun", "jit_func"))
-    return next((each for each in functions if callable(each)), None)
+    return filter(callable, functions)
 
 
 def _starred(
     inside: Sequence[FrameType], caller: FrameType, flat: Mapping[str, Any]
 ) -> dict[str, str]:
     """What an installed package's function takes as `*args`, by the variables that are given."""
-    function = _jitted(inside)
+    function = next(_jitted(inside), None)
     place = _defined(function)
     if function is None or place is None or not _is_installed(place[0]):
         return {}
@@ -385,7 +385,7 @@ def _keras(
         results: JAX's paths of the results: a step returns its state last.
     """
     kind = getattr(sys.modules.get("keras"), "Model", None)
-    function = _jitted(inside)
+    function = next(_jitted(inside), None)
     if kind is None or function is None:
         return None
     model = getattr(function, "__self__", None)
@@ -530,11 +530,10 @@ def jitted_line() -> Place | None:
     `shard_map`.
     """
     frames = itertools.dropwhile(lambda frame: not is_of(frame, ("jax",)), _frames())
-    for frame in itertools.takewhile(lambda frame: is_of(frame, ("jax",)), frames):
-        for name in ("fun", "jit_func"):
-            place = _defined(frame.f_locals.get(name))
-            if place is not None and not of_package(place[0], "jax"):
-                return place
+    for function in _jitted(itertools.takewhile(lambda frame: is_of(frame, ("jax",)), frames)):
+        place = _defined(function)
+        if place is not None and not of_package(place[0], "jax"):
+            return place
     return None
 
 

@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.run.inside import compared_inside
+from sdyscope.errors import SdyscopeError
 from sdyscope.facts.findings import Regrouped
 from sdyscope.facts.inside import OtherOps
 from sdyscope.facts.program import Program
@@ -195,6 +196,31 @@ def test_a_branch_is_entered_that_both_sides_take():
     assert (first.op, first.scope.rpartition("/")[2]) == ("reshape", "groups")
     assert "cond/branch_1_fun" in first.scope
     assert first.regrouped == Regrouped(16, 32, 4, ("data", "stage"))
+
+
+@pytest.mark.parametrize("axes", [("data", "model"), ("model", "data")])
+def test_a_ppermute_over_axes_in_another_order_than_the_mesh(axes):
+    """JAX up to 0.11 numbers the devices in the mesh's order; from 0.12 on it refuses."""
+    mesh = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
+    shift = [(at, (at + 1) % 8) for at in range(8)]
+    mapped = jax.shard_map(
+        lambda x: jax.lax.ppermute(x, axes, shift),
+        mesh=mesh, in_specs=P(("data", "model")), out_specs=P(("data", "model")),
+    )  # fmt: skip
+    x = abstract((32,), ("data", "model"), mesh=mesh)
+    inspection = inspect(Program("step", jax.jit(mapped), (x,)), partitioners=("shardy",))
+    if axes == ("model", "data") and compat.version_tuple()[:2] >= (0, 12):
+        with pytest.raises(SdyscopeError, match="same order as the axis_names"):
+            inspection.run(steps=1)
+        return
+    ran = inspection.run(steps=1)
+    rules = {finding.rule for finding in ran.findings}
+    if axes == ("data", "model"):
+        assert not rules
+    else:
+        assert rules == {"numerics-differ"}
+        (inside,) = ran.inside
+        assert (inside.first.op, inside.first.reordered) == ("ppermute", ("model", "data"))
 
 
 def test_a_shard_map_in_a_loop_is_entered_at_the_first_iteration_that_differs():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sdyscope.words.places import file_text, full_paths, paths_from, relative_path, shortened
+from sdyscope.words.paths import file_text, full_paths, paths_from, relative_path, shortened
 
 
 def test_files_are_named_from_their_package_or_from_here(monkeypatch, tmp_path):

@@ -1,0 +1,144 @@
+"""Values as dictionaries, lists and scalars, and those as the text of a JSON document.
+
+What has a form of its own in documents is said by whoever makes a `Plain`, so that a command which
+writes few kinds of values need not import all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from sdyscope.values.source import FilePath, PathWords
+from sdyscope.words.paths import file_text, shortened
+from sdyscope.words.visible import visible, without_surrogates
+
+#: Texts that name files: without the folders of this machine, since documents are shared.
+_PATHS: Mapping[Any, Callable[[str], str]] = {FilePath: file_text, PathWords: shortened}
+
+
+class Plain:
+    """Makes dictionaries, lists and scalars of values; see ``fields_of``.
+
+    Args:
+        forms: values that a document has in another form, and what makes it.
+        sentences: values that a document has with a sentence besides, as ``words``.
+    """
+
+    def __init__(
+        self,
+        forms: Mapping[type, Callable[[Any], Any]],
+        sentences: Mapping[type, Callable[[Any], str]],
+    ) -> None:
+        self.forms = forms
+        self._sentences = sentences
+        self._converters: dict[type, Callable[[Any], Any]] = {
+            scalar: lambda value: value for scalar in (str, int, float, bool, type(None))
+        }
+
+    def __call__(self, value: Any) -> Any:
+        """A value as dictionaries, lists and scalars.
+
+        Raises:
+            TypeError: there is something in it that has no form in a document.
+        """
+        convert = self._converters.get(type(value))
+        return (convert or self._converter(type(value)))(value)
+
+    def _converter(self, type_: type) -> Callable[[Any], Any]:
+        """What makes a value of a type plain."""
+        if type_ in self.forms:
+            form = self.forms[type_]
+            convert: Callable[[Any], Any] = lambda value: self(form(value))  # noqa: E731
+        elif dataclasses.is_dataclass(type_):
+            names = fields_of(type_)
+            fields = self._fields(names, {name: type_of(type_, name) for name in names})
+            sentence = self._sentences.get(type_)
+            convert = lambda value: {  # noqa: E731
+                **fields(value),
+                **({} if sentence is None else {"words": sentence(value)}),
+            }
+        elif issubclass(type_, msgspec.Struct):  # one that was read
+            hints = get_type_hints(type_, include_extras=True)
+            convert = self._fields(type_.__struct_fields__, hints)
+        elif issubclass(type_, Mapping):
+            convert = lambda value: {key: self(item) for key, item in value.items()}  # noqa: E731
+        elif issubclass(type_, (tuple, list)):
+            convert = lambda value: [self(item) for item in value]  # noqa: E731
+        else:
+            raise TypeError(f"a document has no form for {type_.__name__}")
+        self._converters[type_] = convert
+        return convert
+
+    def _fields(
+        self, names: Sequence[str], types: Mapping[str, Any]
+    ) -> Callable[[Any], dict[str, Any]]:
+        """What makes the fields of a value plain."""
+        paths = {name: named for name in names if (named := _names(types[name])) is not None}
+        return lambda value: {
+            name: self._named(getattr(value, name), paths[name])
+            if name in paths
+            else self(getattr(value, name))
+            for name in names
+        }
+
+    def _named(self, value: Any, named: Callable[[str], str]) -> Any:
+        """A value in which files are named, or several."""
+        if isinstance(value, tuple | list):
+            return [self._named(each, named) for each in value]
+        return named(value) if isinstance(value, str) else self(value)
+
+
+def _names(hint: Any) -> Callable[[str], str] | None:
+    """What names the files in a field of a type; None where it holds none."""
+    if get_origin(hint) is Annotated:
+        return _PATHS.get(hint)
+    return next(filter(None, map(_names, get_args(hint))), None)
+
+
+def fields_of(document_type: type) -> tuple[str, ...]:
+    """What a document has of a value of this type, in order.
+
+    The fields of the dataclass; or what its ``__document__`` lists, which may be properties too.
+    """
+    listed: Sequence[str] | None = getattr(document_type, "__document__", None)
+    if listed is not None:
+        return tuple(listed)
+    return tuple(field.name for field in dataclasses.fields(document_type))
+
+
+def type_of(document_type: type, name: str) -> Any:
+    """The type of a field or property."""
+    member = inspect.getattr_static(document_type, name, None)
+    if isinstance(member, (property, cached_property)):
+        getter = member.fget if isinstance(member, property) else member.func
+        return get_type_hints(getter, include_extras=True)["return"]
+    return get_type_hints(document_type, include_extras=True)[name]
+
+
+def json_text(value: Any) -> bytes:
+    r"""Dictionaries, lists and scalars as indented UTF-8 JSON with a newline at its end.
+
+    A float that is not finite becomes null, as JSON has no form for it. What controls a terminal is
+    written as JSON can write every character: `\u009b`.
+    """
+    try:
+        data = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(in_unicode(value))
+    text = msgspec.json.format(data, indent=2).decode()
+    return visible(text).encode() + b"\n"
+
+
+def in_unicode(value: Any) -> Any:
+    r"""The same with bytes of names that are no UTF-8 as ``\xff``: JSON has no form for them."""
+    if isinstance(value, dict):
+        return {in_unicode(key): in_unicode(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_unicode(each) for each in value]
+    return without_surrogates(value) if isinstance(value, str) else value
