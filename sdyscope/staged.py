@@ -520,11 +520,15 @@ class Staged(Once):
     def _recorded_for(self, partitioner: Partitioner, on: Hardware | str | None) -> Compiled | None:
         """What the compiler of a recorded run made, where that is what is to be looked at.
 
-        What another JAX made can't be made again here.
+        What another JAX made, or a run's own Python partitioned, can't be made again here.
         """
-        if on is not None or not (self._is_as_recorded or self.other_jax(partitioner)):
+        recorded = self.recorded.get(partitioner)
+        if on is not None or recorded is None:
             return None
-        return self.recorded.get(partitioner)
+        from sdyscope.stages.compiled.compiler import asks_python
+
+        is_lasting = self._is_as_recorded or self.other_jax(partitioner) is not None
+        return recorded if is_lasting or asks_python(self.graph(partitioner)) else None
 
     def _with_unplaced(self, error: CompilerError, partitioner: Partitioner) -> CompilerError:
         """An error of the compiler with the shardings that it may be about.

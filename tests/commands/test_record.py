@@ -553,6 +553,45 @@ def test_ops_of_shard_maps_outside_of_jit_are_one_row(tmp_path, monkeypatch, sdy
     assert "_unnamed_function.1 " in sdyscope("show", "run", "--all").out
 
 
+ASKING = """
+import jax, jax.numpy as jnp
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+
+@custom_partitioning
+def double(x):
+    return x * 2
+
+double.def_partition(
+    partition=lambda mesh, args, result: (
+        mesh, lambda x: x * 2, result.sharding, (args[0].sharding,)
+    ),
+    sharding_rule="i j -> i j",
+)
+step = jax.jit(lambda x: double(x).sum())
+step(jax.device_put(jnp.ones((16, 4)), NamedSharding(mesh, P("x"))))
+"""
+
+
+def test_what_the_run_s_own_python_partitioned_is_shown_as_it_was_compiled(
+    tmp_path, monkeypatch, sdyscope
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asking.py").write_text(ASKING)
+    words = [sys.executable, "-m", "sdyscope", "record", "-o", "run", "--", "asking.py"]
+    subprocess.run(words, check=True, capture_output=True)
+    communicated = sdyscope("comms", "run")
+    assert communicated.status == 0
+    assert "Shardy: 1 collective per step; a device sends 7 B" in communicated.out
+    assert "compiled it for cpu in the recorded run" in communicated.out
+    assert sdyscope("comms", "run", "--on", "cpu:8").status == 2
+    audited = sdyscope("verify", "run")
+    assert audited.status == 1
+    assert "custom_partitioning asks Python how to partition an op" in audited.out
+
+
 def test_recorded_command_lines_hide_secrets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text("import jax\njax.jit(lambda x: x + 1)(1.0)\n")
