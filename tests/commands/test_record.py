@@ -232,8 +232,12 @@ def unrolled(x, n):
     for _ in range(n):
         x = jnp.sin(x)
     return x
+@partial(jax.jit, static_argnums=1)
+def stacked(x, n):
+    return jnp.zeros((n, *x.shape)) + x
 for n in (1, 2, 3):
     scaled(w, float(n))
+    stacked(w, n + 1)
     unrolled(w, n)
     jax.jit(lambda x: jnp.cos(x))(w)
 
@@ -281,6 +285,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
         "same",
         "scaled",
         "unrolled",
+        "stacked",
         "_lambda",
         "counted",
         "numbered",
@@ -296,6 +301,9 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert (x["name"], x["moved"]) == ("x", False)  # an axis of size 1 moves nothing
     assert (y["name"], y["moved"]) == ("y", True)
     assert changes["scaled.2"]["op"]["attribute"] == "value"
+    # What a static argument changes of results is told by the op that first has it.
+    stacked = changes["stacked.2"]["op"]
+    assert (stacked["now"], stacked["attribute"]) == ("stablehlo.broadcast_in_dim", "type")
     assert changes["unrolled.2"]["op"]["now"] == "stablehlo.sine"
     assert changes["_lambda"]["before"] == "_lambda"
     assert changes["_lambda"]["times"] == 2
