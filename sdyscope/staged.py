@@ -526,8 +526,15 @@ class Staged(Once):
         """
         on_others = self.recorded_platform != "cpu" and {*self.recorded} >= {*self.lowered}
         if on is not None or not (self._is_as_recorded or on_others or self.other_jax(partitioner)):
+        What another JAX made, or a run's own Python partitioned, can't be made again here.
+        """
+        recorded = self.recorded.get(partitioner)
+        if on is not None or recorded is None:
             return None
-        return self.recorded.get(partitioner)
+        from sdyscope.stages.compiled.compiler import asks_python
+
+        is_lasting = self._is_as_recorded or self.other_jax(partitioner) is not None
+        return recorded if is_lasting or asks_python(self.graph(partitioner)) else None
 
     def _with_unplaced(self, error: CompilerError, partitioner: Partitioner) -> CompilerError:
         """An error of the compiler with the shardings that it may be about.

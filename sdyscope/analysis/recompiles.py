@@ -30,8 +30,8 @@ _PASSED_OVER = frozenset(
         "stablehlo.reshape",
     }
 )
-#: What JAX calls functions, and numbers as they come.
-_NAMES = ("sym_name", "callee", "arg_attrs", "res_attrs")
+#: What JAX calls functions, numbers as they come, and what follows from the ops inside.
+_NAMES = ("sym_name", "callee", "arg_attrs", "res_attrs", "function_type")
 #: Attributes that only say where values are, or which buffers they may take.
 _PLACING = ("sdy.", "mhlo.sharding", ALIASED, DONOR)
 

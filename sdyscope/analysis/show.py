@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.check import agrees
@@ -23,9 +23,12 @@ from sdyscope.facts.tensors import Tensor
 from sdyscope.staged import Staged
 from sdyscope.values.dtypes import TOKEN
 from sdyscope.values.mesh import Mesh, only_mesh
+from sdyscope.values.placement import Digits
 from sdyscope.values.source import FilePath, PathWords, SourceLocation
 
 KindFilter: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
+
+_Sharded = TypeVar("_Sharded", Sharded, Sharded | None)
 
 #: What `--kind` takes.
 KINDS: tuple[KindFilter, ...] = ("argument", "result", "constraint", "shard_map")
@@ -245,6 +248,8 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
             each.sharded(program.graph(p).meshes, None).mesh for p, each in row.lowered.items()
         )
         mesh = next((each for each in named if each is not None and each.axes), None)
+    # Shardy and a request do not name the axes of the shard_maps around.
+    manual = next((each.around for each in row.lowered.values() if each.around), ())
     return ShownTensor(
         name=row.name,
         kind=row.kind,
@@ -257,10 +262,12 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
         mapped=row.mapped,
         by_author=asked is not None,
         by_jax=row.kind == "constraint" and not row.is_authored,
-        requested=None if asked is None else requested_sharding(asked),
+        requested=None if asked is None else _inside(requested_sharding(asked), manual),
         returned=None if asked is None else returned_sharding(asked),
         lowered={
-            partitioner: annotation.sharded(program.graph(partitioner).meshes, mesh)
+            partitioner: _inside(
+                annotation.sharded(program.graph(partitioner).meshes, mesh), manual
+            )
             for partitioner, annotation in row.lowered.items()
         },
         agrees={} if asked is None else {p: agrees(row, p) for p in row.lowered},
@@ -268,6 +275,14 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
         donated=asked is not None and asked.donated,
         notes=() if asked is None else asked.notes,
     )
+
+
+def _inside(sharded: _Sharded, manual: Digits) -> _Sharded:
+    """A sharding as it is inside of a ``shard_map``: of each of its devices there is another."""
+    place = None if sharded is None else sharded.placement
+    if sharded is None or place is None or place.manual or not manual:
+        return sharded
+    return replace(sharded, placement=replace(place, manual=manual))
 
 
 def _total(rows: Sequence[ShownTensor], kind: str) -> TensorTotal:

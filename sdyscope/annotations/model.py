@@ -57,6 +57,7 @@ class Annotation:
         manual_axes: axes of a ``shard_map`` boundary that its body is manual on (Shardy).
         manual: digits that the body of a ``shard_map`` is manual on, those around it left out; of
             a constraint, all digits that are manual where it stands.
+        around: digits that are manual where it stands; under GSPMD its placement says them.
         problem: why a sharding has no placement, a clause; empty where it has one.
         source: the line of user code that tells it apart.
         innermost: of what an author could ask for the innermost line of user code, whoever shares
@@ -87,6 +88,7 @@ class Annotation:
     open_dims: tuple[int, ...] = ()
     manual_axes: tuple[str, ...] = ()
     manual: Digits = ()
+    around: Digits = ()
     problem: str = ""
     source: SourceLocation | None = None
     innermost: SourceLocation | None = None

@@ -169,6 +169,7 @@ class _Walk:
             annotation,
             manual_axes=manual[0],
             manual=manual[1],
+            around=manual[1],
             problem=problem,
             returned=self.is_returned(op),
         )
@@ -227,6 +228,7 @@ class _Walk:
                         annotation,
                         manual_axes=names,
                         manual=digits,
+                        around=around[1],
                         problem=problem,
                         tokens=_tokens(types[:index]),
                     )

@@ -64,7 +64,7 @@ class Tensor(Displayed):
 def tensor_name(kind: AnnotationKind, path: str, index: int | None) -> str:
     """``params['w1']``; ``jit(step)/layer0``; ``jit(step)/attention #1`` for an operand."""
     if kind.startswith("shard_map") and index is not None:
-        return f"{path} #{index}"
+        return f"{path} #{index}".lstrip()
     return path
 
 

@@ -81,11 +81,12 @@ def decided_text(decided: DecidedValue) -> str:
     if decided.fate == "not partitioned":
         return "not partitioned"
     text = short(decided.sharding)
-    if text == MANUAL:
+    place = decided.placement
+    if text == MANUAL and (place is None or place.replication == 1):
         return f"{MANUAL}: each device has its own block, as in the shard_map"
-    if decided.placement is None or text == REPLICATED:
+    if place is None or text == REPLICATED:
         return f"{REPLICATED} on every device"
-    return f"{text}: {placement_text(decided.placement, decided.sharding.mesh)}"
+    return f"{text}: {placement_text(place, decided.sharding.mesh)}"
 
 
 def note_text(note: ExplanationNote) -> str:
@@ -194,8 +195,8 @@ def _factor(factor: Factor) -> str:
 _ON: Final[Mapping[BeginningKind, str]] = {
     "argument": "the argument",
     "result": "the result",
-    "constraint": "the constraint in",
-    "type": "the type in",
+    "constraint": "the constraint",
+    "type": "the type",
     "shard_map input": "an input of the shard_map",
     "shard_map output": "an output of the shard_map",
     "op": "the op",
@@ -204,7 +205,9 @@ _ON: Final[Mapping[BeginningKind, str]] = {
 
 def written_text(annotated_dim: AnnotatedDim) -> str:
     """``the annotation {model} on dim 1 of the argument params['w1']``."""
-    on = f"{_ON[annotated_dim.kind]} {shown_name(annotated_dim.name, '')}".strip()
+    name = shown_name(annotated_dim.name, "")
+    within = "in " if name and annotated_dim.kind in ("constraint", "type") else ""
+    on = f"{_ON[annotated_dim.kind]} {within}{name}".strip()
     if annotated_dim.dimension is None or not isinstance(annotated_dim.sharding, TensorSharding):
         return f"the annotation on {on}"
     written = axis_text(annotated_dim.sharding.dim_shardings[annotated_dim.dimension])

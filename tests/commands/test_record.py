@@ -255,8 +255,12 @@ def unrolled(x, n):
     for _ in range(n):
         x = jnp.sin(x)
     return x
+@partial(jax.jit, static_argnums=1)
+def stacked(x, n):
+    return jnp.zeros((n, *x.shape)) + x
 for n in (1, 2, 3):
     scaled(w, float(n))
+    stacked(w, n + 1)
     unrolled(w, n)
     jax.jit(lambda x: jnp.cos(x))(w)
 
@@ -304,6 +308,7 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
         "same",
         "scaled",
         "unrolled",
+        "stacked",
         "_lambda",
         "counted",
         "numbered",
@@ -319,6 +324,9 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert (x["name"], x["moved"]) == ("x", False)  # an axis of size 1 moves nothing
     assert (y["name"], y["moved"]) == ("y", True)
     assert changes["scaled.2"]["op"]["attribute"] == "value"
+    # What a static argument changes of results is told by the op that first has it.
+    stacked = changes["stacked.2"]["op"]
+    assert (stacked["now"], stacked["attribute"]) == ("stablehlo.broadcast_in_dim", "type")
     assert changes["unrolled.2"]["op"]["now"] == "stablehlo.sine"
     assert changes["_lambda"]["before"] == "_lambda"
     assert changes["_lambda"]["times"] == 2
@@ -600,6 +608,45 @@ def test_ops_of_shard_maps_outside_of_jit_are_one_row(tmp_path, monkeypatch, sdy
     # Different ops are not one function that was compiled again; each can be looked at.
     assert "compiled again" not in shown
     assert "_unnamed_function.1 " in sdyscope("show", "run", "--all").out
+
+
+ASKING = """
+import jax, jax.numpy as jnp
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+
+@custom_partitioning
+def double(x):
+    return x * 2
+
+double.def_partition(
+    partition=lambda mesh, args, result: (
+        mesh, lambda x: x * 2, result.sharding, (args[0].sharding,)
+    ),
+    sharding_rule="i j -> i j",
+)
+step = jax.jit(lambda x: double(x).sum())
+step(jax.device_put(jnp.ones((16, 4)), NamedSharding(mesh, P("x"))))
+"""
+
+
+def test_what_the_run_s_own_python_partitioned_is_shown_as_it_was_compiled(
+    tmp_path, monkeypatch, sdyscope
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asking.py").write_text(ASKING)
+    words = [sys.executable, "-m", "sdyscope", "record", "-o", "run", "--", "asking.py"]
+    subprocess.run(words, check=True, capture_output=True)
+    communicated = sdyscope("comms", "run")
+    assert communicated.status == 0
+    assert "Shardy: 1 collective per step; a device sends 7 B" in communicated.out
+    assert "compiled it for cpu in the recorded run" in communicated.out
+    assert sdyscope("comms", "run", "--on", "cpu:8").status == 2
+    audited = sdyscope("verify", "run")
+    assert audited.status == 1
+    assert "custom_partitioning asks Python how to partition an op" in audited.out
 
 
 def test_recorded_command_lines_hide_secrets(tmp_path, monkeypatch):

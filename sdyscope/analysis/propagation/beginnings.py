@@ -78,6 +78,10 @@ class Beginnings:
     def _written(self, annotation: Annotation) -> Sharding | None:
         return _on_mesh(annotation, self.flow.mesh)
 
+    def says(self, annotation: Annotation, part: AxisPart) -> bool:
+        """Whether an annotation shards a dimension on ``part``."""
+        return rules.dimension_in(self._written(annotation), part, self.flow.mesh) is not None
+
     def at(self, ref: Ref, part: AxisPart) -> Beginning | None:
         """The annotation that shards a value on ``part``; None where none does."""
         main = self.flow.graph.main
@@ -129,7 +133,7 @@ class Beginnings:
         main = self.flow.graph.main
         if annotation is None or main is None:
             return None
-        if rules.dimension_in(self._written(annotation), part, self.flow.mesh) is None:
+        if not self.says(annotation, part):
             return None
         return self._annotated("result", None, part, annotation, annotation.path, None)
 
@@ -140,7 +144,7 @@ class Beginnings:
                 annotation = self._by_op.get((node, "op", result))
                 if annotation is None:
                     continue
-                if rules.dimension_in(self._written(annotation), part, self.flow.mesh) is not None:
+                if self.says(annotation, part):
                     op = self.flow.graph.ops[member[0]]
                     return self._annotated(
                         "op", ref, part, annotation, self.flow.scope(op), self.flow.source(op)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from sdyscope.analysis.naming.resolve import ssa_name
+from sdyscope.analysis.propagation.axis_parts import part_of
 from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.analysis.propagation.places import Places
 from sdyscope.analysis.propagation.pointers import Pointers
@@ -22,6 +23,7 @@ from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import AxisRef, Mesh, only_mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union
+from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import ManualAxes, TensorSharding
 
 #: How many of the values are named that became one.
@@ -88,13 +90,19 @@ class Decisions:
         """What origins name (Shardy only)."""
         return Places(self.flow, self.annotations)
 
-    def decided(self, value: ValueId, sharding: Sharding | None = None) -> DecidedValue | None:
+    def decided(
+        self,
+        value: ValueId,
+        sharding: Sharding | None = None,
+        boundary: Annotation | None = None,
+    ) -> DecidedValue | None:
         """What was decided for a value; None where there is no such value.
 
         Args:
             value: which value of the lowered module.
             sharding: another sharding to show for it: as it was in between, or as it enters a
                 ``shard_map``.
+            boundary: the annotation of the ``shard_map`` that it enters, which is then its own.
         """
         propagated_value = self.propagated.values.get(value)
         if propagated_value is None:
@@ -103,7 +111,7 @@ class Decisions:
         return DecidedValue(
             propagated_value.fate,
             self.sharded(value, sharding),
-            self._origins_of(propagated_value, written),
+            self._origins_of(propagated_value, written, boundary),
             self._merged_with(propagated_value),
             max(len(propagated_value.values) - 1, 0),
         )
@@ -221,38 +229,71 @@ class Decisions:
     # Where its axes come from.
 
     def _origins_of(
-        self, propagated_value: PropagatedValue, written: Sharding | None
+        self,
+        propagated_value: PropagatedValue,
+        written: Sharding | None,
+        boundary: Annotation | None,
     ) -> tuple[AxisOrigin, ...]:
         if self.propagated.partitioner != "shardy" or not isinstance(written, TensorSharding):
             return ()
         if self.propagated.debug_info.origins_missing:
             return tuple(self._followed(propagated_value, written))
-        origins = propagated_value.origins
-        own = propagated_value.id if any(origin.type == "self" for _, origin in origins) else None
-        key = (own, (id(origins), id(written)))
+        origins, value = propagated_value.origins, propagated_value.id
+        own = boundary or self.places.on(value)
+        is_alike = own is None and all(
+            origin.type != "self" and self._named(axis, origin, value) is not None
+            for axis, origin in origins
+        )
+        key = (None if is_alike else value, (id(origins), id(written), id(own)))
         known = self._origins.get(key)
         if known is None:
-            recorded = tuple(self._recorded(propagated_value, written))
-            known = self._origins[key] = recorded, (origins, written)
+            recorded = tuple(self._recorded(propagated_value, written, own))
+            if boundary is not None:  # What is on the value is not on the boundary.
+                recorded = tuple(
+                    origin if origin.kind == boundary.kind else replace(origin, own=False)
+                    for origin in recorded
+                )
+            known = self._origins[key] = recorded, (origins, written, own)
         return known[0]
 
     def _recorded(
-        self, propagated_value: PropagatedValue, written: TensorSharding
+        self, propagated_value: PropagatedValue, written: TensorSharding, own: Annotation | None
     ) -> Iterator[AxisOrigin]:
         shown = {axis.name for dim in written.dim_shardings for axis in dim.axes}
         op = self.graph.ops[propagated_value.id[0]]
+        followed: list[AxisOrigin] | None = None
         for axis, origin in propagated_value.origins:
             if axis.name not in shown:
                 continue
-            is_own = origin.type == "self"
-            annotation = self.places.annotation(origin, propagated_value.id)
-            if annotation is None:
-                yield AxisOrigin(axis, None, "", None, is_own, origin)
-            else:
+            part = part_of(axis, self.flow.mesh)
+            if own is not None and self.pointers.beginnings.says(own, part):
+                yield AxisOrigin(axis, own.named_kind, own.path, own.source, True, origin)
+                continue
+            annotation = self._named(axis, origin, propagated_value.id)
+            if annotation is not None:
+                is_own = origin.type == "self"
                 is_own = is_own or (annotation.kind, annotation.path) == (op.kind, op.scope)
                 yield AxisOrigin(
                     axis, annotation.named_kind, annotation.path, annotation.source, is_own, origin
                 )
+                continue
+            # Shardy names what it has put the axis on before it began, such as an open constraint.
+            if followed is None:
+                followed = list(self._followed(propagated_value, written))
+            along = [
+                each
+                for each in followed
+                if part_of(each.axis, self.flow.mesh).shared(part) is not None
+            ]
+            yield from along or (AxisOrigin(axis, None, "", None, origin.type == "self", origin),)
+
+    def _named(self, axis: AxisRef, origin: OriginSharding, value: ValueId) -> Annotation | None:
+        """The annotation that an origin names, if that has the axis."""
+        annotation = self.places.annotation(origin, value)
+        if annotation is None:
+            return None
+        part = part_of(axis, self.flow.mesh)
+        return annotation if self.pointers.beginnings.says(annotation, part) else None
 
     def _followed(
         self, propagated_value: PropagatedValue, written: TensorSharding

@@ -49,8 +49,8 @@ class Places:
             case "self":
                 # The annotation may be on what the value became one with: what a call passes on.
                 node = self.propagated.values[value].node
-                return self._on(value) or (
-                    None if node is None else self._on((self._lowered(node), 0))
+                return self.on(value) or (
+                    None if node is None else self.on((self._lowered(node), 0))
                 )
         return None
 
@@ -68,9 +68,12 @@ class Places:
     def _lowered(self, node: int) -> int:
         return self.flow.written(self.flow.graph.ops[node]).id
 
-    def _on(self, value: ValueId) -> Annotation | None:
+    def on(self, value: ValueId) -> Annotation | None:
+        """What is written on a value of the lowered module itself."""
         op, result = value
         graph = self.flow.lowered
+        if graph is not None and graph.ops[op].is_result:
+            return self._written.get(("result", graph.ops[op].result))
         argument = -1 if graph is None else graph.ops[op].argument
         for key in (
             (op, "constraint", None),

@@ -251,10 +251,17 @@ def _steps(replay: Replay, match: str | None) -> Iterator[Moved]:
 
 
 class _Meant(NamedTuple):
-    """A value of a lowered module; where an input of a `shard_map` is meant, its sharding there."""
+    """A value of a lowered module; where an input of a `shard_map` is meant, its sharding there.
+
+    Attributes:
+        value: which value.
+        sharding: as the `shard_map` takes it.
+        boundary: what is written there.
+    """
 
     value: ValueId
-    boundary: TensorSharding | None = None
+    sharding: TensorSharding | None = None
+    boundary: Annotation | None = None
 
 
 class _Found(NamedTuple):
@@ -282,10 +289,10 @@ class _Side:
 
     def decided_for(self, meant: _Meant) -> _Found | None:
         """What was decided for a value; None where there is no such value."""
-        value, sharding = meant
+        value, sharding, boundary = meant
         if sharding is None and self.at is not None:
             sharding = self.at.get(value)
-        decided = self.decisions.decided(value, sharding)
+        decided = self.decisions.decided(value, sharding, boundary)
         return None if decided is None else _Found(decided, self.decisions.calls(value))
 
     def meant(self, tensor: Tensor, partitioner: Partitioner) -> _Meant | None:
@@ -304,8 +311,10 @@ class _Side:
                 if index >= len(operands):
                     return None
                 producer, edge = operands[index]
-                boundary = self._boundary(there) if partitioner == "shardy" else None
-                return _Meant((producer.id, edge.result), boundary)
+                value = (producer.id, edge.result)
+                if partitioner == "gspmd":
+                    return _Meant(value)
+                return _Meant(value, self._boundary(there), there)
             case "shard_map output" if partitioner == "shardy":
                 return _Meant((there.op, there.index or 0))
         return _Meant((there.op, 0))
@@ -379,7 +388,7 @@ def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> Pro
         name=tensor.name if is_named else shown_name(tensor.name, tensor.kind),
         kind=tensor.kind,
         primitive="",
-        ssa=next((ssa_name(sides[p].graph, value) for p, (value, _) in ids.items()), ""),
+        ssa=next((ssa_name(sides[p].graph, value) for p, (value, *_) in ids.items()), ""),
         shape=tensor.shape,
         dtype=tensor.dtype,
         source=tensor.source,
@@ -395,7 +404,7 @@ def _tensor(tensor: Tensor, ids: _Ids, sides: _Sides, author_known: bool) -> Pro
             for p, side_value in by_partitioner.items()
         },
         same=_same(by_partitioner),
-        ids={partitioner: value for partitioner, (value, _) in ids.items()},
+        ids={partitioner: value for partitioner, (value, *_) in ids.items()},
     )
 
 
@@ -421,7 +430,7 @@ def _inside(value: ValueId, ids: _Ids, sides: _Sides) -> ProgramValue:
         },
         as_requested={},
         same=_same(by_partitioner),
-        ids={partitioner: value for partitioner, (value, _) in ids.items()},
+        ids={partitioner: value for partitioner, (value, *_) in ids.items()},
     )
 
 

@@ -114,9 +114,12 @@ def propagated_stage(graph: OpGraph, propagated: Propagated, audited: Audited) -
 
 
 def _values(graph: OpGraph, propagated: Propagated, audited: Audited) -> Iterator[_Value]:
-    for node, number in numbers(graph).items():
+    by_number = numbers(graph)
+    for node, number in by_number.items():
         op = graph.ops[node]
-        yield from _results(op, propagated, audited, number)
+        for value in _results(op, propagated, audited, number):
+            begun = _begun(value, graph, audited, by_number)
+            yield value._replace(resharded=[(*own, *begun) for own in value.resharded])
         if op.kind == "stablehlo.while" and number in audited.carried:
             yield from _carried(op, graph, propagated, audited.carried[number])
     main = graph.main
@@ -140,6 +143,25 @@ def _results(op: Op, propagated: Propagated, audited: Audited, number: int) -> I
         shards, resharded = [layout for layout, _ in there], [copied for _, copied in there]
         shown = propagated.values.get((op.id, result))
         yield _Value(op, name, type_, shown, shards, resharded)
+
+
+def _begun(
+    value: _Value, graph: OpGraph, audited: Audited, by_number: Mapping[int, int]
+) -> list[int]:
+    """The layouts of what a loop begins with and passes on, which XLA then returns in its place.
+
+    What the loop carries under its name can be a copy of it, sharded as the body needs it.
+    """
+    if value.op.kind != "stablehlo.while" or value.shown is None:
+        return []
+    start = graph.operand(value.op, value.shown.id[1])
+    if start is None or start not in value.shown.merged_with:
+        return []
+    op, result = graph.ops[start[0]], start[1]
+    if op.is_argument and graph.main is not None and op.parent == graph.main.op:
+        return audited.arguments[op.argument : op.argument + 1]
+    instances = audited.values.get(by_number.get(op.id, -1), ())
+    return [layouts[result] for layouts in instances if layouts[result] >= 0]
 
 
 def _carried(

@@ -30,7 +30,7 @@ from sdyscope.staged import Staged, compiled_already
 from sdyscope.stages import compat
 from sdyscope.stages.audit.audit import audit
 from sdyscope.stages.audit.facts import Audited
-from sdyscope.stages.compiled.compiler import partitions
+from sdyscope.stages.compiled.compiler import asks_python, partitions, python_partitions
 from sdyscope.stages.propagated.what_if import Wish
 
 #: Of how many sets of annotations it is tried whether collectives go without them.
@@ -80,6 +80,8 @@ def verify(program: Staged, causes: int = CAUSES) -> VerifyDocument:
 def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramAudit:
     lowered, graph = program.lowered[partitioner], program.graph(partitioner)
     devices = partitions(lowered, graph)
+    if asks_python(graph):
+        raise python_partitions()
     read = audit(lowered, partitioner, devices)
     if read.refused:
         raise CompilerError(f"XLA refuses it: {read.refused}")

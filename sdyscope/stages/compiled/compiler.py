@@ -253,13 +253,24 @@ def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None =
             f"{', '.join(map(repr, fatal))}.",
             hint="Rename the axis.",
         )
-    if any(op.call_target == CALLED_BACK for op in graph.operations()):
-        raise CompilerError(
-            "custom_partitioning asks Python how to partition an op, which a compile in another "
-            "process can't do.",
-            hint="`sdyscope propagate` shows the program as far as propagation.",
-        )
+    if asks_python(graph):
+        raise python_partitions()
     return on
+
+
+def asks_python(graph: OpGraph) -> bool:
+    """Whether Python would have to partition an op, which only the program's own process can."""
+    return any(op.call_target == CALLED_BACK for op in graph.operations())
+
+
+def python_partitions() -> CompilerError:
+    """What is said where Python would have to partition an op."""
+    return CompilerError(
+        "custom_partitioning asks Python how to partition an op, which a compile in another "
+        "process can't do.",
+        hint="`sdyscope propagate` shows the program as far as propagation; `sdyscope record` "
+        "keeps what the script's own compile makes.",
+    )
 
 
 @lru_cache

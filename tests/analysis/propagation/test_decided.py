@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from sdyscope.analysis.propagation.decided import Decisions
+from sdyscope.analysis.propagation.propagate import propagate_document
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
@@ -84,3 +87,57 @@ def test_axes_are_those_of_the_mesh_that_the_author_wrote():
     explainer = Inspection(program, ["shardy"]).explainer("shardy")
     (chain, *_) = explainer.explain((argument, 0)).chains
     assert (chain.beginning.kind, chain.beginning.dimension) == ("argument", 0)
+
+
+def in_a_shard_map_over_data():
+    """A ``shard_map`` that leaves `model` to the compiler, and a constraint on that inside."""
+    mesh = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
+
+    def body(x, w):
+        hidden = jnp.tanh(x @ w)
+        return jax.lax.with_sharding_constraint(hidden, P(None, "model"))
+
+    def step(x, w):
+        specs = {"in_specs": (P("data"), P()), "out_specs": P("data")}
+        return jax.shard_map(body, mesh=mesh, axis_names={"data"}, **specs)(x, w)
+
+    arguments = (abstract(mesh, (16, 8), "data"), abstract(mesh, (8, 8), None, "model"))
+    return Inspection(Program("step", jax.jit(step), arguments), ["shardy"])
+
+
+def test_an_axis_comes_from_an_annotation_that_has_it():
+    """Shardy names a constraint that JAX wrote open, and the ``shard_map`` for an argument."""
+    explainer = in_a_shard_map_over_data().explainer("shardy")
+    decisions = explainer.decisions
+    sources = {
+        op.mnemonic: [
+            (str(origin.axis), origin.kind, origin.own)
+            for origin in decisions.decided((op.id, 0)).origins
+        ]
+        for op in decisions.graph.operations()
+        if op.mnemonic in ("dot_general", "tanh")
+    }
+    constraint = [('"model"', "constraint", False)]
+    assert sources == {"dot_general": constraint, "tanh": constraint}
+    for op in decisions.graph.operations():
+        for origin in decisions.decided((op.id, 0)).origins if op.types else ():
+            (chain,) = (
+                chain
+                for chain in explainer.explain((op.id, 0)).chains
+                if chain.axis.name == origin.axis.name
+            )
+            named = chain.beginning.kind, chain.beginning.name, chain.beginning.source
+            assert (origin.kind, origin.name, origin.source) == named
+    for argument in decisions.graph.main.arguments:
+        (origin,) = decisions.decided((argument.node, 0)).origins
+        assert (origin.kind, origin.own) == ("argument", True)
+
+
+def test_what_enters_a_shard_map_may_come_from_elsewhere():
+    document = propagate_document(in_a_shard_map_over_data())
+    inputs = [
+        [origin_text(o) for o in value.propagated["shardy"].origins if not o.own]
+        for value in document.values
+        if value.kind == "shard_map input"
+    ]
+    assert inputs == [[], ["model <- w (followed)"]]

@@ -86,6 +86,30 @@ def test_everything_agrees_under_both_partitioners(make):
     assert [program.partitioner for program in verification.programs] == ["shardy", "gspmd"]
 
 
+def test_what_a_loop_passes_on_is_what_it_begins_with():
+    """The body needs it sharded and gets a copy; what is returned is the argument, as it was."""
+
+    @jax.jit
+    def scaled(x, mass):
+        return x * mass[:, None], mass
+
+    def step(x, mass):
+        return jax.lax.fori_loop(0, 3, lambda _, carry: scaled(*carry), (x, mass))
+
+    arguments = (
+        user_programs.abstract(MESH, (16, 8), "data"),
+        user_programs.abstract(MESH, (16,), None),
+    )
+    verification = Inspection(Program("step", jax.jit(step), arguments)).verify(causes=0)
+    assert verification.agrees
+    assert all(
+        stage.compared and not stage.disagreements
+        for program in verification.programs
+        for stage in program.stages
+        if stage.stage in ("lowered", "propagated", "memory")
+    )
+
+
 #: Programs of which an audit once disagreed under Shardy: how XLA sees them, and how many causes.
 ONCE = {
     # One element of a sharded tensor is gathered by a sum, to which no other sum's cause belongs.
