@@ -410,20 +410,27 @@ def test_a_cause_that_is_none_is_named():
     assert (stage.compared, stage.left_out) == (0, {"uncertain": 1})
 
 
-def test_what_is_gathered_along_another_dimension_is_another_collective():
-    """Of a square tensor as many bytes go between the same devices."""
+@pytest.mark.parametrize(
+    ("changed", "is_gone"),
+    [
+        (lambda _: {}, False),
+        (lambda _: {"along": (1,)}, True),  # of a square tensor
+        (lambda each: {"ops": [op - 1 for op in each.ops]}, True),  # of this name on this line
+        (lambda each: {"is_of_result": not each.is_of_result}, True),
+        (lambda each: {"is_moved_before": not each.is_moved_before}, True),
+    ],
+    ids=["itself", "dimension", "op", "operand", "exchanged"],
+)
+def test_what_moves_as_many_bytes_is_not_always_the_same_collective(changed, is_gone):
     program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
     shown, read = program.collectives("shardy"), audit(program.lowered["shardy"], "shardy", 8)
-    turned = msgspec.structs.replace(
+    without = msgspec.structs.replace(
         read,
-        collectives=[msgspec.structs.replace(each, along=(1,)) for each in read.collectives],
+        collectives=[msgspec.structs.replace(each, **changed(each)) for each in read.collectives],
     )
-    for without, is_gone in ((read, False), (turned, True)):
-        stage = causes_stage(
-            shown, read, program.tensors, lambda _, audited=without: audited, lambda _: shown, 4
-        )
-        assert stage.compared == 2
-        assert (stage.disagreements == ()) is is_gone
+    stage = causes_stage(shown, read, program.tensors, lambda _: without, lambda _: shown, 4)
+    assert stage.compared == 2
+    assert (stage.disagreements == ()) is is_gone
 
 
 def _norms(x, scale, unused):
