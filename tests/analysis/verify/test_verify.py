@@ -156,6 +156,10 @@ def _positive(x, y):
     return jnp.maximum(x, 0).sum(0), jnp.maximum(y, 0)
 
 
+def _added(h, w, at):
+    return jnp.zeros((32, 16)).at[at].add(h @ w.T)
+
+
 def _written(x, c, at):
     return jax.lax.dynamic_update_slice_in_dim(x, jnp.tanh(c)[:2], at[0], 0)
 
@@ -208,6 +212,13 @@ REPLACED = {
     ),
     # By what meets the same zeros.
     "one constant": (_positive, [((16, 16), ("data",)), ((16, 16), ("data",))], None),
+    # By nothing: XLA moves the product to other axes and gathers it over both, one after the other,
+    # and names that after the product (JAX 0.11), of which an operand has the last of the axes.
+    "gathered twice": (
+        _added,
+        [((8, 16), (None, "model")), ((16, 16), ("data", None)), ((8,), (None,))],
+        ("data", "model"),
+    ),
     # By nothing: it is what is written that is gathered, by a sum, and not what it is written into.
     "written": (
         _written,
@@ -226,6 +237,7 @@ REPLACED = {
         ("scattered twice", "gspmd"),
         ("across an argument", "gspmd"),
         ("one constant", "gspmd"),
+        ("gathered twice", "shardy"),
         ("written", "shardy"),
         pytest.param("another dimension", "gspmd", marks=pytest.mark.thorough),
         pytest.param("looked up in a loop", "gspmd", marks=pytest.mark.thorough),
