@@ -674,6 +674,23 @@ class Needs:
                 values.append(value)
         return values
 
+    def sums_away(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether the op that needs a value sums all of its dimensions that have the axes."""
+        op = need.op
+        if op is None or need.output is not None:
+            return False
+        given = self.operands(op)
+        rank = self.decided.rank(need.value)
+        sums = [
+            summed_dims(op, at, rank, len(given))
+            for at, value in enumerate(given)
+            if value == need.value
+        ]
+        own = self.carried(need.value, axes)
+        return bool(sums) and all(
+            dims is not None and self.carried(need.value, axes, dims) == own for dims in sums
+        )
+
     def as_constrained(self, ops: Iterable[Op]) -> Iterator[ValueId]:
         """What ops make, as the constraints have it that are on it."""
         for op in ops:

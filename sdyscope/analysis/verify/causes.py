@@ -8,6 +8,7 @@ without all of them it must go.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -26,12 +27,28 @@ _REMOVABLE = ("argument", "result", "constraint", "type")
 #: How many times it is asked what a collective is for that is still there.
 _ROUNDS = 3
 
-_Named: TypeAlias = tuple[
-    CollectiveKey, tuple[str, ...], tuple[tuple[int, ...], ...], tuple[int, ...]
-]
-"""A collective, the ops that XLA names it after, by their names in the program, the shapes of what
-it gives, and along which dimensions: of an op's operands one may be gathered in place of another
-with as many bytes, and of one operand the columns in place of the rows."""
+
+class _Named(NamedTuple):
+    """What makes a collective of the program the same as one of the program without annotations.
+
+    For an op one operand may be gathered in place of another with as many bytes, or the op's
+    result, or what was moved to these devices first; and of each the columns in place of the rows.
+
+    Attributes:
+        key: its kind, groups and bytes.
+        ops: the ops that XLA names it after.
+        is_of_result: whether it is about what these make.
+        is_moved_before: whether that was exchanged between devices before.
+        dims: the shapes of what it gives.
+        along: the dimensions along which it does.
+    """
+
+    key: CollectiveKey
+    ops: tuple[int | str, ...]
+    is_of_result: bool
+    is_moved_before: bool
+    dims: tuple[tuple[int, ...], ...]
+    along: tuple[int, ...]
 
 
 _Tensor: TypeAlias = tuple[str, frozenset[tuple[int, ...]], tuple[int, ...]]
@@ -97,7 +114,7 @@ def causes_stage(
         if not goes(cause, others):
             return True
         # Of several tensors that XLA communicates at once, one may have gone with these.
-        (kind, groups, *_), _, dims, _ = cause.there
+        (kind, groups, *_), dims = cause.there.key, cause.there.dims
         alone, neither = count(others), count(others | cause.names)
         return (
             len(dims) > 1
@@ -160,7 +177,7 @@ def _replaced(
         alike = [
             each
             for each in changed.collectives
-            if shown_key(each, changed.devices) == cause.there[0]
+            if shown_key(each, changed.devices) == cause.there.key
         ]
         # Others move as many bytes for other ops.
         same = [each for each in alike if each.name in there] or alike
@@ -205,7 +222,8 @@ def _removable(
         # Of several that are alike it is any: they are told apart by what they are named after.
         chosen = next((each for each in same if each.name == collective.name), same[0])
         removed = frozenset(name for name in names if name is not None)
-        removable.append(_Asked(collective, removed, _named(chosen), origin.may_split))
+        there = _named(chosen, _numbers(audited))
+        removable.append(_Asked(collective, removed, there, origin.may_split))
     return removable
 
 
@@ -239,15 +257,34 @@ def _without(
 
 
 def _counted(audited: Audited) -> _Counted:
-    counted = _Counted(Counter(), Counter(), {})
+    counted, numbers = _Counted(Counter(), Counter(), {}), _numbers(audited)
     for collective in audited.collectives:
-        counted.collectives[_named(collective)] += collective.count
-        counted.names.setdefault(_named(collective), set()).add(collective.name)
+        named = _named(collective, numbers)
+        counted.collectives[named] += collective.count
+        counted.names.setdefault(named, set()).add(collective.name)
         kind, groups, *_ = key_of(collective)
         for dims in collective.dims:
             counted.tensors[kind, groups, tuple(dims)] += collective.count
     return counted
 
 
-def _named(collective: AuditedCollective) -> _Named:
-    return key_of(collective), tuple(collective.scopes), tuple(collective.dims), collective.along
+def _numbers(audited: Audited) -> list[int | None]:
+    """By op its number without constraints, some of which are gone; None of constraints."""
+    numbers = itertools.count()
+    return [None if op.is_constraint else next(numbers) for op in audited.ops]
+
+
+def _named(collective: AuditedCollective, numbers: Sequence[int | None]) -> _Named:
+    # Ops have names and lines in common; constraints are told apart by these alone.
+    ops = (
+        scope if (number := numbers[op]) is None else number
+        for op, scope in zip(collective.ops, collective.scopes, strict=True)
+    )
+    return _Named(
+        key_of(collective),
+        tuple(ops),
+        collective.is_of_result,
+        collective.is_moved_before,
+        tuple(collective.dims),
+        collective.along,
+    )
