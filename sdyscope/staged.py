@@ -520,21 +520,22 @@ class Staged(Once):
     def _recorded_for(self, partitioner: Partitioner, on: Hardware | str | None) -> Compiled | None:
         """What the compiler of a recorded run made, where that is what is to be looked at.
 
-        What another JAX made can't be made again here, and what was made for an accelerator not
-        for virtual CPU devices; unless a partitioner that the run did not compile under is to be
-        compared with it.
-        """
-        on_others = self.recorded_platform != "cpu" and {*self.recorded} >= {*self.lowered}
-        if on is not None or not (self._is_as_recorded or on_others or self.other_jax(partitioner)):
-        What another JAX made, or a run's own Python partitioned, can't be made again here.
+        What another JAX made, or a run's own Python partitioned, can't be made again here, and what
+        was made for an accelerator not for virtual CPU devices; unless a partitioner that the run
+        did not compile under is to be compared with that.
         """
         recorded = self.recorded.get(partitioner)
         if on is not None or recorded is None:
             return None
         from sdyscope.stages.compiled.compiler import asks_python
 
-        is_lasting = self._is_as_recorded or self.other_jax(partitioner) is not None
-        return recorded if is_lasting or asks_python(self.graph(partitioner)) else None
+        is_lasting = (
+            self._is_as_recorded
+            or self.other_jax(partitioner) is not None
+            or (self.recorded_platform != "cpu" and {*self.recorded} >= {*self.lowered})
+            or asks_python(self.graph(partitioner))
+        )
+        return recorded if is_lasting else None
 
     def _with_unplaced(self, error: CompilerError, partitioner: Partitioner) -> CompilerError:
         """An error of the compiler with the shardings that it may be about.
