@@ -67,7 +67,9 @@ export class Pan {
     if (wide || tall) {
       const room = { width: width / this.scale, height: height / this.scale };
       const gap = margin / this.scale;
-      const top = boxes[0]?.y ?? box.y;
+      // Forward and backward stand at the bottom: a later lane may begin above them.
+      const tops = boxes.map(({ y }) => y);
+      const top = tall ? (tops[0] ?? box.y) : Math.min(...tops, box.y + box.height);
       const shown = (first) => {
         const middle = first.x + (first.width - room.width) / 2;
         const right = box.x + box.width + gap - room.width;

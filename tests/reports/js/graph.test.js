@@ -347,6 +347,27 @@ test("what is too wide to be read whole begins at its first box, not at an empty
   assert.equal(20 * pan.scale + pan.y, 12);
 });
 
+test("what is too wide begins with its first lane, however tall and full a later one is", () => {
+  const pan = new Pan(() => {});
+  const first = { x: 0, y: 400, width: 300, height: 200, open: true };
+  const own = [460, 520].map((y) => ({ x: 40, y, width: 80, height: 40 }));
+  const later = { x: 400, y: 0, width: 3600, height: 600, open: true };
+  const full = [...Array(120)].map((_, at) => ({
+    x: 1400 + 90 * (at % 20),
+    y: 40 + 60 * Math.floor(at / 20),
+    width: 80,
+    height: 40,
+  }));
+  const boxes = [first, ...own, later, ...full];
+  const fit = (height) =>
+    pan.fit({ x: 0, y: 0, width: 4000, height: 600 }, 800, height, { least: 0.75, boxes });
+  fit(600);
+  assert.deepEqual([pan.x, pan.y], [24, 24]);
+  // Too tall as well, it has that lane's top at its own.
+  fit(300);
+  assert.deepEqual([pan.x, 400 * pan.scale + pan.y], [24, 24]);
+});
+
 test("where little stands at the first box, it begins where most boxes are", () => {
   const pan = new Pan(() => {});
   const whole = { x: 0, y: 0, width: 4000, height: 3000 };
