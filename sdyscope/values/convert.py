@@ -70,6 +70,10 @@ def to_placement(
         case NamedHloSharding():
             if sharding.dim_shardings:
                 _check_rank(sharding, len(sharding.dim_shardings), rank)
+            if sharding.mesh.is_maximal and num_devices:
+                # Of device 0 alone the mesh is as of one device, which has everything whole.
+                (device,) = sharding.mesh.devices()
+                return Placement(num_devices, ((),) * rank, device=device)
             return named_hlo_sharding_placement(sharding, rank)
         case HloSharding():
             assigned = sharding.tile_assignment.num_devices if sharding.tile_assignment else 1

@@ -93,6 +93,10 @@ ENTRY e {
     (unread,) = rematerializations([tuples.replace("{replicated}, ", "")], module, MESH)
     assert unread.moved_to is None
     assert resharding_text(unread).endswith(f" to {unread.after}")
+    # What a callback returns is on one device.
+    lone = WARNING.replace("{devices=[4,1,2]<=[2,4]T(1,0)}", "{single_device[device_id=0]}")
+    (moved,) = rematerializations([lone], module, MESH)
+    assert resharding_text(moved) == "from device 0 to P(None, ('a', 'b', 'c'), None)"
 
 
 def test_a_rematerialization_that_is_cut_short_says_so():
