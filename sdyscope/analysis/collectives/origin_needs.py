@@ -868,6 +868,21 @@ class Needs:
         dims = rearranged_dims(need.op, self.decided.shape(need.value) or ())
         return any(held) and all(at in dims for at, own in enumerate(held) if own)
 
+    def is_edge(self, need: Need, axes: tuple[AxisPart, ...], part: Part) -> bool:
+        """Whether it is the edge of a block that is moved, along dimensions that the op reaches in.
+
+        Windows do along those that they move over.
+        """
+        if need.op is None or need.output is not None:
+            return False
+        shape, by_dim = self.decided.shape(need.value) or (), self.decided.axes(need.value)
+        windows = spatial_dims(need.op) if need.value == self.operands(need.op)[0] else ()
+        reached = rearranged_dims(need.op, shape) | {dim for dim, _ in windows}
+        edge = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
+        return edge != math.prod(_local(shape, by_dim)) and all(
+            dim in reached for dim, own in enumerate(self.on(by_dim, axes)) if own
+        )
+
     def gathers_reduced(self, op: Op, axes: tuple[AxisPart, ...], part: Part) -> bool:
         """Whether what each device reduced of several tensors at once is communicated.
 

@@ -749,6 +749,7 @@ class _Search:
         on = axes
         keepers: list[Keeper] = []
         after: Spec | None = None
+        reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
         if op is None:
             written = self.annotated.of_result(need.result or 0)
             if written is not None:
@@ -767,10 +768,12 @@ class _Search:
             needed = self.annotations(taken, axes, "needed", calls)
             after = self.decided.spec(need.output)
         else:
-            keepers = [*self.around.closing(need, axes), *self.around.withheld(need, axes)]
-            needed = [self.keeper(keeper, axes) for keeper in keepers]
-            taken = self.around.conflicting(need, axes)
-            needed += self.annotations(taken, axes, "needed", calls)
+            # An op reaches into its neighbours' blocks whatever its other tensors have.
+            if not (reaches and self.around.is_edge(need, axes, part)):
+                keepers = [*self.around.closing(need, axes), *self.around.withheld(need, axes)]
+                needed = [self.keeper(keeper, axes) for keeper in keepers]
+                taken = self.around.conflicting(need, axes)
+                needed += self.annotations(taken, axes, "needed", calls)
             if kind == "all-gather" and not needed:
                 taken, on = self.around.competing(need, axes)
                 needed += self.annotations(taken, on, "needed", calls)
@@ -779,7 +782,6 @@ class _Search:
             needed = [each for each in needed if each.key not in own] or needed
             if kind == "all-gather":
                 after = self.decided.spec_without(value, axes)
-        reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
         # A product of a value with itself: no sharding of it suits both sides.
         is_square = (
             op is not None and kind_of(op) in _SPLIT and self.around.operands(op).count(value) > 1

@@ -446,6 +446,37 @@ def test_a_cause_that_is_none_is_named():
     assert (stage.compared, stage.left_out) == (0, {"uncertain": 1})
 
 
+def test_what_shards_a_value_and_what_requires_it_are_each_a_cause():
+    """Without the other one the collective goes, which proves nothing of either."""
+    x, unused = (
+        jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=NamedSharding(MESH, P("data")))
+        for _ in range(2)
+    )
+    whole = NamedSharding(MESH, P())
+    program = Program(
+        "gathered",
+        jax.jit(lambda x, unused: (jnp.tanh(x), unused), out_shardings=(whole, None)),
+        (x, unused),
+    )
+    shown, stage_of = causes(Inspection(program, ["shardy"]))
+    (gathered,) = shown.collectives
+    origin = gathered.largest.origin
+    stage = stage_of(shown)
+    assert (stage.compared, stage.disagreements) == (1, ())
+    has, needed = origin.annotations
+    assert (has.name, needed.name) == ("x", "result[0]")
+    for annotations in (
+        (replace(has, name="unused"), needed),
+        (has, replace(needed, kind="argument", name="unused")),
+    ):
+        changed = replace(
+            origin, annotations=annotations, together=Together(), needed_together=Together()
+        )
+        parts = (replace(gathered.largest, origin=changed),)
+        stage = stage_of(replace(shown, collectives=(replace(gathered, parts=parts),)))
+        assert [each.shown for each in stage.disagreements] == ["unused"]
+
+
 @pytest.mark.parametrize(
     ("changed", "is_gone"),
     [
