@@ -20,6 +20,11 @@ def on(*spec, mesh=AUTO):
     return NamedSharding(mesh, P(*spec))
 
 
+def inside(mesh, *spec):
+    """A sharding to constrain a value to inside of a ``shard_map``, as each JAX takes it."""
+    return P(*spec) if jax.__version_info__ >= (0, 8) else on(*spec, mesh=mesh)
+
+
 def array(shape, *spec, mesh=AUTO, dtype=jnp.float32):
     return jax.ShapeDtypeStruct(shape, dtype, sharding=on(*spec, mesh=mesh))
 

@@ -12,6 +12,7 @@ from sdyscope.staged import Staged
 from sdyscope.stages import compat
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.sharding import short
+from tests.programs import inside
 from tests.user_programs import abstract
 
 
@@ -39,7 +40,7 @@ def test_devices_of_a_shard_map_hold_different_blocks():
         return jax.lax.psum(x, "model")
 
     def outer(x):
-        x = jax.lax.with_sharding_constraint(jnp.tanh(x), PartitionSpec(None, "model"))
+        x = jax.lax.with_sharding_constraint(jnp.tanh(x), inside(mesh, None, "model"))
         kinds = {"in_specs": PartitionSpec(None, "model"), "out_specs": PartitionSpec()}
         return jax.shard_map(inner, axis_names={"model"}, **kinds)(x)
 

@@ -17,6 +17,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.words.propagation import origin_text
 from sdyscope.words.sharding import short
 from tests.analysis.propagations import of_model
+from tests.programs import inside
 from tests.user_programs import abstract, constrain
 
 
@@ -95,7 +96,7 @@ def in_a_shard_map_over_data():
 
     def body(x, w):
         hidden = jnp.tanh(x @ w)
-        return jax.lax.with_sharding_constraint(hidden, P(None, "model"))
+        return jax.lax.with_sharding_constraint(hidden, inside(mesh, None, "model"))
 
     def step(x, w):
         specs = {"in_specs": (P("data"), P()), "out_specs": P("data")}
