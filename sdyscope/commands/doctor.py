@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from sdyscope.commands import options
+from sdyscope.process import child
 
 #: The FILE of --write-gpu-config where none is named: it is called for the GPU.
 _NAMED_FOR_GPU = "-"
 
 
 def _environment(**_: Any) -> dict[str, str]:
-    """Every platform that is installed is looked at; memory is left to what else runs on a GPU."""
-    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    """Every platform that is installed is looked at."""
+    return dict(child.SHARING)
 
 
 @options.command(

@@ -85,7 +85,7 @@ def environment(
     **_: Any,
 ) -> dict[str, str]:
     """What JAX reads once, when it is imported: how many CPU devices, and whether only those."""
-    wanted: dict[str, str] = {}
+    wanted = dict(child.SHARING)
     given = devices.count if isinstance(devices, Devices) else devices
     if given or processes != "auto":
         asked = max(

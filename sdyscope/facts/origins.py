@@ -156,9 +156,13 @@ class CollectiveOrigin:
     @property
     def every(self) -> Iterator[OriginAnnotation]:
         """The annotations that are named, and those that stand in for them."""
-        yield from self.annotations
-        yield from self.otherwise
-        yield from self.needed_otherwise
+        yield from self.every_of("has")
+        yield from self.every_of("needed")
+
+    def every_of(self, role: OriginRole) -> Iterator[OriginAnnotation]:
+        """Likewise, those of one role."""
+        yield from (annotation for annotation in self.annotations if annotation.role == role)
+        yield from self.others(role)
 
     @property
     def otherwise(self) -> Iterator[OriginAnnotation]:

@@ -110,6 +110,10 @@ class Errand:
 _serving: list[Errand] = []
 
 
+#: Variables of what may start accelerators: their memory is left to what else runs on them.
+SHARING: Mapping[str, str] = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
 def virtual_devices(count: int = VIRTUAL) -> dict[str, str]:
     """Variables that let JAX start so many CPU devices; none where XLA_FLAGS says how many."""
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):

@@ -7,6 +7,7 @@ import pytest
 from own_process import DEVICES_UNSAID, in_own_process
 
 from sdyscope.commands import document_type
+from sdyscope.commands import run as run_command
 from sdyscope.terminal.document import schema
 
 pytestmark = pytest.mark.compiles
@@ -123,6 +124,13 @@ def test_document_follows_its_schema():
 
 
 @pytest.mark.usefixtures("new_processes")
+def test_the_memory_of_gpus_is_left_to_others():
+    # Where a GPU is found to be too few devices, JAX has started it all the same.
+    variable = "XLA_PYTHON_CLIENT_PREALLOCATE"
+    assert run_command.environment(None)[variable] == "false"
+    assert run_command.environment({"data": 4}, platform="cpu")[variable] == "false"
+
+
 def test_as_many_virtual_devices_as_the_program_needs(programs):
     done = run(f"{programs}:double", "--steps", 1)
     assert (done.returncode, done.stderr) == (0, "")

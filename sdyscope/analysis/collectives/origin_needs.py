@@ -674,6 +674,23 @@ class Needs:
                 values.append(value)
         return values
 
+    def sums_away(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether the op that needs a value sums all of its dimensions that have the axes."""
+        op = need.op
+        if op is None or need.output is not None:
+            return False
+        given = self.operands(op)
+        rank = self.decided.rank(need.value)
+        sums = [
+            summed_dims(op, at, rank, len(given))
+            for at, value in enumerate(given)
+            if value == need.value
+        ]
+        own = self.carried(need.value, axes)
+        return bool(sums) and all(
+            dims is not None and self.carried(need.value, axes, dims) == own for dims in sums
+        )
+
     def as_constrained(self, ops: Iterable[Op]) -> Iterator[ValueId]:
         """What ops make, as the constraints have it that are on it."""
         for op in ops:
@@ -850,6 +867,21 @@ class Needs:
         held = self.on(self.decided.axes(need.value), axes)
         dims = rearranged_dims(need.op, self.decided.shape(need.value) or ())
         return any(held) and all(at in dims for at, own in enumerate(held) if own)
+
+    def is_edge(self, need: Need, axes: tuple[AxisPart, ...], part: Part) -> bool:
+        """Whether it is the edge of a block that is moved, along dimensions that the op reaches in.
+
+        Windows do along those that they move over.
+        """
+        if need.op is None or need.output is not None:
+            return False
+        shape, by_dim = self.decided.shape(need.value) or (), self.decided.axes(need.value)
+        windows = spatial_dims(need.op) if need.value == self.operands(need.op)[0] else ()
+        reached = rearranged_dims(need.op, shape) | {dim for dim, _ in windows}
+        edge = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
+        return edge != math.prod(_local(shape, by_dim)) and all(
+            dim in reached for dim, own in enumerate(self.on(by_dim, axes)) if own
+        )
 
     def gathers_reduced(self, op: Op, axes: tuple[AxisPart, ...], part: Part) -> bool:
         """Whether what each device reduced of several tensors at once is communicated.

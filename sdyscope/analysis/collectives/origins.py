@@ -235,9 +235,11 @@ class _Search:
             for need in needs
         ):
             return True
+        # What an op makes has no dimension that it sums, along which it could be gathered.
         for_maker = [
             self.around.misfit(need, collective, part, axes)
             for need in self.needs(part.makers, axes)
+            if not self.around.sums_away(need, axes)
         ]
         if for_maker:
             # Of what is gathered over other axes than it has, the shape is exact.
@@ -540,10 +542,8 @@ class _Search:
             if not needs and steps == 0 and part.named_after != "nothing":
                 # What is around what an op takes is not what XLA moves for the op.
                 among = None if part.named_after == "op" else values
-                before = (
-                    self.moved_before(ring, collective, part, values)
-                    if part.named_after == "op"
-                    else None
+                before = self.moved_before(
+                    ring, collective, part, values, only=part.named_after != "op"
                 ) or self.exchanged_before(ring, axes, collective, part, among)
                 if before is not None:
                     return before
@@ -642,14 +642,28 @@ class _Search:
         return self.origin_for(best, axes, part, collective.kind)
 
     def moved_before(
-        self, ops: list[Op], collective: Collective, part: Part, values: Container[ValueId]
+        self,
+        ops: list[Op],
+        collective: Collective,
+        part: Part,
+        values: Container[ValueId],
+        *,
+        only: bool = False,
     ) -> CollectiveOrigin | None:
-        """What is gathered over axes that XLA moved it to first, from those that it has."""
+        """What is gathered over axes that XLA moved it to first, from those that it has.
+
+        Args:
+            ops: the ops around which it is needed.
+            collective: what gathers it.
+            part: the tensor that is gathered.
+            values: the values that it may be.
+            only: whether it can be no other value.
+        """
         if collective.kind != "all-gather":
             return None
         every = self.around.every_axis
         needs = [need for op in ops for need in self.around.needs(op, every)]
-        if part.argument is not None:
+        if only or part.argument is not None:
             needs = [need for need in needs if need.value in values]
         for need in sorted(needs, key=lambda need: need.value not in values):
             own = tuple(self.around.carried(need.value, every))
@@ -735,6 +749,7 @@ class _Search:
         on = axes
         keepers: list[Keeper] = []
         after: Spec | None = None
+        reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
         if op is None:
             written = self.annotated.of_result(need.result or 0)
             if written is not None:
@@ -753,10 +768,12 @@ class _Search:
             needed = self.annotations(taken, axes, "needed", calls)
             after = self.decided.spec(need.output)
         else:
-            keepers = [*self.around.closing(need, axes), *self.around.withheld(need, axes)]
-            needed = [self.keeper(keeper, axes) for keeper in keepers]
-            taken = self.around.conflicting(need, axes)
-            needed += self.annotations(taken, axes, "needed", calls)
+            # An op reaches into its neighbours' blocks whatever its other tensors have.
+            if not (reaches and self.around.is_edge(need, axes, part)):
+                keepers = [*self.around.closing(need, axes), *self.around.withheld(need, axes)]
+                needed = [self.keeper(keeper, axes) for keeper in keepers]
+                taken = self.around.conflicting(need, axes)
+                needed += self.annotations(taken, axes, "needed", calls)
             if kind == "all-gather" and not needed:
                 taken, on = self.around.competing(need, axes)
                 needed += self.annotations(taken, on, "needed", calls)
@@ -765,7 +782,6 @@ class _Search:
             needed = [each for each in needed if each.key not in own] or needed
             if kind == "all-gather":
                 after = self.decided.spec_without(value, axes)
-        reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
         # A product of a value with itself: no sharding of it suits both sides.
         is_square = (
             op is not None and kind_of(op) in _SPLIT and self.around.operands(op).count(value) > 1

@@ -21,9 +21,10 @@ def scope_of(op_name: str) -> tuple[str, str]:
 
     Without what JAX has in it for itself (``graph.written_scope``).
     Of a name that XLA joined of several (``jit(f)/(a:b)``) the primitive is empty, and the scope
-    is what they begin with.
+    is what they begin with. Of several ops that it made one of (``jit(f)/a/mul;jit(f)/b/add``) it
+    is the first's.
     """
-    rest = written_scope(op_name)
+    rest = written_scope(_first(op_name))
     match = _PROGRAM.match(rest)
     if match is not None:
         rest = rest[match.end() :]
@@ -31,6 +32,11 @@ def scope_of(op_name: str) -> tuple[str, str]:
     if ":" in last and last.startswith("("):
         return scope, ""
     return scope, last
+
+
+def _first(op_name: str) -> str:
+    """The name of the first of the ops that an instruction stands for."""
+    return op_name.partition(";")[0]
 
 
 def _last_part(path: str) -> tuple[str, str, str]:
@@ -74,15 +80,16 @@ def is_differentiated(op_names: Iterable[str]) -> bool:
 
 
 def phase_of(op_name: str, differentiated: bool) -> Phase:
-    """Which pass an op belongs to.
+    """Which pass an op belongs to, as its scope does.
 
     Args:
         op_name: its whole name.
         differentiated: whether anything in the program is transposed. Without a backward pass
             everything that has a name is forward.
     """
-    if "transpose(" in op_name:
+    first = _first(op_name)
+    if "transpose(" in first:
         return "backward"
-    if "jvp(" in op_name or (op_name and not differentiated):
+    if "jvp(" in first or (first and not differentiated):
         return "forward"
     return "other"

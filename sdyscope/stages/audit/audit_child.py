@@ -20,7 +20,14 @@ from sdyscope.process import worker
 from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, AuditRequest, Layout
-from sdyscope.stages.audit.hlo_dump import DumpedHlo, DumpedInstruction, collectives, layout, shapes
+from sdyscope.stages.audit.hlo_dump import (
+    DumpedHlo,
+    DumpedInstruction,
+    collectives,
+    layout,
+    moved,
+    shapes,
+)
 from sdyscope.stages.compile_options import compile_options, compiled_with, memory_statistics
 
 _NUMBER = re.compile(r"audit(\d+)\.")
@@ -235,7 +242,13 @@ def _read(
         for collective in collectives(compiled, asked.num_partitions):
             numbers = [number for number in _numbers(collective.scopes[0]) if number < len(ops)]
             scopes = [names[number] for number in numbers]
-            communicated.append(msgspec.structs.replace(collective, ops=numbers, scopes=scopes))
+            along = collective.along
+            if collective.kind == "collective-permute" and collective.is_of_result:
+                own = {at for number in numbers for each in values.get(number, ()) for at in each}
+                along = moved(collective.groups, [layouts.layouts[at] for at in own if at >= 0])
+            communicated.append(
+                msgspec.structs.replace(collective, ops=numbers, scopes=scopes, along=along)
+            )
         argument_bytes = sum(parameter.bytes for parameter in compiled.parameters)
     return Audited(
         refused,

@@ -9,6 +9,8 @@ from sdyscope.stages.compile_options import CompilerOption
 Operand = tuple[int, int, int]
 """Where an operand comes from: (op, -1, result), or (op, region, argument) of a block argument."""
 
+_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
+
 
 class AuditRequest(msgspec.Struct, frozen=True):
     """What to compile and read.
@@ -54,6 +56,11 @@ class AuditedOp(msgspec.Struct, frozen=True):
     operands: list[Operand]
     target: str = ""
 
+    @property
+    def is_constraint(self) -> bool:
+        """Whether it only says how what it takes is to be sharded."""
+        return self.target == "Sharding" or self.kind in _CONSTRAINTS
+
 
 class AuditedCollective(msgspec.Struct, frozen=True):
     """One collective of the final HLO.
@@ -69,7 +76,11 @@ class AuditedCollective(msgspec.Struct, frozen=True):
         ops: numbers of the ops of the lowered module that XLA names it after.
         scopes: the names that these had, and their innermost lines.
         dims: dimensions of what it gives, tensor by tensor.
-        along: the dimensions along which it gathers, scatters or exchanges; empty of all else.
+        along: the dimensions along which it gathers, scatters or exchanges; of a permutation of
+            what its ops make, the dimensions of that whose blocks differ between the devices that
+            send and receive; empty of all else.
+        is_of_result: whether what its ops make is communicated, and not what they take.
+        is_moved_before: whether that was exchanged with other devices before.
     """
 
     name: str
@@ -83,6 +94,8 @@ class AuditedCollective(msgspec.Struct, frozen=True):
     scopes: list[str]
     dims: list[tuple[int, ...]]
     along: tuple[int, ...] = ()
+    is_of_result: bool = False
+    is_moved_before: bool = False
 
 
 class Audited(msgspec.Struct, frozen=True):

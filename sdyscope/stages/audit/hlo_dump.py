@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -31,6 +31,27 @@ _PAIRS = re.compile(r"\{([\d,]+)\}")
 _ORDER = r"(?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))"
 _OF_MESH = re.compile(rf"mesh\[([^\]]*)\](?:, device_ids=\({_ORDER}\))?\s*\{{([^}}]*)\}}")
 
+#: Opcodes that only put elements elsewhere, and what tells them where.
+_MOVING = frozenset(
+    {
+        "bitcast",
+        "constant",
+        "copy",
+        "dynamic-slice",
+        "get-tuple-element",
+        "iota",
+        "pad",
+        "parameter",
+        "partition-id",
+        "reshape",
+        "slice",
+        "transpose",
+        "tuple",
+    }
+)
+#: Those that make what was not there.
+_GIVING = frozenset({"constant", "iota", "parameter", "partition-id"})
+
 _TIMES_THE_REST = {"all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "all-reduce": 2}
 _KINDS = (
     *_TIMES_THE_REST,
@@ -38,6 +59,10 @@ _KINDS = (
     "collective-permute",
     "collective-broadcast",
 )
+#: Collectives that give each device other elements in place of its own.
+_EXCHANGING = ("all-to-all", "collective-permute")
+#: Those that give the elements that they take.
+_SHIFTING = frozenset({"all-gather", "collective-broadcast", *_EXCHANGING})
 
 
 @dataclass(frozen=True)
@@ -78,6 +103,11 @@ class DumpedInstruction:
         # The sharding can have metadata of its own, and stands before.
         names = _OP_NAME.findall(self.line)
         return names[-1] if names else ""
+
+    @property
+    def op_names(self) -> set[str]:
+        """Those of the instructions that XLA made one."""
+        return set(filter(None, self.op_name.split(";")))
 
     @cached_property
     def sharding(self) -> str:
@@ -160,6 +190,26 @@ class DumpedHlo:
         for branches in _BRANCHES.findall(caller.line):
             for name in branches.split(","):
                 yield name.strip().lstrip("%"), 1
+
+    def behind(self, instruction: DumpedInstruction) -> list[DumpedInstruction]:
+        """What makes what one takes: the instructions that only move it, and what they move."""
+        behind = {instruction.name: instruction}
+        ahead = [instruction]
+        for each in ahead:
+            for name in each.operands:
+                operand = self.instructions[name]
+                if name not in behind and operand.opcode not in _GIVING:
+                    behind[name] = operand
+                    ahead += [operand] if self.only_moves(operand) else []
+        return [*behind.values()][1:]
+
+    def only_moves(self, instruction: DumpedInstruction) -> bool:
+        """Whether an instruction gives the elements that it takes, or some of them."""
+        if instruction.opcode == "fusion":
+            (called,) = _CALLED.findall(instruction.line)
+            return all(each.opcode in _MOVING for each in self.computations[called])
+        kind = instruction.opcode.removesuffix("-start").removesuffix("-done")
+        return kind in _MOVING or kind in _SHIFTING
 
     @cached_property
     def times(self) -> dict[str, int]:
@@ -259,6 +309,21 @@ def of_sharding(sharding: Any, rank: int) -> Layout:
     return Layout(text, blocks.tolist() if blocks.any() else [[0] * rank])
 
 
+def moved(pairs: Iterable[Sequence[int]], layouts: Iterable[Layout]) -> tuple[int, ...]:
+    """The dimensions whose blocks differ between devices that send and receive."""
+    differ = {
+        dimension
+        for each in layouts
+        if len(each.blocks) > 1
+        for source, target in pairs
+        for dimension, (own, other) in enumerate(
+            zip(each.blocks[source], each.blocks[target], strict=True)
+        )
+        if own != other
+    }
+    return tuple(sorted(differ))
+
+
 def groups_of(text: str, num_devices: int) -> list[list[int]]:
     """Replica groups, or (source, target), as HLO writes them; nothing written is all devices."""
     if match := _IOTA.fullmatch(text.strip()):
@@ -333,6 +398,7 @@ def collectives(module: DumpedHlo, num_devices: int) -> Iterator[AuditedCollecti
         if kind == "all-gather":
             size = instruction.bytes - (size if instruction.opcode.endswith("-start") else 0)
         sent = _sent(kind, size, len(groups[0]))
+        behind = module.behind(instruction)
         along = _integers(_attribute(instruction.line, "dimensions=").strip("{}"))
         yield AuditedCollective(
             name=instruction.name,
@@ -346,6 +412,12 @@ def collectives(module: DumpedHlo, num_devices: int) -> Iterator[AuditedCollecti
             scopes=[instruction.op_name],
             dims=[dims for _, dims in shapes(instruction.type)],
             along=tuple(along),
+            is_of_result=any(
+                not instruction.op_names.isdisjoint(each.op_names)
+                for each in behind
+                if not module.only_moves(each)
+            ),
+            is_moved_before=any(each.opcode.startswith(_EXCHANGING) for each in behind),
         )
 
 

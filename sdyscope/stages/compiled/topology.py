@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from sdyscope.errors import TargetError, read_text
 from sdyscope.hardware.gpus import gpus, target_config
 from sdyscope.hardware.names import Hardware
+from sdyscope.process import child
 
 #: Environment in which libtpu looks for no TPU and no metadata server, and keeps no log files.
 QUIET: Mapping[str, str] = {
@@ -29,9 +30,6 @@ QUIET: Mapping[str, str] = {
     # Without a TPU there is nothing that two processes could fight for.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-
-#: What a process is told that starts accelerators: to leave their memory to others.
-_SHARING: Mapping[str, str] = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 #: Modules of which one must be installed to compile for a platform, and the extra that brings it.
 _PLUGINS: Mapping[str, Sequence[str]] = {
@@ -61,7 +59,7 @@ def starting(platforms: str = "") -> dict[str, str]:
 
     Commands set ``JAX_PLATFORMS=cpu`` for themselves, so that this is no wish of the user's.
     """
-    environment = {**_SHARING, **os.environ}
+    environment = {**child.SHARING, **os.environ}
     if environment.get("JAX_PLATFORMS") == "cpu":
         del environment["JAX_PLATFORMS"]
     if platforms:

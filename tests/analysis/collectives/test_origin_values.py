@@ -719,6 +719,24 @@ def test_under_gspmd_a_window_reads_neighbouring_blocks_of_what_its_result_is_sh
     }
 
 
+def test_the_edges_of_blocks_are_not_moved_for_what_the_kernel_has() -> None:
+    """Without its sharding the windows reach as far."""
+    dimensions = ("NWC", "WIO", "NWC")
+    step = jax.jit(
+        lambda x, w: jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=dimensions)
+    )
+    arguments = (
+        abstract((1, 16, 16), None, "data"),
+        abstract((3, 16, 16), None, None, "data"),
+    )
+    parts = parts_of(collectives_of(step, *arguments, partitioner="gspmd"))
+    words = {origin_text(origin) for each, _, origin in parts if each.kind == "collective-permute"}
+    assert words == {
+        "it reads neighbouring blocks of a dimension sharded over data by x P(None, 'data', None) "
+        "(otherwise by w) (followed, not recorded)"
+    }
+
+
 def test_what_an_annotation_gives_another_tensor_of_the_op_is_told_apart() -> None:
     """Both sides of the loop's product are on `model` by `x`."""
 

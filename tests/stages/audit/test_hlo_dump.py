@@ -3,7 +3,14 @@
 import pytest
 
 from sdyscope.stages import compat
-from sdyscope.stages.audit.hlo_dump import DumpedHlo, collectives, groups_of, layout, over_axes
+from sdyscope.stages.audit.hlo_dump import (
+    DumpedHlo,
+    collectives,
+    groups_of,
+    layout,
+    moved,
+    over_axes,
+)
 
 pytestmark = pytest.mark.skipif(
     compat.version_tuple() < (0, 10), reason="HLO's bindings do not show a computation's ops"
@@ -62,6 +69,46 @@ def test_collectives_in_a_loop_are_counted_by_its_trips():
     )
     assert module.root(module.entry).name == "ag"
     assert [parameter.name for parameter in module.parameters] == ["x.1"]
+
+
+MOVES = """
+HloModule m
+
+%turned (p: f32[4,4]) -> f32[4,4] {
+  %p = f32[4,4]{1,0} parameter(0)
+  ROOT %t = f32[4,4]{1,0} transpose(%p), dimensions={1,0}
+}
+
+ENTRY %main (x: f32[4,8], w: f32[8,4]) -> (f32[8,4], f32[8,4]) {
+  %x = f32[4,8]{1,0} parameter(0)
+  %w = f32[8,4]{1,0} parameter(1)
+  %product = f32[4,4]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, \
+metadata={op_name="audit5."}
+  %turn = f32[4,4]{1,0} fusion(%product), kind=kLoop, calls=%turned
+  %swap = f32[4,4]{1,0} collective-permute(%turn), source_target_pairs={{0,1},{1,0}}, \
+metadata={op_name="audit5."}
+  %of_result = f32[8,4]{1,0} all-gather(%swap), replica_groups={{0,1}}, dimensions={0}, \
+metadata={op_name="audit5."}
+  %of_operand = f32[8,4]{1,0} all-gather(%product), replica_groups={{0,1}}, dimensions={0}, \
+metadata={op_name="audit6."}
+  ROOT %both = (f32[8,4]{1,0}, f32[8,4]{1,0}) tuple(%of_result, %of_operand)
+}
+"""
+
+
+def test_what_an_op_makes_is_told_from_what_it_takes():
+    read = {each.name: each for each in collectives(DumpedHlo.parse(MOVES, compat.hlo), 2)}
+    assert {name: (each.is_of_result, each.is_moved_before) for name, each in read.items()} == {
+        "swap": (True, False),
+        "of_result": (True, True),
+        "of_operand": (False, False),
+    }
+
+
+def test_a_permutation_moves_the_dimensions_whose_blocks_differ():
+    rows, columns = "{devices=[2,1]<=[2]}", "{devices=[1,2]<=[2]}"
+    for text, dims in ((rows, (0,)), (columns, (1,)), ("{replicated}", ())):
+        assert moved([(0, 1), (1, 0)], [layout(text, 2, compat.hlo)]) == dims
 
 
 @pytest.mark.parametrize(
