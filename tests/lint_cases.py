@@ -551,6 +551,14 @@ def forgotten_weight():
     return train(last=())
 
 
+@spares("under-sharded")
+def words_of_keys():
+    """All that an axis divides of them is what JAX doesn't shard."""
+    keys = jax.ShapeDtypeStruct((503,), jax.random.key(0).dtype, sharding=on())
+    state = {"w": array((64, 64), "data", "model"), "keys": keys}
+    return program(lambda s: (jax.vmap(jax.random.bits)(s["keys"]), s["w"].sum()), state)
+
+
 @finds("optimizer-state-differs", "opt['mu']['w0']")
 def moments_elsewhere():
     return train(mu=("model", "data"))

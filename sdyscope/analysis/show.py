@@ -89,6 +89,11 @@ class ShownTensor:
         )
 
     @property
+    def is_bound(self) -> bool:
+        """Whether a device holds at most what ``placement`` says: it leaves dimensions open."""
+        return self.placement is not None and bool(self.placement.open_dims)
+
+    @property
     def memory(self) -> str:
         """The kind of memory it is in, where that is not the device's own."""
         shardings = (self.requested, *self.lowered.values())

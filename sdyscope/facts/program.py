@@ -161,6 +161,12 @@ class RequestedTensor:
         return is_boundary and any(axis.name not in self.manual_axes for axis in axes)
 
     @property
+    def key_dims(self) -> int:
+        """How many of the last dimensions are the words of a PRNG key; JAX shards none of them."""
+        words = next((note.said for note in self.notes if note.kind == "key array"), "")
+        return len(words.split("x")) if words else 0
+
+    @property
     def memory(self) -> str:
         """The kind of memory that was asked for, where it is not the device's own."""
         return next((note.said for note in self.notes if note.kind == "memory kind"), "")

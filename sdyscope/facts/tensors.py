@@ -15,6 +15,9 @@ from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.formatters import Displayed, Summarized
 from sdyscope.values.source import SourceLocation, line_of
 
+#: How many 32-bit words the keys of JAX's generators have: Threefry's, and those of XLA's own.
+_KEY_WORDS = (2, 4)
+
 
 @dataclass(frozen=True)
 class Tensor(Displayed):
@@ -54,6 +57,18 @@ class Tensor(Displayed):
             or self.kind in ("argument", "result")
             or any(there.is_authored for there in self.lowered.values())
         )
+
+    @property
+    def key_dims(self) -> int:
+        """How many of the last dimensions are, or may be, the words of a PRNG key.
+
+        JAX shards none of them. A module doesn't say that an argument is a key: there whatever has
+        the type and the size of one may be.
+        """
+        if self.requested is not None:
+            return self.requested.key_dims
+        words = self.shape[-1] if self.shape else 0
+        return int(self.dtype == "ui32" and words in _KEY_WORDS)
 
     @property
     def mapped(self) -> str:

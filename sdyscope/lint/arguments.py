@@ -169,10 +169,11 @@ def _could_have(placed: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[t
     by_dim = axes_of(placed.known, mesh)
     used = {axis for dim in by_dim for axis in dim}
     blocks = list(placed.known.local_shape(placed.shape))
+    dims = range(len(blocks) - placed.row.key_dims)
     usual = []
     for axis in axes:
         ways = mesh.shape[axis]
-        fitting = [dim for dim, block in enumerate(blocks) if block > 1 and block % ways == 0]
+        fitting = [dim for dim in dims if blocks[dim] > 1 and blocks[dim] % ways == 0]
         if axis in used or not fitting:
             continue
         best = max(fitting, key=lambda dim: (not by_dim[dim], blocks[dim]))

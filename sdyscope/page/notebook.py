@@ -32,7 +32,7 @@ from sdyscope.words.over_time import holding_name, peak_sentence
 from sdyscope.words.partitioners import partitioner_name
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_texts
-from sdyscope.words.sharding import NONE, placement_text, short
+from sdyscope.words.sharding import AT_MOST, NONE, placement_text, short
 
 #: Rows of the table; a notebook is no place for thousands.
 _ROWS = 30
@@ -73,7 +73,10 @@ def _inspection(inspection: Inspection) -> str:
     return _rendered(
         title=program.name,
         about="; ".join((*mesh_words_of(program.meshes), f"JAX {program.jax_version}")),
-        lines=[f"{'✓' if checked.passed else '✗'} {check_summary(checked)}"],
+        lines=[
+            f"{'✓' if checked.passed else '✗'} {check_summary(checked)}",
+            *([AT_MOST] if any(tensor.is_bound for tensor in tensors[:_ROWS]) else []),
+        ],
         heads=("tensor", "type", "requested", "lowered", "block", "bytes", "replicas"),
         written=(1, 2, 4),
         rows=rows,

@@ -24,7 +24,7 @@ from sdyscope.words.mesh import mesh_texts, mesh_words_of
 from sdyscope.words.partitioners import partitioner_name, partitioner_names
 from sdyscope.words.places import common_file, shown_name, source_text
 from sdyscope.words.remarks import remark_texts
-from sdyscope.words.sharding import NONE, UNKNOWN, short
+from sdyscope.words.sharding import AT_MOST, NONE, UNKNOWN, short
 from sdyscope.words.types import jax_type_text
 
 #: What stands in a cell that says what was requested.
@@ -294,6 +294,8 @@ def _footer(program: ShownProgram, table: Table) -> Iterator[tuple[str, Tone]]:
             f"block, bytes: what a device holds; {replicas} how many devices hold the same block",
             "muted",
         )
+        if any(tensor.is_bound for tensor in program.tensors):
+            yield AT_MOST, "muted"
     if any(f"{sign}{OPEN}" in text for text in signs for sign in ("(", ", ")):
         yield f"{OPEN}  {_OPEN}: the compiler may shard it", "muted"
     if AGREES in signs:

@@ -231,18 +231,21 @@ def advice(recompile: Recompile) -> str:
     alike = all(
         argument.moved is False and not _is_seen(argument) for argument in recompile.arguments
     )
+    # Types and meshes change ops too; shardings do not.
+    own_op = None if said else recompile.op
     if recompile.meshes and alike:
         said.append("Create the mesh once and use it everywhere.")
+        own_op = None
     else:
         sharded = [argument for argument in arguments if _change(argument) == "sharding"]
         said += _sharding_advice(sharded, recompile.before)
         if not arguments and recompile.arguments:
             said.append("Pass the same out_shardings each time.")
-    if recompile.op is not None and not said:
+    if own_op is not None:
         said.append(
             "A static argument or a Python number is part of the program: pass what changes from "
             "call to call as an array."
-            if recompile.op.attribute
+            if own_op.attribute
             else "A static argument, or Python that branches or loops on it, changes the ops: "
             "keep it to a few values, or use lax.cond and lax.fori_loop."
         )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 from sdyscope.errors import ConversionError
 from sdyscope.facts.sharded import Sharded, Written
@@ -82,6 +83,13 @@ class ShardingDocument:
     manual_axes: tuple[str, ...]
     placement: PlacementDocument | None
     problem: str
+
+
+#: What is said of what a device holds where dimensions are left open.
+AT_MOST: Final = (
+    "with UNCONSTRAINED dimensions, block, bytes and replicas are upper bounds: the compiler may "
+    "shard these further"
+)
 
 
 @lru_cache(1 << 12)

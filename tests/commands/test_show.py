@@ -90,6 +90,7 @@ def test_what_is_not_plain_is_counted(sdyscope, program):
         "1 argument is dropped by jit, unused",
         "=  as requested",
         "-  left to the compiler",
+        "with UNCONSTRAINED dimensions, block, bytes and replicas are upper bounds",
     ):
         assert sentence in done.out
 

@@ -164,6 +164,16 @@ class Boundaries:
         }
 
     @cached_property
+    def carries(self) -> dict[int, list[ValueId]]:
+        """By loop, the arguments of its body."""
+        arguments: dict[int, list[ValueId]] = {}
+        for kind, _, target in self.graph.crossings():
+            loop = self.graph.ops[target[0]].parent
+            if kind == "loop" and loop is not None:
+                arguments.setdefault(loop, []).append(target)
+        return arguments
+
+    @cached_property
     def bodies(self) -> dict[int, list[tuple[int, ValueId]]]:
         """By `shard_map` or loop, what its body returns, each with the number of the result."""
         returned: dict[int, list[tuple[int, ValueId]]] = {}

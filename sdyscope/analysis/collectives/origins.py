@@ -179,6 +179,10 @@ class _Search:
         values += [
             value for op in makers for _, value in self.around.boundaries.bodies.get(op.id, ())
         ]
+        # And what a loop carries, where its body takes it.
+        values += [
+            value for op in makers for value in self.around.boundaries.carries.get(op.id, ())
+        ]
         argument = self.around.argument(part.argument)
         values += [] if argument is None else [argument]
         # What a function makes is what the calls return by which it was followed, and no others.
@@ -667,7 +671,11 @@ class _Search:
             needs = [need for need in needs if need.value in values]
         for need in sorted(needs, key=lambda need: need.value not in values):
             own = tuple(self.around.carried(need.value, every))
-            if self.around.misfit(need, collective, part, own) == 0:
+            # What keeps the axes that it has is not gathered over them.
+            if (
+                self.around.is_need(need, own)
+                and self.around.misfit(need, collective, part, own) == 0
+            ):
                 return self.origin_for(need, own, part, collective.kind)
         return None
 

@@ -70,6 +70,8 @@ class Held:
         saves: bytes a device that `best` saves.
         placement: where it is, as the compiler or propagation says, else as it was closed in the
             lowered module; None where nobody says.
+        key_dims: how many of the last dimensions may be the words of a PRNG key, which JAX doesn't
+            shard.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Held:
     best: PartitionSpec | None = None
     saves: int = 0
     placement: Placement | None = None
+    key_dims: int = 0
 
     __document__ = (
         "name",
@@ -212,6 +215,7 @@ def _held(
         stored=stored,
         donated=row.requested is not None and row.requested.donated,
         placement=last or place,
+        key_dims=row.key_dims,
     )
 
 

@@ -25,7 +25,7 @@ def with_options(held: Held) -> Held:
     """A tensor with the dimensions that could be cut along one more axis, and the best of it."""
     if held.sharding is None or held.shape is None or not held.bytes_per_device:
         return held
-    cuts = _Cuts(held.sharding, held.shape)
+    cuts = _Cuts(held.sharding, held.shape, held.key_dims)
     options = [
         Option(dim, axis, held.bytes_per_device - held.bytes_per_device // cuts.sizes[axis])
         for axis in cuts.free
@@ -42,15 +42,23 @@ def with_options(held: Held) -> Held:
     )
 
 
-def cut_further(sharding: NamedSharding, shape: Sequence[int]) -> tuple[PartitionSpec, int]:
-    """A sharding with all that can be cut along free axes, and into how many times more blocks."""
-    return _Cuts(sharding, shape).best()
+def cut_further(
+    sharding: NamedSharding, shape: Sequence[int], key_dims: int = 0
+) -> tuple[PartitionSpec, int]:
+    """A sharding with all that can be cut along free axes, and into how many times more blocks.
+
+    Args:
+        sharding: the sharding.
+        shape: shape of the whole tensor.
+        key_dims: how many of the last dimensions are not cut: JAX shards no words of a PRNG key.
+    """
+    return _Cuts(sharding, shape, key_dims).best()
 
 
 class _Cuts:
     """How a tensor could be cut along mesh axes that its sharding does not use."""
 
-    def __init__(self, sharding: NamedSharding, shape: Sequence[int]) -> None:
+    def __init__(self, sharding: NamedSharding, shape: Sequence[int], key_dims: int) -> None:
         self.spec, self.sizes = sharding.spec, sharding.mesh.shape
         used = {*self.spec.axis_names(), *self.spec.unreduced, *self.spec.reduced}
         self.free = sorted(
@@ -63,6 +71,8 @@ class _Cuts:
         self.blocks = [
             _block(size, entry, self.sizes) for size, entry in zip(shape, self.entries, strict=True)
         ]
+        whole = len(shape) - key_dims
+        self.blocks[whole:] = [0] * key_dims
 
     def fitting(self, axis: str) -> list[int]:
         """The dimensions that an axis divides."""

@@ -233,7 +233,7 @@ def _constraints(
             named = to_named_sharding(sharding, len(row.shape), mesh)
         except ConversionError:
             continue
-        best, factor = cut_further(named, row.shape)
+        best, factor = cut_further(named, row.shape, row.key_dims)
         if factor > 1:
             remedy = PeakRemedy(
                 "constrain",

@@ -645,6 +645,35 @@ def test_what_a_loop_carries_is_not_what_it_begins_with() -> None:
     }
 
 
+def swapped_carries(x: Any, w: Any) -> Any:
+    """A loop whose body makes each of what it carries of the other."""
+
+    def body(_: Any, carry: Any) -> Any:
+        return constrained(carry[1] @ w, None, "model"), constrained(carry[0], "data")
+
+    return jax.lax.fori_loop(0, 4, body, (x, x * 2))
+
+
+def test_what_a_loop_carries_is_what_its_body_takes_of_it() -> None:
+    """XLA (JAX 0.12) gives the gather no name: what makes its value is the loop itself."""
+    arguments = abstract((16, 8), "data"), abstract((8, 8), None, "model")
+    parts = parts_of(collectives_of(jax.jit(swapped_carries), *arguments))
+    (origin,) = (o for each, part, o in parts if part.shape.dimensions == (16, 8))
+    assert (origin.value, origin.carried, origin.op) == ("mul", True, "dot_general")
+    assert not origin.uncertain
+    assert {spec for _, spec in named(origin, "needed")} == {"P(None, 'model')"}
+
+
+def test_a_loop_that_keeps_an_axis_needs_nothing_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where it is not known that what is gathered is what the loop carries."""
+    monkeypatch.setattr(origin_needs.Boundaries, "carries", {})
+    arguments = abstract((16, 8), "data"), abstract((8, 8), None, "model")
+    parts = parts_of(collectives_of(jax.jit(swapped_carries), *arguments))
+    assert "while" not in {origin.op for _, _, origin in parts}
+
+
 def test_xla_may_split_a_sum_whose_carry_would_have_the_axis_that_its_other_side_keeps() -> None:
     """Without `x` the carry is on `model`, as `w` makes it, and so what the product sums is."""
 

@@ -115,6 +115,24 @@ def test_what_could_be_sharded_further():
     assert [one.name for one in found.under_sharded] == ["w", "b"]
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_the_words_of_a_key_are_not_sharded(is_read, tmp_path):
+    """JAX shards the keys of an array alone. A module doesn't say that they are keys."""
+    keys = given((16,), "data", dtype=jax.random.key(0).dtype)
+    step = jax.jit(lambda keys, w: (jax.vmap(jax.random.bits)(keys), w + 1))
+    program = Program("step", step, (keys, given((16, 2), "data", dtype=jnp.uint32)), mesh=MESH)
+    inspection = Inspection(program, ["shardy"])
+    if is_read:
+        file = tmp_path / "step.mlir"
+        file.write_text(inspection.lowered["shardy"].text())
+        inspection = read(file)
+    tensors = {each.name: each for each in inspection.memory().tensors}
+    assert str(tensors["keys"].best) == "P(('data', 'model'), None)"
+    assert {option.dim for option in tensors["keys"].options} == {0}
+    # What is known to be no key is cut where it is whole.
+    assert str(tensors["w"].best) == str(tensors["keys"].best if is_read else P("data", "model"))
+
+
 def test_a_result_in_place_of_an_argument_is_not_told_again():
     fun = jax.jit(lambda a: (a + 1, a * 2), out_shardings=on("data", None))
     found = memory(fun, given((16, 32), "data"))
