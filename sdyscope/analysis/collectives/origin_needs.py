@@ -404,7 +404,7 @@ class Needs:
         return score + (0 if wants or self.conflicting(need, axes) else 1)
 
     def is_cut_before(self, need: Need, part: Part) -> bool:
-        """Whether what is moved is a block that was first cut as the op's other tensors have it.
+        """Whether what is moved is a block that was first cut as a product's other tensors have it.
 
         XLA slices what fewer axes split than it is needed with, and then moves what is left
         (`spmd_partitioner.cc`, `ReshardFromPartialReplicateWithDynamicSlice`).
@@ -412,6 +412,10 @@ class Needs:
         op = need.op
         if op is None or need.output is not None or len(part.shape.leaves) != 1:
             return False
+        if op.mnemonic != "dot_general":
+            return (
+                False  # Of others, a loop above all, tensors alike in shape need not go together.
+            )
         values = [*self.operands(op), *_results(op)]
         shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
         if need.value not in values or len(shapes) != len(values):
