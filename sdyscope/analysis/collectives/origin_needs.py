@@ -397,7 +397,9 @@ class Needs:
         got = [size for leaf in part.shape.leaves for size in leaf.dimensions]
         pieces = len(part.shape.leaves)
         elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
-        if pieces == 1 and _sizes(got) == _sizes(block):
+        is_block = pieces == 1 and _sizes(got) == _sizes(block)
+        is_permuted = collective.kind == "collective-permute"
+        if is_block or (is_permuted and self.is_cut_before(need, part)):
             score = 0
         elif collective.kind == "all-gather" and any(
             _sizes(got) == _sizes(_local(shape, further)) for further in _gathered(before, axes)
@@ -410,6 +412,47 @@ class Needs:
         wants = need.op is None or need.output is not None or need.op.is_constraint
         wants = wants or (need.op is not None and kind_of(need.op) in _WHOLE)
         return score + (0 if wants or self.conflicting(need, axes) else 1)
+
+    def is_cut_before(self, need: Need, part: Part) -> bool:
+        """Whether what is moved is a block that was first cut as a product's other tensors have it.
+
+        XLA slices what fewer axes split than it is needed with, and then moves what is left
+        (`spmd_partitioner.cc`, `ReshardFromPartialReplicateWithDynamicSlice`).
+        """
+        op = need.op
+        if op is None or need.output is not None or len(part.shape.leaves) != 1:
+            return False
+        if op.mnemonic != "dot_general":
+            return (
+                False  # Of others, a loop above all, tensors alike in shape need not go together.
+            )
+        values = [*self.operands(op), *_results(op)]
+        shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
+        if need.value not in values or len(shapes) != len(values):
+            return False
+        at = values.index(need.value)
+        own = self.decided.axes(need.value) or ((),) * len(shapes[at])
+        block, moved = _local(shapes[at], own), tuple(part.shape.leaves[0].dimensions)
+        if len(moved) != len(block) or math.prod(moved) >= math.prod(block):
+            return False
+        cut = {tensor: list(own) for tensor in range(len(values)) if tensor != at}
+        for group in same_dims(op, shapes):
+            mine = next((dim for tensor, dim in group if tensor == at), None)
+            for tensor, dim in group:
+                if (
+                    mine is not None
+                    and tensor in cut
+                    and (theirs := self.decided.axes(values[tensor]))
+                ):
+                    cut[tensor][mine] = theirs[dim]
+        return any(_local(shapes[at], tuple(each)) == moved for each in cut.values())
+
+    def is_turned(self, need: Need, part: Part) -> bool:
+        """Whether a value's block has the sizes of what is moved, but in another order."""
+        shape = self.decided.shape(need.value) or ()
+        block = [size for size in _local(shape, self.decided.axes(need.value)) if size != 1]
+        pieces = [[size for size in leaf.dimensions if size != 1] for leaf in part.shape.leaves]
+        return block not in pieces and sorted(block) in map(sorted, pieces)
 
     def is_sole(self, need: Need, needs: Sequence[Need], ops: Sequence[Op]) -> bool:
         """Whether it alone can be what XLA moves for an op, whatever shape the pieces have.

@@ -555,6 +555,7 @@ class _Search:
                 calls = {call for path in part.tags for call in path[:-1]}
                 misfits = [self.around.misfit(need, collective, part, axes) for need in needs]
                 is_exchange = collective.kind == "all-to-all"
+                is_permuted = collective.kind == "collective-permute"
                 # What is gathered over several axes, one after the other, fits only in the end.
                 best = min(
                     range(len(needs)),
@@ -563,6 +564,7 @@ class _Search:
                         misfits[at] > 1,
                         needs[at].value not in values,
                         misfits[at],
+                        is_permuted and self.around.is_turned(needs[at], part),
                         is_exchange and not self.around.lands(needs[at], axes),
                         self.around.unlikeness(needs[at], part),
                     ),

@@ -766,6 +766,27 @@ def test_the_edges_of_blocks_are_not_moved_for_what_the_kernel_has() -> None:
     }
 
 
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_xla_cuts_and_then_moves_is_not_the_other_side_turned(partitioner: Any) -> None:
+    """Of `g`, 16 x 8, it moves 16 x 4; the block of `h` is 4 x 16."""
+
+    @jax.jit
+    def step(g: Any, h: Any) -> Any:
+        g = constrained(jnp.tanh(g), None, "model")
+        return constrained(jnp.einsum("bi,bj->ij", g, h), "data", None)
+
+    arguments = abstract((16, 16), None, "model"), abstract((16, 16), "data", None)
+    (moved,) = [
+        origin
+        for collective, _, origin in parts_of(
+            collectives_of(step, *arguments, partitioner=partitioner)
+        )
+        if collective.kind == "collective-permute"
+    ]
+    assert spec_text(moved.before) == "P(None, 'model')"
+    assert {spec for _, spec in named(moved, "has")} == {"P(None, 'model')"}
+
+
 def test_what_an_annotation_gives_another_tensor_of_the_op_is_told_apart() -> None:
     """Both sides of the loop's product are on `model` by `x`."""
 
