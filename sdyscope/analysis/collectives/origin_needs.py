@@ -422,10 +422,9 @@ class Needs:
         op = need.op
         if op is None or need.output is not None or len(part.shape.leaves) != 1:
             return False
+        # Of others, a loop above all, tensors that are alike in shape need not go together.
         if op.mnemonic != "dot_general":
-            return (
-                False  # Of others, a loop above all, tensors alike in shape need not go together.
-            )
+            return False
         values = [*self.operands(op), *_results(op)]
         shapes = [shape for value in values if (shape := self.decided.shape(value)) is not None]
         if need.value not in values or len(shapes) != len(values):

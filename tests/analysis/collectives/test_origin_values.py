@@ -788,15 +788,22 @@ def test_what_xla_cuts_and_then_moves_is_not_the_other_side_turned(partitioner: 
 
 
 def test_what_an_annotation_gives_another_tensor_of_the_op_is_told_apart() -> None:
-    """Both sides of the loop's product are on `model` by `x`."""
+    """Both sides of the product are on `data` by `x`."""
+    argument = abstract((16, 32), "data")
+    ((_, _, origin),) = parts_of(collectives_of(jax.jit(lambda x: x @ x.T), argument))
+    assert "given x P('data', None) on its other tensors too" in origin_text(origin)
+
+
+def test_a_loop_moves_its_carry_once_it_is_cut_as_the_weight_is() -> None:
+    """XLA slices f32[16,16] of the carry to f32[16,8]; the weight's block is f32[8,16]."""
 
     def step(x: Any, w: Any) -> Any:
         return jax.lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c @ w), x)
 
     arguments = abstract((16, 32), None, "model"), abstract((32, 32), "data")
     parts = parts_of(collectives_of(jax.jit(step), *arguments))
-    words = [origin_text(origin) for _, _, origin in parts]
-    assert any("given x P(None, 'model') on its other tensors too" in text for text in words)
+    (said,) = (origin_text(origin) for each, _, origin in parts if "permute" in each.kind)
+    assert said.startswith("the carry x is P(None, 'model') but dot_general, given w ")
 
 
 def test_the_table_shards_the_residual_stream() -> None:
