@@ -130,7 +130,8 @@ def test_the_words_of_a_key_are_not_sharded(is_read, tmp_path):
     assert str(tensors["keys"].best) == "P(('data', 'model'), None)"
     assert {option.dim for option in tensors["keys"].options} == {0}
     # What is known to be no key is cut where it is whole.
-    assert str(tensors["w"].best) == str(tensors["keys"].best if is_read else P("data", "model"))
+    whole = str(tensors["keys"].best) if is_read else "P('data', 'model')"
+    assert str(tensors["w"].best) == whole
 
 
 def test_a_result_in_place_of_an_argument_is_not_told_again():
