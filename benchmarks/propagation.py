@@ -46,12 +46,15 @@ def main() -> None:
     from sdyscope.analysis.propagation.decided import Decisions
     from sdyscope.analysis.propagation.explain import Explainer, completeness
     from sdyscope.inspection import Inspection
+    from sdyscope.process import progress
     from sdyscope.stages import compat
     from sdyscope.stages.align.tags import copy
     from sdyscope.stages.propagated import debug_info
     from sdyscope.stages.propagated.passes import propagation_passes, run
     from sdyscope.stages.propagated.propagate import import_from, propagate
 
+    # As in a command's process, which runs the passes itself.
+    progress.leave_trail(os.devnull)
     settings = {"layers": asked.layers, "batch": 256, "heads": 16}
     program = targets.resolve("fsdp-transformer", mesh={"fsdp": 16, "model": 16}, settings=settings)
     inspection = Inspection(program, ("shardy",))

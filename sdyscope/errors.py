@@ -134,10 +134,12 @@ class CrashError(CompilerError):
 
     Args:
         how: the signal, or the exit status, in words.
+        compiler_pass: the pass of Shardy's that did; empty where that is not known.
     """
 
-    def __init__(self, how: str) -> None:
-        super().__init__(f"The compiler crashed on it ({how}).")
+    def __init__(self, how: str, compiler_pass: str = "") -> None:
+        at = f" in Shardy's pass {compiler_pass}" if compiler_pass else ""
+        super().__init__(f"The compiler crashed on it ({how}){at}.")
         self.how = how
 
 

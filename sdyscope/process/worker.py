@@ -22,11 +22,14 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, NoReturn
 
-from sdyscope.process import lifeline
+from sdyscope.process import lifeline, progress
 from sdyscope.process.compiler_log import CRASHES, signal_name
 from sdyscope.process.python import python
 
 _LENGTH = struct.Struct("<Q")
+
+#: Whether this process is a worker.
+_serving = False
 
 
 class WorkerDiedError(Exception):
@@ -163,8 +166,15 @@ class Worker:
         return self._status
 
 
+def is_apart() -> bool:
+    """Whether this process is one of sdyscope's own, whose end costs nobody else anything."""
+    return _serving or progress.is_trailed()
+
+
 def serve(answer: Callable[[bytes], bytes]) -> NoReturn:
     """Answers requests until the parent closes the pipe; what a child process runs."""
+    global _serving
+    _serving = True
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")

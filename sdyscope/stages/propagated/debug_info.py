@@ -39,11 +39,13 @@ class Propagation(NamedTuple):
 
     Attributes:
         bytecode: the module, imported into Shardy's dialect.
+        passes: the passes that decide.
         explained: the passes with origins and steps written down.
         stepwise: the passes with steps alone.
     """
 
     bytecode: bytes
+    passes: tuple[str, ...]
     explained: tuple[str, ...]
     stepwise: tuple[str, ...]
 
@@ -60,6 +62,7 @@ def propagation_of(module: Any, *, conservative: bool = False) -> Propagation:
     context = module.context
     return Propagation(
         file.getvalue(),
+        propagation_passes(context, conservative=conservative),
         propagation_passes(context, conservative=conservative, steps=True, origins=True),
         propagation_passes(context, conservative=conservative, steps=True),
     )

@@ -13,11 +13,10 @@ import re
 from typing import Any
 
 import msgspec
-from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+from jaxlib.mlir import ir
 
 from sdyscope.process import worker
+from sdyscope.stages.propagated.passes_child import run_unverified, shardy_context
 from sdyscope.syntax.strings import string_value
 
 #: The attribute with steps.
@@ -105,27 +104,6 @@ class DebugInfoAnswer(msgspec.Struct, array_like=True):
     flow_arguments: list[tuple[int, int, WrittenMarks]] = []
     names: dict[int, int] = {}
     locations: list[tuple[int, ...]] = []
-
-
-class _Context(ir.Context):
-    """An MLIR context with the dialects that JAX's bindings know, and no others."""
-
-    def __init__(self) -> None:
-        # Not that of jaxlib's own subclass, which loads what each of its extensions asks for.
-        super(ir.Context, self).__init__()
-
-
-def _context() -> Any:
-    registry = ir.DialectRegistry()
-    _jax_mlir_ext.register_dialects(registry)
-    context = _Context()
-    context.append_dialect_registry(registry)
-    context.load_all_available_dialects()
-    sdy.register_dialect(context)
-    mhlo.register_mhlo_dialect(context)
-    chlo.register_dialect(context)
-    stablehlo.register_dialect(context)
-    return context
 
 
 class _Reader:
@@ -321,25 +299,18 @@ def _origins(attribute: Any) -> Origins:
 
 
 def _answer(request: DebugInfoRequest) -> DebugInfoAnswer:
-    with _context():
+    with shardy_context():
         try:
             module = ir.Module.parse(request.module)
             reader = _Reader()
-            _run(module, request.until_flow)
+            run_unverified(module, request.until_flow)
             reader.flow(module)
-            _run(module, request.rest)
+            run_unverified(module, request.rest)
         except Exception as error:  # MLIRError, by several names
             return DebugInfoAnswer(
                 error=str(error).strip().partition("\n")[0] or type(error).__name__
             )
         return reader.module(module.operation)
-
-
-def _run(module: Any, passes: tuple[str, ...]) -> None:
-    manager = passmanager.PassManager.parse(f"builtin.module({','.join(passes)})")
-    # The steps that Shardy writes on a while are more than its verifier allows.
-    manager.enable_verifier(False)
-    manager.run(module.operation)
 
 
 def serve() -> None:

@@ -25,7 +25,7 @@ from sdyscope.stages.propagated.annotate import (
 )
 from sdyscope.stages.propagated.hlo_order import functions
 from sdyscope.stages.propagated.mlir_ops import by_name, owner
-from sdyscope.stages.propagated.passes import propagation_passes, run
+from sdyscope.stages.propagated.passes import propagation_passes, run_guarded
 from sdyscope.stages.propagated.propagate import imported
 from sdyscope.stages.propagated.shardy_import import LOOP, open_free_variables
 from sdyscope.syntax.shardy import parse_tensor_sharding
@@ -140,8 +140,7 @@ class ImportedModule:
                     for function in functions(module).values():
                         open_free_variables(function)
             passes = (*self._passes[begun * self._once :], *further)
-            run(module, *passes, managers=self._managers)
-        return module
+            return run_guarded(module, *passes, managers=self._managers)
 
     def _base(self, begun: bool) -> tuple[Any, dict[int, list[_Place]]]:
         """The module that edits are written into a copy of, and where its ops are.
@@ -152,9 +151,9 @@ class ImportedModule:
         if begun not in self._bases:
             module = compat.ir.Module.parse(self._bytecode, self._context)
             if begun:
-                run(module, *self._passes[: self._once])
+                module = run_guarded(module, *self._passes[: self._once])
                 _fold_splats(module)
-                run(module, _RULES)
+                module = run_guarded(module, _RULES)
             self._bases[begun] = module, _by_tag(module)
         return self._bases[begun]
 

@@ -7,12 +7,18 @@ make Shardy write down where axes come from and which step moved them.
 
 from __future__ import annotations
 
+import io
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from sdyscope.errors import CompilerError
+import msgspec
+
+from sdyscope.errors import CompilerError, CrashError
 from sdyscope.process.progress import is_trailed, passing
+from sdyscope.process.worker import Worker, WorkerDiedError, is_apart
 from sdyscope.stages import compat
+from sdyscope.stages.propagated import passes_child
 from sdyscope.stages.stderr import captured_stderr
 
 #: XLA's own dump after propagation is taken behind this pass.
@@ -22,6 +28,8 @@ _ORIGINS = re.compile(r"(debug-sharding-origins)=false")
 _ERROR = re.compile(r"error: (.*)")
 #: A pass's name, without its options and what it is run on: `func.func(sdy-close-shardings)`.
 _NAME = re.compile(r"(?:^|\()([\w-]+)(?=$|[{)])")
+
+_worker = Worker(f"from {__package__} import passes_child; passes_child.serve()")
 
 
 def propagation_passes(
@@ -101,6 +109,68 @@ def run(module: Any, *passes: str, managers: dict[tuple[str, ...], Any] | None =
             passing("")
         except Exception as error:  # MLIRError, or ValueError for a pass that there is not
             raise CompilerError(_message(str(error), written())) from error
+
+
+def run_guarded(
+    module: Any,
+    *passes: str,
+    managers: dict[tuple[str, ...], Any] | None = None,
+    bytecode: bytes | None = None,
+) -> Any:
+    """As `run`, but a crash of a pass ends no process that is somebody else's.
+
+    In a process of the user's own, as a notebook's is, the passes run in another one; where there
+    can be none, they run here.
+
+    Args:
+        module: the module, which is not to be used any more.
+        passes: the passes.
+        managers: see `run`.
+        bytecode: the module's, where it is at hand.
+
+    Returns:
+        The module after the passes.
+
+    Raises:
+        CompilerError: a pass failed, with the compiler's message.
+        CrashError: a pass ended its process.
+    """
+    if not is_apart():
+        if bytecode is None:
+            file = io.BytesIO()
+            module.operation.write_bytecode(file)
+            bytecode = file.getvalue()
+        try:
+            after = _run_apart(bytecode, passes)
+        except WorkerDiedError as died:
+            raise _crash(bytecode, passes, died) from died
+        except OSError:
+            pass  # There is no process to be had.
+        else:
+            return compat.ir.Module.parse(after, module.context)
+    run(module, *passes, managers=managers)
+    return module
+
+
+def _run_apart(bytecode: bytes, passes: Sequence[str]) -> bytes:
+    request = passes_child.PassesRequest(bytecode, tuple(passes))
+    answered = _worker.ask(msgspec.msgpack.encode(request))
+    answer = msgspec.msgpack.decode(answered, type=passes_child.PassesAnswer)
+    if answer.error:
+        raise CompilerError(_message(answer.error, answer.written))
+    return answer.module
+
+
+def _crash(bytecode: bytes, passes: Sequence[str], died: WorkerDiedError) -> CrashError:
+    """The error that a pass ended the process, and which one, if it does so again."""
+    for each in passes if died.crashed else ():
+        try:
+            bytecode = _run_apart(bytecode, [each])
+        except WorkerDiedError as again:
+            return CrashError(again.how, pass_name(each))
+        except (CompilerError, OSError):
+            break
+    return CrashError(died.how)
 
 
 def _message(message: str, written: str) -> str:

@@ -1,4 +1,4 @@
-"""Shardy's propagation in this process: any mesh, no devices, seconds.
+"""Shardy's own propagation: any mesh, no devices, seconds.
 
 The module goes to HLO and back, as it does inside XLA; its ops are put into XLA's order; what XLA
 imports into Shardy's dialect is imported; and Shardy's own passes run. The result is, text for
@@ -30,7 +30,7 @@ from sdyscope.stages.lowered.axis_names import garbled_axes
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated.debug_info import begin, debug_info, propagation_of
 from sdyscope.stages.propagated.hlo_order import inline_named
-from sdyscope.stages.propagated.passes import propagation_passes, run
+from sdyscope.stages.propagated.passes import run_guarded
 from sdyscope.stages.propagated.propagated_text import propagated_text
 from sdyscope.stages.propagated.shardy_import import import_module
 from sdyscope.stages.stderr import captured_stderr
@@ -76,7 +76,7 @@ def _propagate(
     )
     asked = propagation_of(module, conservative=conservative)
     begun = begin(asked) if explained else None
-    run(module, *propagation_passes(module.context, conservative=conservative))
+    module = run_guarded(module, *asked.passes, bytecode=asked.bytecode)
     after = build(module, named=False)
     count = max(lowered.num_devices, num_partitions(graph))
     alignment = align(graph, after)
