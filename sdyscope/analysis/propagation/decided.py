@@ -16,7 +16,7 @@ from sdyscope.annotations import Annotation, num_partitions
 from sdyscope.errors import ConversionError
 from sdyscope.facts.decided import AxisOrigin, DecidedValue
 from sdyscope.facts.moves import Beginning
-from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
+from sdyscope.facts.propagated import Origins, Propagated, PropagatedValue, ValueId
 from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import OpGraph, Sharding, TensorType
 from sdyscope.staged import Staged
@@ -50,6 +50,7 @@ class Decisions:
     mesh: Mesh | None = None
     _shardeds: dict[object, tuple[Sharded, object]] = field(default_factory=dict)
     _origins: dict[_Alike, tuple[tuple[AxisOrigin, ...], object]] = field(default_factory=dict)
+    _elsewhere: dict[int, tuple[bool, object]] = field(default_factory=dict)
     _manuals: dict[int, Digits] = field(default_factory=dict)
     _names: dict[int, list[tuple[ValueId, str]]] = field(default_factory=dict)
 
@@ -240,10 +241,7 @@ class Decisions:
             return tuple(self._followed(propagated_value, written))
         origins, value = propagated_value.origins, propagated_value.id
         own = boundary or self.places.on(value)
-        is_alike = own is None and all(
-            origin.type != "self" and self._named(axis, origin, value) is not None
-            for axis, origin in origins
-        )
+        is_alike = own is None and self._are_elsewhere(origins, value)
         key = (None if is_alike else value, (id(origins), id(written), id(own)))
         known = self._origins.get(key)
         if known is None:
@@ -254,6 +252,17 @@ class Decisions:
                     for origin in recorded
                 )
             known = self._origins[key] = recorded, (origins, written, own)
+        return known[0]
+
+    def _are_elsewhere(self, origins: Origins, value: ValueId) -> bool:
+        """Whether origins name annotations, and none of them the value's own."""
+        known = self._elsewhere.get(id(origins))
+        if known is None:
+            are_elsewhere = all(
+                origin.type != "self" and self._named(axis, origin, value) is not None
+                for axis, origin in origins
+            )
+            known = self._elsewhere[id(origins)] = are_elsewhere, origins
         return known[0]
 
     def _recorded(
