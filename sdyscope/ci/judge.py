@@ -30,6 +30,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.words.account import unknown_clause
 from sdyscope.words.counts import counted, sentence
 from sdyscope.words.findings import Finding, finding_of
+from sdyscope.words.hardware import hardware_text
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.places import shown_name
 
@@ -201,10 +202,10 @@ def _hardware(inspection: Inspection, target: Target) -> str:
     """What was compiled for; empty where nothing was, or it was refused, as lint says."""
     is_compiled = target.budgets is not None or (target.lint and target.compiles)
     try:
-        hardware = inspection.compiled(None, target.on).hardware if is_compiled else None
+        compiled = inspection.compiled(None, target.on) if is_compiled else None
     except CompilerError:
         return ""
-    return "" if hardware is None else str(hardware)
+    return "" if compiled is None else hardware_text(compiled.hardware, compiled.device_kind)
 
 
 def _found(check: Check, findings: Iterable[Finding], target: Target) -> tuple[Found, ...]:

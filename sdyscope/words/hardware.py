@@ -5,7 +5,7 @@ from __future__ import annotations
 from sdyscope.hardware.names import Hardware
 
 
-def hardware_text(hardware: Hardware | str | None, device_kind: str | None) -> str:
+def hardware_text(hardware: Hardware | str | None, device_kind: str | None = None) -> str:
     """`cpu:8`, `cuda:h200:1x1x8 (NVIDIA H200)`; empty where nobody says.
 
     Args:
