@@ -464,6 +464,7 @@ def test_what_was_made_for_a_gpu_is_shown_as_it_was_made(sdyscope, recorded, run
     assert "match the compiler's count, to the byte" in memory
     assert "TFLOP/s f32, as measured" in sdyscope("cost", *ran, columns=200).out
     assert "; compiled for NVIDIA H200\n" in sdyscope("source", *ran, columns=200).out
+    assert "; compiled for NVIDIA H200 by JAX " in sdyscope("lint", *ran, columns=200).out
     sdyscope("report", *ran, "-o", "gpu.html")
     page = (root / "gpu.html").read_text()
     assert "for NVIDIA H200" in page
