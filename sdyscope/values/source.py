@@ -214,7 +214,8 @@ def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
         stacks: distinct call stacks, innermost first, and whether what stands there only puts a
             sharding on a value.
     """
-    known = [(stack, own, only) for stack, only in stacks if (own := _own(stack))]
+    every = [(stack, _own(stack), only) for stack, only in stacks]
+    known = [(stack, own, only) for stack, own, only in every if own]
     counts = Counter(
         (stack[own[0]].file, stack[own[0]].line)
         for stack, own, _ in known
@@ -225,9 +226,9 @@ def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
     # Where a library's lines say more, those of its own wrappers say as little.
     theirs = [
         (stack, libraries, only)
-        for stack, own, only in known
-        if (stack[own[0]].file, stack[own[0]].line) in shared
-        and (libraries := _of_libraries(stack[: own[0]]))
+        for stack, own, only in every
+        if (not own or (stack[own[0]].file, stack[own[0]].line) in shared)
+        and (libraries := _of_libraries(stack[: own[0]] if own else stack))
     ]
     places = [{(stack[index].file, stack[index].line) for index in own} for stack, own, _ in known]
     return Sites(
